@@ -1,0 +1,1 @@
+"""The supervising side of Rota: master, zygote, exporter, configuration and command line."""

@@ -1,0 +1,142 @@
+"""The shape of the configuration, and every default in it, once.
+
+`rota.toml` decodes into these; `load` fills them from file, environment and flags and reports all faults
+at once. Times are seconds unless the name says otherwise.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
+class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[queues.NAME]`: `cap` running at once over the fleet (0: none), `rate` as in "100/m"."""
+
+    weight: Positive = 1.0
+    cap: Count = 0
+    rate: str = ""
+    lag_objective_seconds: Positive | None = None
+    lag_target: Share | None = None
+
+
+class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[tasks.NAME]`: the operator's override of a decorator's options."""
+
+    retries: Count | None = None
+    time_limit_seconds: Positive | None = None
+    soft_time_limit_seconds: Positive | None = None
+    max_delay_seconds: Positive | None = None
+
+
+class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[pools.NAME]`: how many workers, and which queues they may take ("*" is every queue)."""
+
+    workers: Count = 1
+    queues: tuple[str, ...] = ("*",)
+    concurrency: Annotated[int, Meta(ge=1)] = 1
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[limits]`: 0 turns a limit off for max_tasks and max_rss_mb."""
+
+    time_limit_seconds: Positive = 3600.0
+    drain_seconds: Seconds = 25.0
+    boot_seconds: Positive = 60.0
+    beat_seconds: Positive = 30.0
+    max_tasks: Count = 0
+    max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    max_rss_mb: Count = 0
+    max_payload_kb: Annotated[int, Meta(ge=1)] = 256
+
+
+class Lease(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[lease]`: how long a silent node keeps its tasks, and how often a live one says so."""
+
+    seconds: Annotated[float, Meta(ge=1)] = 20.0
+    renew_seconds: Positive = 5.0
+
+
+class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[restarts]`: back-off of a crash loop, and after how many crashes or losses a task is dead."""
+
+    backoff_seconds: Positive = 0.1
+    backoff_max_seconds: Positive = 30.0
+    healthy_seconds: Positive = 60.0
+    crash_limit: Annotated[int, Meta(ge=1)] = 3
+    loss_limit: Annotated[int, Meta(ge=1)] = 5
+
+
+class Http(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[http]`: where metrics, health and the status page are served; "" turns it off, port 0 picks one."""
+
+    listen: str = "127.0.0.1:9477"
+
+
+class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[metrics]`: the lag objective of queues without one of their own, and the bound on series."""
+
+    lag_objective_seconds: Positive = 30.0
+    lag_target: Share = 0.99
+    cluster: Literal["auto", "always", "never"] = "auto"
+    max_series: Annotated[int, Meta(ge=1)] = 20_000
+
+
+class Control(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[control]`: the control socket ("" for the default place) and the pid file ("" for none)."""
+
+    socket: str = ""
+    pid_file: str = ""
+
+
+class Log(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[log]`."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console", "logfmt"] = "auto"
+    tasks: Literal["all", "failures", "sample"] = "all"
+
+
+class Events(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[events]`: the stream of life-cycle events, opt-in."""
+
+    enabled: bool = False
+    max_length: Annotated[int, Meta(ge=1)] = 100_000
+
+
+class Dead(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[dead]`: how long and how many dead tasks are kept."""
+
+    max_age_seconds: Positive = 7_776_000.0
+    max_count: Annotated[int, Meta(ge=1)] = 100_000
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `load.resolve_pools`."""
+
+    namespace: str = "rota"
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_url_file: str = ""
+    imports: tuple[str, ...] = ()
+    workers: Count | None = None
+    pollers: Annotated[int, Meta(ge=1, le=2)] = 1
+    tiers: tuple[tuple[str, ...], ...] = (("default",),)
+    durability: Literal["none", "wait", "waitaof"] = "none"
+    unserved_queues: Literal["error", "warn"] = "error"
+    watch_config: bool = False
+    queues: dict[str, QueueConfig] = field(default_factory=dict)
+    tasks: dict[str, TaskConfig] = field(default_factory=dict)
+    pools: dict[str, PoolConfig] = field(default_factory=dict)
+    limits: Limits = Limits()
+    lease: Lease = Lease()
+    restarts: Restarts = Restarts()
+    http: Http = Http()
+    metrics: Metrics = Metrics()
+    control: Control = Control()
+    log: Log = Log()
+    events: Events = Events()
+    dead: Dead = Dead()

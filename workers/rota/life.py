@@ -1,0 +1,28 @@
+"""One life of a worker or a poller: what its process holds besides its settings."""
+
+from dataclasses import dataclass
+
+from rota.slots import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A child's place and its lines to the master.
+
+    `owner` is the name it claims under, "" for a poller. `death_fd` becomes readable when the master is
+    gone. `master_bell_fd` is an eventfd: writing to it has the master look at the slots.
+    """
+
+    slot_number: int
+    slot: Slot
+    nonce: int
+    owner: str
+    death_fd: int
+    master_bell_fd: int
+
+
+# Exit codes of children: how the master tells an orderly end from a crash.
+EXIT_DRAINED = 0
+EXIT_LOST = 75  # the owner is no longer registered: leave without touching anything
+EXIT_RECYCLED = 76  # max_tasks or max_rss_mb reached, between tasks
+EXIT_ORPHANED = 77  # the master is gone

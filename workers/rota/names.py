@@ -1,0 +1,35 @@
+"""The rule for every name a person chooses: queues, tasks, ids, namespaces, nodes.
+
+Names become parts of keys and fields of space-separated entries, so the alphabet leaves out
+spaces, braces and everything a Lua pattern would have to guess about.
+"""
+
+import re
+
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
+RULE = "1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+DELAYED_SUFFIX = "-delayed"
+
+
+def is_name(text: str) -> bool:
+    """Whether text may name a task, an id, a namespace or a node."""
+    return NAME.fullmatch(text) is not None
+
+
+def is_queue_name(text: str) -> bool:
+    """Whether text may name a queue: a name whose delayed lane cannot be taken for another queue."""
+    return is_name(text) and not text.endswith(DELAYED_SUFFIX)
+
+
+def fault_in_name(what: str, text: str) -> str | None:
+    """Say what is wrong with a name, or None; `what` is the word for it, as in "queue name"."""
+    if not is_name(text):
+        return f"{what} {text!r} is not usable: names are {RULE}"
+    return None
+
+
+def fault_in_queue_name(text: str) -> str | None:
+    """Say what is wrong with a queue name, or None."""
+    if text.endswith(DELAYED_SUFFIX):
+        return f"queue name {text!r} may not end in {DELAYED_SUFFIX!r}: that suffix names the delayed lane of a queue"
+    return fault_in_name("queue name", text)

@@ -1,0 +1,342 @@
+"""What the scripts answer, as values: the reply side of the store.
+
+Scripts answer words, numbers and lists of bytes; each parser here names what stands where. A reply of
+another shape is a bug on our side and surfaces as the ValueError or IndexError of its parser.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rota.entry import Entry, parse_entry
+
+Raw = Any  # bytes | int | None | list of these, as hiredis reads them
+
+
+def _text(raw: Raw) -> str:
+    return raw.decode() if isinstance(raw, bytes) else str(raw)
+
+
+def _pairs(raw: Sequence[Raw]) -> list[tuple[Raw, Raw]]:
+    return list(zip(raw[::2], raw[1::2], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The answer for one enqueued item.
+
+    `duplicate`: the id is live, the first one stays. `holder`: the id of the task that holds the unique
+    key, else "". `unserved`: accepted, though no running master serves the queue.
+    """
+
+    duplicate: bool = False
+    holder: str = ""
+    unserved: bool = False
+
+
+def parse_enqueued(raw: Raw) -> list[Enqueued]:
+    """One word an item: `ok`, `unserved`, `duplicate` or `held ID`."""
+    return [_parse_enqueued_word(_text(word)) for word in raw]
+
+
+def _parse_enqueued_word(text: str) -> Enqueued:
+    word, _, holder = text.partition(" ")
+    match word:
+        case "ok":
+            return Enqueued()
+        case "unserved":
+            return Enqueued(unserved=True)
+        case "duplicate":
+            return Enqueued(duplicate=True)
+        case "held":
+            return Enqueued(duplicate=True, holder=holder)
+        case _:
+            raise ValueError(f"enqueue answered {text!r}")
+
+
+class TurnWord(StrEnum):
+    """`ok`: here is what you hold now (perhaps nothing). `again`: entries you hold and did not name.
+    `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens."""
+
+    OK = "ok"
+    AGAIN = "again"
+    LOST = "lost"
+    MORE = "more"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An entry now held, with its task's body."""
+
+    entry: Entry
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReply:
+    """The answer of a turn.
+
+    `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry
+    through, 0 when none holds one back. `stale`: texts of settled entries that were no longer held.
+    `dropped`: entries ended at the claim because they had been cancelled while they waited.
+    """
+
+    word: TurnWord
+    now_us: int
+    wait_us: int
+    stale: tuple[bytes, ...]
+    claims: tuple[Claim, ...]
+    dropped: tuple[Entry, ...]
+
+
+def parse_turn(raw: Raw) -> TurnReply:
+    """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`"""
+    word, now, wait, stale, claims, dropped = raw
+    return TurnReply(
+        TurnWord(word.decode()),
+        int(now),
+        int(wait),
+        tuple(stale),
+        tuple(Claim(parse_entry(text), body) for text, body in _pairs(claims)),
+        tuple(parse_entry(text) for text in dropped),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """`moved`: how many a queue. `next_due_us`: the earliest due time still waiting, or None.
+    `buried`: garbage set aside. `more`: the limit was reached, call again."""
+
+    moved: Mapping[str, int]
+    buried: int
+    next_due_us: int | None
+    now_us: int
+    more: bool
+
+
+def parse_promoted(raw: Raw) -> Promoted:
+    """`[now, next due or "", more 0|1, buried, [queue, count, ...]]`"""
+    now, next_due, more, buried, moved = raw
+    return Promoted(
+        {_text(queue): int(count) for queue, count in _pairs(moved)},
+        int(buried),
+        int(next_due) if next_due else None,
+        int(now),
+        bool(more),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """`lost`: owners no longer registered. `cancelled`: ids in flight that somebody asked to cancel."""
+
+    lost: tuple[str, ...]
+    cancelled: tuple[str, ...]
+
+
+def parse_renewed(raw: Raw) -> Renewed:
+    """`[[lost owner...], [id...]]`"""
+    lost, cancelled = raw
+    return Renewed(tuple(map(_text, lost)), tuple(map(_text, cancelled)))
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """`alive`: the lease had not run out after all, nothing was done. `settled`: how many of the given
+    outcomes counted. `requeued`: entries as they now stand in their lanes. `dead`: entries set aside."""
+
+    alive: bool
+    settled: int
+    requeued: tuple[Entry, ...]
+    dead: tuple[Entry, ...]
+
+
+def parse_retired(raw: Raw) -> Retired:
+    """`[ok|alive, settled, [entry...], [entry...]]`"""
+    word, settled, requeued, dead = raw
+    return Retired(word == b"alive", int(settled), tuple(map(parse_entry, requeued)), tuple(map(parse_entry, dead)))
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """`rescues`: doorbells rung for entries nobody had been told of. `expired`: owners whose lease ran
+    out. `grace_until_us`: before this Redis time nobody may be retired as expired."""
+
+    now_us: int
+    rescues: int
+    grace_until_us: int
+    expired: tuple[str, ...]
+
+
+def parse_swept(raw: Raw) -> Swept:
+    """`[now, rescues, grace until, [owner...]]`"""
+    now, rescues, grace, expired = raw
+    return Swept(int(now), int(rescues), int(grace), tuple(map(_text, expired)))
+
+
+class CancelWord(StrEnum):
+    """What a cancel found: it waited and is ended, it runs and is marked, it is dead, or it is unknown."""
+
+    CANCELLED = "cancelled"
+    RUNNING = "running"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+
+
+def parse_cancel(raw: Raw) -> CancelWord:
+    """One word."""
+    return CancelWord(_text(raw))
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The books: what was accepted against what ended and what is live, in tasks."""
+
+    accepted: int
+    done: int
+    cancelled: int
+    expired: int
+    purged: int
+    live: int
+
+    @property
+    def missing(self) -> int:
+        """Tasks the books cannot account for; 0 unless something is wrong."""
+        return self.accepted - self.done - self.cancelled - self.expired - self.purged - self.live
+
+
+def parse_audit(raw: Raw) -> Audit:
+    """`[accepted, done, cancelled, expired, purged, live]`"""
+    return Audit(*map(int, raw))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown.
+
+    `entry` is the text of the entry (ready, running) in whole; `ticket` the counters while delayed or
+    dead; times in microseconds of Redis time, 0 when they do not apply.
+    """
+
+    state: str
+    queue: str = ""
+    due_us: int = 0
+    failures: int = 0
+    crashes: int = 0
+    losses: int = 0
+    owner: str = ""
+    body: bytes = b""
+    epitaph: bytes = b""
+    result: bytes = b""
+
+
+def parse_status(raw: Raw) -> TaskState:
+    """`[state, queue, due, failures, crashes, losses, owner, body, epitaph, result]`"""
+    state, queue, due, failures, crashes, losses, owner, body, epitaph, result = raw
+    return TaskState(
+        _text(state),
+        _text(queue),
+        int(due),
+        int(failures),
+        int(crashes),
+        int(losses),
+        _text(owner),
+        body,
+        epitaph,
+        result,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One queue's numbers; ages in microseconds, 0 when there is nothing to be old."""
+
+    queue: str
+    ready: int
+    scheduled: int
+    overdue: int
+    inflight: int
+    dead: int
+    accepted: int
+    oldest_ready_age_us: int
+    oldest_overdue_age_us: int
+    paused: bool
+    served: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The state of all queues at one instant of Redis time."""
+
+    now_us: int
+    owners: int
+    queues: tuple[QueueState, ...]
+
+
+_NUMBERS = 8
+
+
+def parse_overview(raw: Raw) -> Overview:
+    """`[now, owners, [queue, ready, scheduled, overdue, inflight, dead, accepted, ready age, overdue age,
+    paused 0|1, served 0|1], ...]`"""
+    now, owners, *rows = raw
+    return Overview(int(now), int(owners), tuple(_parse_queue_state(row) for row in rows))
+
+
+def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
+    queue, *numbers = row
+    values = [int(number) for number in numbers]
+    return QueueState(_text(queue), *values[:_NUMBERS], paused=bool(values[8]), served=bool(values[9]))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadTask:
+    """One task in the dead set; `died_us` in microseconds of Redis time, `epitaph` a JSON object."""
+
+    id: str
+    died_us: int
+    queue: str
+    epitaph: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeadPage:
+    """A page of the dead set, latest first, and how many there are in all."""
+
+    total: int
+    tasks: tuple[DeadTask, ...]
+
+
+def parse_dead_page(raw: Raw) -> DeadPage:
+    """`[total, [id, died, queue, epitaph, body], ...]`"""
+    total, *rows = raw
+    return DeadPage(
+        int(total),
+        tuple(DeadTask(_text(row[0]), int(row[1]), _text(row[2]), row[3], row[4]) for row in rows),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """How many things a bounded call dealt with, and whether there are more: then call again."""
+
+    count: int
+    more: bool
+
+
+def parse_bounded(raw: Raw) -> Bounded:
+    """`[count, more 0|1]`"""
+    count, more = raw
+    return Bounded(int(count), bool(more))
+
+
+def parse_names(raw: Raw) -> list[str]:
+    """A list of names."""
+    return [_text(name) for name in raw]
+
+
+def parse_int(raw: Raw) -> int:
+    """A number."""
+    return int(raw)

@@ -1,0 +1,42 @@
+"""The Lua files of the protocol, loaded from `rota/lua` and named by their SHA1.
+
+A script names the shared functions it needs in a line `-- with: entry doorbell`; their files, from
+`lua/shared/`, are put between its first line (the flags) and its body. So each script carries what it
+uses and nothing else, and runs as one text.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_FOLDER = files("rota") / "lua"
+_WITH = "-- with:"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One transition's text, and the digest Redis knows it by."""
+
+    name: str
+    text: bytes
+    sha: bytes
+
+
+@cache
+def load_script(name: str) -> Script:
+    """Read, assemble and digest the script `lua/NAME.lua`. Raises FileNotFoundError for an unknown name."""
+    text = _assemble((_FOLDER / f"{name}.lua").read_text(encoding="utf-8")).encode()
+    return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+def _assemble(source: str) -> str:
+    flags, _, body = source.partition("\n")
+    needs = next((line.removeprefix(_WITH).split() for line in body.splitlines() if line.startswith(_WITH)), [])
+    shared = [(_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8") for need in needs]
+    return "\n".join([flags, *shared, body])
+
+
+def script_names() -> list[str]:
+    """The names of all transitions, sorted."""
+    return sorted(entry.name.removesuffix(".lua") for entry in _FOLDER.iterdir() if entry.name.endswith(".lua"))

@@ -1,0 +1,103 @@
+"""What a child is told at its start: the part of the configuration it needs, frozen.
+
+The master writes these as JSON into the child's first message; the child reads them back. Nothing else
+in a child reads the configuration file or the environment.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from rota.store import Domain, QueueShare
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The server and the namespace in it. The URL may carry a password; it is not shown."""
+
+    redis_url: str = field(repr=False)
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`level` as in logging; `format` auto, json, console or logfmt; `tasks` all, failures or sample."""
+
+    level: str = "info"
+    format: str = "auto"
+    tasks: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOverride:
+    """The operator's `[tasks.NAME]`: each value given wins over the decorator's."""
+
+    retries: int | None = None
+    time_limit_seconds: float | None = None
+    soft_time_limit_seconds: float | None = None
+    max_delay_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What every worker of one pool and generation shares.
+
+    `tiers`: what the pool serves, highest first. `beat_seconds`: the longest silence outside a task.
+    `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
+    """
+
+    server: ServerSettings
+    pool: str
+    tiers: tuple[Domain, ...]
+    lease_seconds: float = 20.0
+    renew_seconds: float = 5.0
+    time_limit_seconds: float = 3600.0
+    beat_seconds: float = 30.0
+    max_tasks: int = 0
+    max_tasks_jitter: float = 0.1
+    max_rss_mb: int = 0
+    max_payload_kb: int = 256
+    overrides: dict[str, TaskOverride] = field(default_factory=dict)
+    lag_objective_seconds: float = 30.0
+    lag_objectives: dict[str, float] = field(default_factory=dict)
+    log: LogSettings = LogSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class PollerSettings:
+    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank."""
+
+    server: ServerSettings
+    rank: int = 0
+    lease_seconds: float = 20.0
+    crash_limit: int = 3
+    loss_limit: int = 5
+    dead_max_age_seconds: float = 7_776_000.0
+    dead_max_count: int = 100_000
+    log: LogSettings = LogSettings()
+
+
+def settings_to_json(settings: WorkerSettings | PollerSettings) -> str:
+    """Write settings for a child's first message."""
+    return json.dumps(dataclasses.asdict(settings), separators=(",", ":"))
+
+
+def worker_settings_from_json(text: str) -> WorkerSettings:
+    """Read what `settings_to_json` wrote. Raises KeyError or TypeError for another shape."""
+    raw: dict[str, Any] = json.loads(text)
+    raw["server"] = ServerSettings(**raw["server"])
+    raw["log"] = LogSettings(**raw["log"])
+    raw["tiers"] = tuple(_domain(tier) for tier in raw["tiers"])
+    raw["overrides"] = {name: TaskOverride(**override) for name, override in raw["overrides"].items()}
+    return WorkerSettings(**raw)
+
+
+def poller_settings_from_json(text: str) -> PollerSettings:
+    """Read what `settings_to_json` wrote. Raises KeyError or TypeError for another shape."""
+    raw: dict[str, Any] = json.loads(text)
+    return PollerSettings(**{**raw, "server": ServerSettings(**raw["server"]), "log": LogSettings(**raw["log"])})
+
+
+def _domain(raw: dict[str, Any]) -> Domain:
+    return Domain(raw["name"], tuple(QueueShare(**share) for share in raw["queues"]))

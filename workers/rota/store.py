@@ -1,0 +1,244 @@
+"""The typed store: one method a transition, each answering a `Command` and touching no socket.
+
+A command carries its script, its arguments in wire form, and the parser of its reply. Whoever has a
+connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rota import replies
+from rota.keys import PROTOCOL_VERSION, Keys
+from rota.scripts import Script, load_script
+from rota.wire import NOTHING, Arg, Packed, command, pack
+
+T = TypeVar("T")
+
+BATCH = 500  # no script works on more things than this in one call
+VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
+    """One call of one script."""
+
+    script: Script
+    key: str
+    args: Packed
+    parse: Callable[[replies.Raw], T]
+
+    def by_sha(self) -> bytes:
+        """EVALSHA in wire form. The server answers NOSCRIPT when it does not know the script."""
+        return command((pack(("EVALSHA", self.script.sha, 1, self.key)), self.args))
+
+    def by_text(self) -> bytes:
+        """EVAL in wire form: what to send after NOSCRIPT. It teaches the server the script as well."""
+        return command((pack(("EVAL", self.script.text, 1, self.key)), self.args))
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task as enqueue takes it.
+
+    `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds.
+    `unique_key` "" for none; `hold_ms` 0 holds the key for the life of the task.
+    """
+
+    id: str
+    queue: str
+    body: bytes
+    due: str = ""
+    unique_key: str = ""
+    hold_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShare:
+    """A queue as a pool serves it: `weight` in its tier, `cap` running at once over the fleet (0: no
+    cap), `interval_us` microseconds from one start to the next (0: no rate limit), `burst` starts that
+    may come at once after a pause."""
+
+    name: str
+    weight: float = 1.0
+    cap: int = 0
+    interval_us: int = 0
+    burst: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The queues a pool serves in one tier: among these the rotation is fair."""
+
+    name: str
+    queues: tuple[QueueShare, ...]
+
+
+def domain_of(queues: Sequence[QueueShare]) -> Domain:
+    """The domain of these queues. Pools that serve the same set share it, whatever the order."""
+    return Domain(",".join(sorted(share.name for share in queues)), tuple(queues))
+
+
+def pack_tiers(tiers: Iterable[Domain]) -> Packed:
+    """The tiers, highest first, as `turn` and `retire` take them; packed once a life."""
+    domains = list(tiers)
+    args: list[Arg] = [len(domains)]
+    for domain in domains:
+        args += [domain.name, len(domain.queues)]
+        for share in domain.queues:
+            cost = max(1, round(VIRTUAL_UNIT / share.weight))
+            args += [share.name, cost, share.cap, share.interval_us, share.burst]
+    return pack(args)
+
+
+NO_TIERS = pack_tiers(())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
+    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.pack_settlements`."""
+
+    limit: int
+    held: Sequence[str] = ()
+    tokens: Sequence[str] = ()
+    settlements: Packed = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """What a retired owner died of. `ran`: the id that ran, with the epitaph it gets if this crash is its
+    last; none when nothing ran. `loss_epitaph`: for all it held when a lease ran out."""
+
+    ran: tuple[tuple[str, bytes], ...] = ()
+    loss_epitaph: bytes = b"{}"
+    crash_limit: int = 3
+    loss_limit: int = 5
+
+
+class Store:
+    """The transitions of one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.keys = Keys(namespace)
+
+    def _command(self, name: str, args: Packed, parse: Callable[[replies.Raw], T]) -> Command[T]:
+        return Command(load_script(name), self.keys.tasks, args, parse)
+
+    # Producing
+
+    def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[replies.Enqueued]]:
+        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and answers the same."""
+        args: list[Arg] = [nonce]
+        for task in tasks:
+            args += [task.id, task.queue, task.due, task.unique_key, task.hold_ms, task.body]
+        return self._command("enqueue", pack(args), replies.parse_enqueued)
+
+    # Working
+
+    def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[replies.TurnReply]:
+        """Settle what ended and claim up to `turn.limit` entries of one queue; `limit` 0 only settles."""
+        args = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
+        settled = pack((turn.settlements.count // 4,)) + turn.settlements
+        return self._command("turn", pack(args) + settled + tiers, replies.parse_turn)
+
+    def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
+        """Move tasks that are due to their delayed lanes, in order of due."""
+        return self._command("promote", pack((limit,)), replies.parse_promoted)
+
+    # Owning
+
+    def register(self, lease_ms: int, places: Sequence[str]) -> Command[list[str]]:
+        """Begin a life for each place (`node:slot`); answers the owners' names, `node:slot:life`."""
+        return self._command("register", pack((lease_ms, *places)), replies.parse_names)
+
+    def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[replies.Renewed]:
+        """Extend the leases of up to 100 owners."""
+        return self._command("renew", pack((lease_ms, *owners)), replies.parse_renewed)
+
+    def retire_exited(
+        self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
+    ) -> Command[replies.Retired]:
+        """End an owner whose process is gone: settle what it had finished, give back the rest."""
+        return self._retire("exit", owner, blame, settlements, tiers)
+
+    def retire_expired(self, owner: str, blame: Blame) -> Command[replies.Retired]:
+        """End the life of an owner whose lease ran out; `alive` when it has not, or grace is on."""
+        return self._retire("expired", owner, blame, NOTHING, NO_TIERS)
+
+    def _retire(
+        self, reason: str, owner: str, blame: Blame, settlements: Packed, tiers: Packed
+    ) -> Command[replies.Retired]:
+        args: list[Arg] = [owner, reason, blame.crash_limit, blame.loss_limit, blame.loss_epitaph, len(blame.ran)]
+        for task_id, epitaph in blame.ran:
+            args += [task_id, epitaph]
+        settled = pack((settlements.count // 4,)) + settlements
+        return self._command("retire", pack(args) + settled + tiers, replies.parse_retired)
+
+    def sweep(self, lease_ms: int) -> Command[replies.Swept]:
+        """The pollers' round each second: rescue unheard entries, keep the pulse, name expired owners."""
+        return self._command("sweep", pack((lease_ms,)), replies.parse_swept)
+
+    def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> Command[int]:
+        """Give owners of in-flight lists that nobody registered one lease; answers how many there were."""
+        return self._command("orphans", pack((lease_ms, *owners)), replies.parse_int)
+
+    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:
+        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`."""
+        return self._command("announce", pack((node, heartbeat, ttl_ms, *queues)), replies.parse_int)
+
+    def open(self) -> Command[int]:
+        """Record our protocol version in a fresh namespace; answers the version the namespace has."""
+        return self._command("open", pack((PROTOCOL_VERSION,)), replies.parse_int)
+
+    # Looking
+
+    def overview(self, queues: Sequence[str]) -> Command[replies.Overview]:
+        """The numbers of the named queues and of all ever pushed to."""
+        return self._command("overview", pack(queues), replies.parse_overview)
+
+    def status(self, task_id: str) -> Command[replies.TaskState]:
+        """Where an id stands. Looks through lanes only as far as BATCH entries from each end."""
+        return self._command("status", pack((task_id,)), replies.parse_status)
+
+    def dead_page(self, offset: int, count: int) -> Command[replies.DeadPage]:
+        """A page of the dead set, latest first; `count` up to BATCH."""
+        return self._command("dead", pack((offset, count)), replies.parse_dead_page)
+
+    def audit(self) -> Command[replies.Audit]:
+        """The books of the namespace."""
+        return self._command("audit", NOTHING, replies.parse_audit)
+
+    # For people
+
+    def cancel(self, task_id: str) -> Command[replies.CancelWord]:
+        """End a waiting task; mark a running one."""
+        return self._command("cancel", pack((task_id,)), replies.parse_cancel)
+
+    def pause(self, queue: str) -> Command[int]:
+        """Stop claims from a queue; 1 when it was not paused before."""
+        return self._command("pause", pack((queue,)), replies.parse_int)
+
+    def resume(self, queue: str) -> Command[int]:
+        """Let claims go on and ring; 1 when the queue was paused."""
+        return self._command("resume", pack((queue,)), replies.parse_int)
+
+    def purge(self, queue: str) -> Command[replies.Bounded]:
+        """End up to BATCH ready tasks of a queue."""
+        return self._command("purge", pack((queue,)), replies.parse_bounded)
+
+    def purge_dead(self, ids: Sequence[str]) -> Command[int]:
+        """Forget up to BATCH dead tasks; answers how many there were."""
+        return self._command("purge_dead", pack(ids), replies.parse_int)
+
+    def revive(self, ids: Sequence[str]) -> Command[int]:
+        """Put up to BATCH dead tasks back in their lanes, their failures forgiven; answers how many."""
+        return self._command("revive", pack(ids), replies.parse_int)
+
+    def trim(self, max_age_us: int, max_count: int) -> Command[replies.Bounded]:
+        """Forget up to BATCH dead tasks that are too old or too many."""
+        return self._command("trim", pack((max_age_us, max_count)), replies.parse_bounded)
+
+    def heal(self, cursor: str) -> Command[str]:
+        """Recount one portion; begin with cursor "0" and go on with each answer until it is "0" again."""
+        return self._command("heal", pack((cursor,)), bytes.decode)

@@ -1,0 +1,43 @@
+"""RESP packing: arguments to bytes, once where they do not change.
+
+A command is an array of bulk strings. `Packed` is a run of arguments already in wire form with its
+count, so that the parts that never change (script, key, owner, tiers) are packed one time and a
+turn only joins bytes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Arg = bytes | str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A run of `count` bulk strings in wire form."""
+
+    count: int
+    data: bytes
+
+    def __add__(self, other: "Packed") -> "Packed":
+        return Packed(self.count + other.count, self.data + other.data)
+
+
+NOTHING = Packed(0, b"")
+
+
+def pack(args: Iterable[Arg]) -> Packed:
+    """Pack arguments as RESP bulk strings; str is sent as UTF-8, int in decimal."""
+    parts: list[bytes] = []
+    count = 0
+    for arg in args:
+        raw = arg if isinstance(arg, bytes) else str(arg).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+        count += 1
+    return Packed(count, b"".join(parts))
+
+
+def command(parts: Iterable[Packed]) -> bytes:
+    """Join packed parts to one command, ready to be written to a socket."""
+    runs = list(parts)
+    total = sum(run.count for run in runs)
+    return b"*%d\r\n" % total + b"".join(run.data for run in runs)
