@@ -54,7 +54,7 @@ class Server:
 
     def start(self) -> "Server":
         """Start and wait until it answers PING. Raises RuntimeError with its log when it does not."""
-        options = {"appendonly": "no", "save": "", **self.options}
+        options = {"appendonly": "no", "save": "", "enable_debug_command": "local", **self.options}
         lines = []
         for key, value in options.items():
             quoted = value or '""'

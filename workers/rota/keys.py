@@ -76,6 +76,10 @@ class Keys:
         return self._key("counts")
 
     @property
+    def healing(self) -> str:
+        return self._key("healing")
+
+    @property
     def dead(self) -> str:
         return self._key("dead")
 

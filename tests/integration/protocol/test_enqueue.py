@@ -1,0 +1,145 @@
+"""Claims about accepting tasks."""
+
+import pytest
+
+from protocol import Fleet, body_of, one_tier
+from rota.outcome import Dead, Done
+from rota.replies import Enqueued
+from rota.server_errors import PushedBack, ServerError
+from rota.store import NewTask
+
+Q = one_tier("q")
+
+
+def test_an_immediate_task_stands_at_the_tail_of_the_ready_lane(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.push("b", "c")
+    assert fleet.lane() == ["a", "b", "c"]
+
+
+def test_a_delayed_task_waits_in_the_delayed_set_with_a_ticket(fleet: Fleet) -> None:
+    before = fleet.now_us()
+    fleet.push("a", due="+60000000")
+    assert fleet.lane() == []
+    due = fleet.score(fleet.keys.delayed, "a") * 1e6
+    assert before + 60e6 <= due <= fleet.now_us() + 60e6
+    assert fleet.redis.hget(fleet.keys.tickets, "a") == "q d 0 0 0 0 -"
+
+
+@pytest.mark.parametrize("due", ["+0", "@1000000", ""])
+def test_a_due_time_in_the_past_means_at_once(fleet: Fleet, due: str) -> None:
+    fleet.push("a", due=due)
+    assert fleet.lane() == ["a"]
+
+
+def test_a_call_repeated_with_its_nonce_changes_nothing_even_after_the_task_ended(fleet: Fleet) -> None:
+    call = fleet.store.enqueue("once", [NewTask("a", "q", body_of("a"))])
+    first = fleet.run(call)
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Done()))
+    before = fleet.snapshot()
+    assert fleet.run(call) == first == [Enqueued()]
+    assert fleet.snapshot() == before
+
+
+def test_a_live_id_is_a_duplicate_and_the_first_one_stays(fleet: Fleet) -> None:
+    fleet.push("a")
+    assert fleet.enqueue(NewTask("a", "q", b"other")) == [Enqueued(duplicate=True)]
+    assert fleet.redis.hget(fleet.keys.tasks, "a") == body_of("a").decode()
+    assert fleet.lane() == ["a"]
+
+
+def test_an_id_given_twice_in_one_call_is_accepted_once(fleet: Fleet) -> None:
+    answers = fleet.enqueue(NewTask("a", "q", body_of("a")), NewTask("a", "q", body_of("a")))
+    assert [answer.duplicate for answer in answers] == [False, True]
+
+
+def test_a_unique_key_has_one_holder_until_that_ends(fleet: Fleet) -> None:
+    assert fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k")) == [Enqueued()]
+    assert fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k")) == [Enqueued(duplicate=True, holder="a")]
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    assert fleet.enqueue(NewTask("c", "q", body_of("c"), unique_key="k"))[0].holder == "a"
+    fleet.turn(owner, Q, (claim, Done()))
+    assert fleet.enqueue(NewTask("d", "q", body_of("d"), unique_key="k")) == [Enqueued()]
+
+
+def test_a_dead_task_holds_its_unique_key_no_longer(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Dead(b"{}")))
+    assert fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k")) == [Enqueued()]
+
+
+def test_an_end_frees_no_unique_key_that_has_passed_to_another(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k", hold_ms=60_000))
+    fleet.redis.delete(fleet.keys.unique("k"))  # what its expiry does
+    fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k"))
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Done()), limit=0)
+    assert fleet.redis.get(fleet.keys.unique("k")) == "b"
+
+
+def test_a_unique_key_held_for_a_time_expires_with_it(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k", hold_ms=60_000))
+    assert 0 < fleet.redis.pttl(fleet.keys.unique("k")) <= 60_000
+
+
+def test_a_bell_holds_one_token_however_many_are_pushed(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.push("b", "c")
+    assert fleet.bell() == 1
+
+
+def test_only_a_new_earliest_due_time_rings_the_pollers(fleet: Fleet) -> None:
+    fleet.push("a", due="+50000000")
+    assert fleet.redis.llen(fleet.keys.poller_doorbell) == 1
+    fleet.redis.delete(fleet.keys.poller_doorbell)
+    fleet.push("b", due="+60000000")
+    assert fleet.redis.llen(fleet.keys.poller_doorbell) == 0
+    fleet.push("c", due="+40000000")
+    assert fleet.redis.llen(fleet.keys.poller_doorbell) == 1
+
+
+def test_a_key_of_another_type_refuses_the_whole_call(fleet: Fleet) -> None:
+    fleet.redis.set(fleet.keys.ready_lane("bad"), "text")
+    before = fleet.snapshot()
+    with pytest.raises(ServerError):
+        fleet.enqueue(NewTask("a", "q", body_of("a")), NewTask("b", "bad", body_of("b")))
+    assert fleet.snapshot() == before
+
+
+def test_a_full_server_refuses_producers_and_lets_the_fleet_work_it_off(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    fleet.redis.config_set("maxmemory", "1mb")
+    try:
+        with pytest.raises(PushedBack):
+            fleet.push("c")
+        claim = fleet.turn(owner, Q).claims[0]
+        assert fleet.turn(owner, Q, (claim, Done())).claims[0].entry.id == "b"
+        assert fleet.run(fleet.store.renew(1000, [owner])).lost == ()
+        assert fleet.promote().now_us > 0
+        assert fleet.exit(owner, ["b"]).requeued[0].id == "b"
+    finally:
+        fleet.redis.config_set("maxmemory", "0")
+
+
+def test_a_queue_nobody_serves_is_told_of_only_while_some_master_lives(fleet: Fleet) -> None:
+    assert fleet.enqueue(NewTask("a", "lonely", body_of("a"))) == [Enqueued()]
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q"]))
+    assert fleet.enqueue(NewTask("b", "lonely", body_of("b"))) == [Enqueued(unserved=True)]
+    assert fleet.enqueue(NewTask("c", "q", body_of("c"))) == [Enqueued()]
+
+
+def test_every_key_has_the_hash_tag_of_its_namespace(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
+    fleet.push("b", due="+1000000")
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    keys = [key for key in fleet.redis.scan_iter(count=1000) if fleet.keys.namespace in key]
+    assert len(keys) > 8
+    assert {key.partition(":")[0] for key in keys} == {f"{{{fleet.keys.namespace}}}"}

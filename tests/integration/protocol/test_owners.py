@@ -1,0 +1,251 @@
+"""Claims about lives, leases, blame and the pollers' sweep."""
+
+from protocol import LEASE_MS, Fleet, one_tier
+from rota.outcome import Done, Settlement, pack_settlements
+from rota.replies import TurnWord
+from rota.store import Blame
+
+Q = one_tier("q")
+
+
+def hold(fleet: Fleet, *ids: str, place: str = "node:1") -> str:
+    """Push these tasks and have a new owner claim them all."""
+    fleet.push(*ids)
+    owner = fleet.register(place)
+    fleet.turn(owner, Q, limit=len(ids))
+    return owner
+
+
+def sweep(fleet: Fleet) -> tuple[str, ...]:
+    return fleet.run(fleet.store.sweep(LEASE_MS)).expired
+
+
+def test_no_two_lives_have_the_same_name(fleet: Fleet) -> None:
+    call = fleet.store.register(LEASE_MS, ["node:1", "node:2"])
+    assert len({*fleet.run(call), *fleet.run(call)}) == 4
+
+
+def test_a_late_copy_of_register_makes_an_owner_that_expires_empty(fleet: Fleet) -> None:
+    nameless = fleet.register()
+    fleet.expire_lease(nameless)
+    assert sweep(fleet) == (nameless,)
+    reply = fleet.run(fleet.store.retire_expired(nameless, Blame()))
+    assert (reply.alive, reply.requeued) == (False, ())
+    assert sweep(fleet) == ()
+
+
+def test_renewal_extends_the_lease_and_names_the_lost(fleet: Fleet) -> None:
+    owner = fleet.register(lease_ms=1000)
+    before = fleet.score(fleet.keys.owners, owner)
+    reply = fleet.run(fleet.store.renew(60_000, [owner, "node:1:999"]))
+    assert reply.lost == ("node:1:999",)
+    assert fleet.score(fleet.keys.owners, owner) > before
+
+
+def test_renewal_names_running_tasks_that_somebody_cancelled(fleet: Fleet) -> None:
+    owner = hold(fleet, "a", "b")
+    fleet.run(fleet.store.cancel("b"))
+    assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).cancelled == ("b",)
+
+
+def test_what_a_dead_owner_held_goes_back_to_the_head_in_order(fleet: Fleet) -> None:
+    owner = hold(fleet, "a", "b", "c")
+    fleet.push("later")
+    reply = fleet.exit(owner, ["a"])
+    assert [entry.id for entry in reply.requeued] == ["a", "b", "c"]
+    assert fleet.lane() == ["a", "b", "c", "later"]
+    assert not fleet.redis.exists(fleet.keys.inflight(owner))
+
+
+def test_only_the_task_that_ran_is_charged_with_the_crash(fleet: Fleet) -> None:
+    owner = hold(fleet, "a", "b")
+    requeued = fleet.exit(owner, ["a"]).requeued
+    assert [(entry.crashes, entry.releases) for entry in requeued] == [(1, 0), (0, 1)]
+
+
+def test_nobody_is_charged_when_nothing_ran(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    assert fleet.exit(owner).requeued[0].crashes == 0
+
+
+def test_the_third_crash_is_the_last_and_leaves_its_epitaph(fleet: Fleet) -> None:
+    fleet.push("a")
+    for number in range(3):
+        owner = fleet.register()
+        assert fleet.claim(owner, Q) == ["a"]
+        epitaph = b'{"reason":"crash %d"}' % number
+        reply = fleet.exit(owner, blame=Blame(ran=(("a", epitaph),)))
+        assert len(reply.dead) == (1 if number == 2 else 0)
+    page = fleet.run(fleet.store.dead_page(0, 1))
+    assert (page.tasks[0].id, page.tasks[0].epitaph) == ("a", b'{"reason":"crash 2"}')
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:
+    fleet.push("a")
+    for number in range(5):
+        owner = fleet.register()
+        assert fleet.claim(owner, Q) == ["a"]
+        fleet.expire_lease(owner)
+        reply = fleet.run(fleet.store.retire_expired(owner, Blame(loss_epitaph=b'{"reason":"lost"}')))
+        assert len(reply.dead) == (1 if number == 4 else 0)
+
+
+def test_a_lost_node_charges_a_loss_to_all_it_held_and_no_crash(fleet: Fleet) -> None:
+    owner = hold(fleet, "a", "b")
+    fleet.expire_lease(owner)
+    requeued = fleet.run(fleet.store.retire_expired(owner, Blame())).requeued
+    assert [(entry.losses, entry.crashes) for entry in requeued] == [(1, 0), (1, 0)]
+
+
+def test_finished_outcomes_are_settled_before_the_rest_is_given_back(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    first, _ = fleet.turn(owner, Q, limit=2).claims
+    finished = pack_settlements([Settlement(first.entry, Done())])
+    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=(("b", b"{}"),)), finished))
+    assert (reply.settled, [entry.id for entry in reply.requeued]) == (1, ["b"])
+    assert fleet.run(fleet.store.audit()).done == 1
+
+
+def test_an_outcome_already_settled_counts_once_when_its_worker_is_retired(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Done()))
+    reply = fleet.run(fleet.store.retire_exited(owner, Blame(), pack_settlements([Settlement(claim.entry, Done())])))
+    assert reply.settled == 0
+    assert fleet.run(fleet.store.audit()).done == 1
+
+
+def test_retiring_twice_changes_nothing_the_second_time(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.exit(owner, ["a"])
+    before = fleet.snapshot()
+    fleet.exit(owner, ["a"])
+    assert fleet.snapshot() == before
+
+
+def test_an_owner_whose_lease_still_runs_is_not_retired_as_expired(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    sweep(fleet)
+    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    assert fleet.inflight(owner) == ["a"]
+
+
+def test_an_owner_that_was_renewed_meanwhile_is_not_retired_as_expired(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.expire_lease(owner)
+    assert sweep(fleet) == (owner,)
+    fleet.run(fleet.store.renew(LEASE_MS, [owner]))
+    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+
+
+def test_a_cancelled_task_of_a_dead_owner_is_ended_and_not_given_back(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.run(fleet.store.cancel("a"))
+    assert fleet.exit(owner, ["a"]).requeued == ()
+    assert fleet.run(fleet.store.audit()).cancelled == 1
+    assert fleet.lane() == []
+
+
+def test_retiring_rings_also_for_a_token_the_owner_had_swallowed(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.silence()
+    owner = fleet.register()
+    fleet.exit(owner, serving=Q)
+    assert fleet.bell() == 1
+
+
+def test_delayed_entries_go_back_to_the_delayed_lane(fleet: Fleet) -> None:
+    fleet.redis.zadd(fleet.keys.delayed, {'["d","q","work",[]]': 1})
+    fleet.promote()
+    fleet.push("i")
+    owner = fleet.register()
+    assert fleet.claim(owner, Q, limit=2) == ["d", "i"]
+    fleet.exit(owner)
+    assert (fleet.delayed_lane(), fleet.lane()) == (["d"], ["i"])
+
+
+# Sweep
+
+
+def test_a_sweep_rescues_entries_that_nobody_was_told_of(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.silence()
+    fleet.redis.delete(fleet.keys.ready)
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 1
+    assert fleet.bell() == 1
+    assert fleet.redis.sismember(fleet.keys.ready, "q")
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 0
+
+
+def test_a_sweep_rings_for_no_paused_queue(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.run(fleet.store.pause("q"))
+    fleet.silence()
+    fleet.run(fleet.store.sweep(LEASE_MS))
+    assert fleet.bell() == 0
+
+
+def test_a_sweep_sees_bare_pushes_to_queues_that_a_master_announced(fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", 1000, ["fresh"]))
+    fleet.redis.rpush(fleet.keys.ready_lane("fresh"), '["send",[]]')
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 1
+
+
+def test_a_gap_in_the_pulse_gives_everybody_one_lease_of_grace(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.expire_lease(owner)
+    fleet.redis.hset(fleet.keys.pulse, "at", fleet.now_us() - LEASE_MS * 1000)
+    reply = fleet.run(fleet.store.sweep(LEASE_MS))
+    assert reply.expired == ()
+    assert reply.grace_until_us > reply.now_us
+    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    assert fleet.inflight(owner) == ["a"]
+
+
+def test_a_clock_that_went_back_gives_grace(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.expire_lease(owner)
+    fleet.redis.hset(fleet.keys.pulse, "at", fleet.now_us() + 3_600_000_000)
+    assert sweep(fleet) == ()
+
+
+def test_leases_written_before_the_clock_went_back_are_clamped(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.redis.zadd(fleet.keys.owners, {owner: fleet.now_us() + 3_600_000_000})
+    sweep(fleet)
+    assert fleet.score(fleet.keys.owners, owner) <= fleet.now_us() + LEASE_MS * 1000
+
+
+def test_grace_written_before_the_clock_went_back_is_clamped(fleet: Fleet) -> None:
+    sweep(fleet)
+    fleet.redis.hset(fleet.keys.pulse, "grace_until", fleet.now_us() + 3_600_000_000)
+    reply = fleet.run(fleet.store.sweep(LEASE_MS))
+    assert reply.grace_until_us <= reply.now_us + LEASE_MS * 1000
+
+
+def test_orphaned_lists_get_one_lease_and_are_then_retired(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.redis.delete(fleet.keys.owners)
+    assert fleet.run(fleet.store.adopt_orphans(LEASE_MS, [owner, "node:1:999"])) == 1
+    assert fleet.run(fleet.store.adopt_orphans(LEASE_MS, [owner])) == 0
+    fleet.expire_lease(owner)
+    assert sweep(fleet) == (owner,)
+    fleet.run(fleet.store.retire_expired(owner, Blame()))
+    assert fleet.lane() == ["a"]
+
+
+def test_an_orphan_that_nobody_adopted_is_not_retired_as_expired(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.redis.zrem(fleet.keys.owners, owner)
+    assert fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    assert fleet.inflight(owner) == ["a"]
+
+
+def test_an_owner_that_was_retired_is_lost_at_its_next_turn(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.expire_lease(owner)
+    fleet.run(fleet.store.retire_expired(owner, Blame()))
+    assert fleet.turn(owner, Q, limit=0).word is TurnWord.LOST

@@ -1,0 +1,158 @@
+"""Claims about moving due tasks to their lanes, and about items that other languages push."""
+
+import json
+
+import pytest
+
+from protocol import SECOND_US, Fleet, body_of, one_tier
+from rota.body import BodyError, decode_body
+
+Q = one_tier("q")
+
+
+def schedule_bare(fleet: Fleet, member: str, due: float) -> None:
+    fleet.redis.zadd(fleet.keys.delayed, {member: due})
+
+
+def make_due(fleet: Fleet, *ids: str) -> None:
+    """Let the due times of scheduled tasks have come, in this order."""
+    fleet.redis.zadd(fleet.keys.delayed, {task_id: 1 + place for place, task_id in enumerate(ids)}, xx=True)
+
+
+def test_due_tasks_enter_the_delayed_lane_in_order_of_due(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c", due="+9000000")
+    make_due(fleet, "c", "a", "b")
+    assert fleet.promote().moved == {"q": 3}
+    assert fleet.delayed_lane() == ["c", "a", "b"]
+    assert fleet.redis.hlen(fleet.keys.tickets) == 0
+
+
+def test_nothing_is_promoted_before_its_time(fleet: Fleet) -> None:
+    fleet.push("a", due="+9000000")
+    reply = fleet.promote()
+    assert reply.moved == {}
+    assert reply.next_due_us is not None
+    assert reply.next_due_us - reply.now_us > 8 * SECOND_US
+
+
+def test_a_promoted_entry_tells_when_it_was_due_and_when_it_became_ready(fleet: Fleet) -> None:
+    fleet.push("a", due="+9000000")
+    make_due(fleet, "a")
+    now = fleet.promote().now_us
+    entry = fleet.turn(fleet.register(), Q).claims[0].entry
+    assert (entry.due_us, entry.ready_us) == (SECOND_US, now)
+
+
+def test_promotion_works_in_chunks_and_says_when_there_is_more(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c", due="+9000000")
+    make_due(fleet, "a", "b", "c")
+    assert [fleet.promote(limit=2).more, fleet.promote(limit=2).more] == [True, False]
+    assert fleet.delayed_lane() == ["a", "b", "c"]
+
+
+def test_promotion_rings_each_queue_it_filled(fleet: Fleet) -> None:
+    fleet.push("a", due="+9000000")
+    fleet.push("b", due="+9000000", queue="p")
+    make_due(fleet, "a", "b")
+    fleet.promote()
+    assert (fleet.bell("q"), fleet.bell("p")) == (1, 1)
+
+
+def test_a_bare_zadd_is_adopted_with_its_own_id(fleet: Fleet) -> None:
+    schedule_bare(fleet, '["u-1", "mail", "send", [1, 2]]', 5)
+    assert fleet.promote().moved == {"mail": 1}
+    claim = fleet.turn(fleet.register(), one_tier("mail")).claims[0]
+    assert (claim.entry.id, claim.entry.due_us) == ("u-1", 5 * SECOND_US)
+    assert decode_body(claim.body).args == [1, 2]
+
+
+def test_garbage_in_the_delayed_set_goes_to_dead_with_its_bytes_and_stops_nothing(fleet: Fleet) -> None:
+    schedule_bare(fleet, "\x00garbage", 5)
+    schedule_bare(fleet, '["u-1","q","send",[]]', 6)
+    reply = fleet.promote()
+    assert (reply.buried, reply.moved) == (1, {"q": 1})
+    dead = fleet.run(fleet.store.dead_page(0, 10)).tasks[0]
+    assert dead.body == b"\x00garbage"
+    assert json.loads(dead.epitaph)["reason"] == "garbage"
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+@pytest.mark.parametrize("score", ["-inf", -5.0, 0.0])
+def test_odd_scores_are_long_due(fleet: Fleet, score: float) -> None:
+    fleet.raw("ZADD", fleet.keys.delayed, score, body_of("a"))
+    assert fleet.promote().moved == {"q": 1}
+    assert fleet.turn(fleet.register(), Q).claims[0].entry.due_us == 0
+
+
+def test_a_task_whose_ticket_was_deleted_is_promoted_by_its_body(fleet: Fleet) -> None:
+    fleet.push("a", due="+9000000")
+    fleet.redis.delete(fleet.keys.tickets)
+    make_due(fleet, "a")
+    assert fleet.promote().moved == {"q": 1}
+    assert fleet.claim(fleet.register(), Q) == ["a"]
+
+
+def test_a_lane_of_another_type_refuses_the_whole_promotion(fleet: Fleet) -> None:
+    fleet.push("a", due="+9000000")
+    make_due(fleet, "a")
+    fleet.redis.set(fleet.keys.delayed_lane("q"), "text")
+    before = fleet.snapshot()
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        fleet.promote()
+    assert fleet.snapshot() == before
+
+
+# Bare pushes
+
+
+def test_a_bare_push_of_the_classic_item_is_adopted_with_its_own_id(fleet: Fleet) -> None:
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), '["u-1","q","send",["x"]]')
+    claim = fleet.turn(fleet.register(), Q).claims[0]
+    assert claim.entry.id == "u-1"
+    assert decode_body(claim.body).name == "send"
+    assert fleet.run(fleet.store.audit()).accepted == 1
+
+
+def test_a_bare_two_element_item_gets_a_fresh_id(fleet: Fleet) -> None:
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), '["send",["x"]]', '["send",["y"]]')
+    owner = fleet.register()
+    first, second = fleet.turn(owner, Q, limit=2).claims
+    assert first.entry.id != second.entry.id
+    assert [decode_body(claim.body).args for claim in (first, second)] == [["x"], ["y"]]
+
+
+def test_a_bare_item_with_a_live_id_gets_a_fresh_one(fleet: Fleet) -> None:
+    fleet.push("u-1")
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), '["u-1","q","send",[]]')
+    ids = [claim.entry.id for claim in fleet.turn(fleet.register(), Q, limit=2).claims]
+    assert ids[0] == "u-1"
+    assert ids[1] != "u-1"
+
+
+@pytest.mark.parametrize("garbage", ["not json", "", "[" * 3000, '["bad id!","q","send",[]]', "a b c"])
+def test_garbage_in_a_lane_reaches_the_worker_with_its_bytes(fleet: Fleet, garbage: str) -> None:
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), garbage)
+    claim = fleet.turn(fleet.register(), Q).claims[0]
+    assert claim.body == garbage.encode()
+    assert claim.entry.id.startswith("adopted-")
+
+
+def test_a_text_that_looks_like_an_entry_of_no_live_task_is_a_bare_item(fleet: Fleet) -> None:
+    forged = "ghost q i 1 1 0 0 0 0 -"
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), forged)
+    claim = fleet.turn(fleet.register(), Q).claims[0]
+    assert claim.body == forged.encode()
+    with pytest.raises(BodyError):
+        decode_body(claim.body)
+
+
+def test_an_empty_bare_item_is_not_taken_for_a_cancelled_task(fleet: Fleet) -> None:
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), "")
+    reply = fleet.turn(fleet.register(), Q)
+    assert reply.dropped == ()
+    assert len(reply.claims) == 1
+
+
+def test_a_bare_push_to_an_unmarked_queue_is_found_before_the_worker_sleeps(fleet: Fleet) -> None:
+    fleet.redis.rpush(fleet.keys.delayed_lane("q"), '["u-1","q","send",[]]')
+    assert fleet.claim(fleet.register(), Q) == ["u-1"]

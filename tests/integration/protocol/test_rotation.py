@@ -1,0 +1,92 @@
+"""Claims about fairness inside a tier."""
+
+import pytest
+
+from protocol import Fleet, one_tier, tiers
+from rota.outcome import Done, Release
+from rota.store import QueueShare
+from rota.wire import Packed
+
+
+def flood(fleet: Fleet, *queues: str, each: int = 40) -> None:
+    for queue in queues:
+        fleet.push(*(f"{queue}{number}" for number in range(each)), queue=queue)
+
+
+def serve(fleet: Fleet, serving: Packed, times: int, owners: int = 1) -> list[str]:
+    """The queue of each of the next claims of a fleet of so many owners."""
+    names = [fleet.register(f"node:{place}") for place in range(owners)]
+    order = []
+    for number in range(times):
+        owner = names[number % owners]
+        claim = fleet.turn(owner, serving).claims[0]
+        order.append(claim.entry.queue)
+        fleet.turn(owner, serving, (claim, Done()), limit=0)
+    return order
+
+
+@pytest.mark.parametrize("owners", [1, 3])
+def test_any_k_claims_in_a_row_serve_each_of_k_flooded_queues_once(fleet: Fleet, owners: int) -> None:
+    flood(fleet, "x", "y", "z")
+    order = serve(fleet, one_tier("x", "y", "z"), 30, owners)
+    for at in range(len(order) - 2):
+        assert set(order[at : at + 3]) == {"x", "y", "z"}
+
+
+def test_weights_three_to_one_give_three_claims_to_one(fleet: Fleet) -> None:
+    flood(fleet, "x", "y")
+    order = serve(fleet, tiers([QueueShare("x", weight=3), QueueShare("y")]), 40)
+    for at in range(0, 40, 4):
+        assert order[at : at + 4].count("x") == 3
+
+
+def test_one_queue_that_floods_takes_no_more_than_its_share(fleet: Fleet) -> None:
+    flood(fleet, "x", each=400)
+    flood(fleet, "y", "z", each=5)
+    order = serve(fleet, one_tier("x", "y", "z"), 15)
+    assert order.count("y") == order.count("z") == 5
+
+
+def test_a_queue_that_was_empty_is_served_at_once_and_then_stands_level(fleet: Fleet) -> None:
+    flood(fleet, "x")
+    serving = one_tier("x", "y")
+    serve(fleet, serving, 20)
+    flood(fleet, "y")
+    order = serve(fleet, serving, 10)
+    assert order[0] == "y"
+    assert order.count("y") == 5
+
+
+def test_the_rotation_survives_the_owners(fleet: Fleet) -> None:
+    flood(fleet, "x", "y", "z")
+    serving = one_tier("x", "y", "z")
+    order = [serve(fleet, serving, 1)[0] for _ in range(9)]
+    for at in range(7):
+        assert len(set(order[at : at + 3])) == 3
+
+
+def test_pools_that_serve_the_same_set_share_one_rotation(fleet: Fleet) -> None:
+    flood(fleet, "x", "y")
+    order = [serve(fleet, one_tier("x", "y"), 1)[0], serve(fleet, one_tier("y", "x"), 1)[0]]
+    assert set(order) == {"x", "y"}
+
+
+def test_a_claim_of_many_is_charged_for_each(fleet: Fleet) -> None:
+    flood(fleet, "x", "y")
+    serving = one_tier("x", "y")
+    owner = fleet.register()
+    first = fleet.claim(owner, serving, limit=4)[0][0]
+    other = fleet.register("node:2")
+    order = [fleet.claim(fleet.register(f"node:{place}"), serving)[0][0] for place in range(3, 7)]
+    assert order == [{"x": "y", "y": "x"}[first]] * 4
+    assert fleet.inflight(other) == []
+
+
+def test_an_entry_given_back_is_credited(fleet: Fleet) -> None:
+    flood(fleet, "x", "y")
+    serving = one_tier("x", "y")
+    owner = fleet.register()
+    claims = fleet.turn(owner, serving, limit=4).claims
+    fleet.turn(owner, serving, *((claim, Release()) for claim in claims), limit=0)
+    order = serve(fleet, serving, 8)
+    assert order.count("x") == order.count("y") == 4

@@ -1,0 +1,376 @@
+"""Claims about settling and claiming."""
+
+from protocol import SECOND_US, Fleet, body_of, one_tier, tiers
+from rota.entry import Kind
+from rota.outcome import Cancelled, Dead, Done, Expired, Release, Retry
+from rota.replies import TurnWord
+from rota.store import QueueShare
+
+Q = one_tier("q")
+
+
+def test_tasks_are_claimed_in_the_order_they_were_pushed(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c")
+    owner = fleet.register()
+    assert fleet.claim(owner, Q, limit=2) == ["a", "b"]
+    assert fleet.inflight(owner) == ["a", "b"]
+    assert fleet.lane() == ["c"]
+
+
+def test_the_delayed_lane_goes_first_and_the_ready_lane_fills_up(fleet: Fleet) -> None:
+    fleet.push("ready1", "ready2")
+    fleet.redis.zadd(fleet.keys.delayed, {body_of("due").decode(): 1})
+    fleet.promote()
+    assert fleet.claim(fleet.register(), Q, limit=2) == ["due", "ready1"]
+
+
+def test_an_unregistered_owner_claims_nothing(fleet: Fleet) -> None:
+    fleet.push("a")
+    reply = fleet.turn("node:1:999", Q)
+    assert (reply.word, reply.claims) == (TurnWord.LOST, ())
+    assert fleet.lane() == ["a"]
+
+
+def test_a_claim_that_arrives_after_its_owner_was_retired_strands_nothing(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    fleet.exit(owner)
+    assert fleet.turn(owner, Q).word is TurnWord.LOST
+    assert fleet.lane() == ["a"]
+    assert not fleet.redis.exists(fleet.keys.inflight(owner))
+
+
+def test_a_lost_answer_is_given_again_with_the_same_entries(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c")
+    owner = fleet.register()
+    lost = fleet.turn(owner, Q, limit=2)
+    again = fleet.turn(owner, Q, limit=2)
+    assert again.word is TurnWord.AGAIN
+    assert again.claims == lost.claims
+    assert fleet.lane() == ["c"]
+
+
+def test_what_the_worker_names_as_held_is_not_told_again(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    reply = fleet.turn(owner, Q, held=["a"])
+    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["b"])
+
+
+def test_settling_and_claiming_are_one_call(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    first = fleet.turn(owner, Q).claims[0]
+    second = fleet.turn(owner, Q, (first, Done()))
+    assert second.claims[0].entry.id == "b"
+    assert fleet.inflight(owner) == ["b"]
+    assert fleet.redis.hexists(fleet.keys.tasks, "a") is False
+
+
+def test_an_outcome_told_twice_counts_once(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    assert fleet.turn(owner, Q, (claim, Done())).stale == ()
+    assert fleet.turn(owner, Q, (claim, Done())).stale == (claim.entry.text,)
+    assert fleet.redis.hget(fleet.keys.totals, "done") == "1"
+
+
+def test_a_late_settle_after_lease_loss_changes_nothing(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.exit(owner, ["a"])
+    before = fleet.snapshot()
+    reply = fleet.turn(owner, Q, (claim, Done()))
+    assert (reply.word, reply.stale) == (TurnWord.LOST, (claim.entry.text,))
+    assert fleet.snapshot() == before
+
+
+def test_settling_needs_the_list_only_and_not_the_registration(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.redis.zrem(fleet.keys.owners, owner)
+    reply = fleet.turn(owner, Q, (claim, Done()))
+    assert (reply.word, reply.stale) == (TurnWord.LOST, ())
+    assert fleet.redis.hget(fleet.keys.totals, "done") == "1"
+
+
+def test_a_late_copy_of_a_release_finds_nothing_when_the_task_is_claimed_again(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Release()), limit=0)
+    second = fleet.turn(owner, Q).claims[0]
+    assert second.entry.text != claim.entry.text
+    reply = fleet.turn(owner, Q, (claim, Release()), held=["a"], limit=0)
+    assert reply.stale == (claim.entry.text,)
+    assert fleet.inflight(owner) == ["a"]
+
+
+def test_a_retry_waits_in_the_delayed_set_and_comes_back_with_its_failure(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    before = fleet.now_us()
+    fleet.turn(owner, Q, (claim, Retry(30 * SECOND_US)))
+    assert fleet.score(fleet.keys.delayed, "a") * 1e6 >= before + 30 * SECOND_US
+    fleet.redis.zadd(fleet.keys.delayed, {"a": 5})
+    fleet.promote()
+    entry = fleet.turn(owner, Q).claims[0].entry
+    assert (entry.kind, entry.failures, entry.attempt, entry.due_us) == (Kind.RETRY, 1, 2, 5 * SECOND_US)
+
+
+def test_a_dead_task_is_set_aside_with_its_epitaph(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Dead(b'{"reason":"raised"}')))
+    page = fleet.run(fleet.store.dead_page(0, 10))
+    assert (page.total, page.tasks[0].id, page.tasks[0].epitaph) == (1, "a", b'{"reason":"raised"}')
+    assert page.tasks[0].body == body_of("a")
+
+
+def test_a_release_goes_to_the_head_of_its_lane_and_blames_nobody(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Release()), limit=0)
+    assert fleet.lane() == ["a", "b"]
+    entry = fleet.turn(owner, Q).claims[0].entry
+    assert (entry.releases, entry.crashes, entry.losses, entry.attempt) == (1, 0, 0, 1)
+
+
+def test_cancelled_and_expired_outcomes_end_a_task(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    first, second = fleet.turn(owner, Q, limit=2).claims
+    fleet.turn(owner, Q, (first, Cancelled()), (second, Expired()))
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.cancelled, audit.expired, audit.live, audit.missing) == (1, 1, 0, 0)
+
+
+def test_a_task_cancelled_while_it_runs_has_no_next_attempt(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.run(fleet.store.cancel("a"))
+    fleet.turn(owner, Q, (claim, Retry(0)))
+    assert fleet.redis.zcard(fleet.keys.delayed) == 0
+    assert fleet.run(fleet.store.audit()).cancelled == 1
+
+
+def test_a_result_is_kept_only_when_asked_for(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    first, second = fleet.turn(owner, Q, limit=2).claims
+    fleet.turn(owner, Q, (first, Done(b"42", 60_000)), (second, Done()))
+    assert fleet.redis.get(fleet.keys.result("a")) == "42"
+    assert fleet.redis.get(fleet.keys.result("b")) is None
+
+
+def test_waiting_tasks_that_were_cancelled_are_dropped_at_the_claim(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c")
+    fleet.run(fleet.store.cancel("a"))
+    reply = fleet.turn(fleet.register(), Q)
+    assert [entry.id for entry in reply.dropped] == ["a"]
+    assert [claim.entry.id for claim in reply.claims] == ["b"]
+
+
+def test_work_is_bounded_and_more_keeps_the_workers_token(fleet: Fleet) -> None:
+    ids = [f"t{number}" for number in range(500)]
+    fleet.push(*ids)
+    fleet.push("last")
+    for task_id in ids:
+        fleet.redis.hset(fleet.keys.tasks, task_id, "")
+    fleet.silence()
+    owner = fleet.register()
+    reply = fleet.turn(owner, Q, tokens=["q"])
+    assert (reply.word, len(reply.dropped)) == (TurnWord.MORE, 500)
+    assert fleet.turn(owner, Q, tokens=["q"]).claims[0].entry.id == "last"
+
+
+def test_an_entry_with_a_crash_on_record_is_claimed_alone(fleet: Fleet) -> None:
+    fleet.push("guilty", "b", "c")
+    crashed = fleet.register()
+    fleet.turn(crashed, Q, limit=1)
+    fleet.exit(crashed, ["guilty"])
+    owner = fleet.register()
+    assert fleet.claim(owner, Q, limit=3) == ["guilty"]
+
+
+def test_a_claim_stops_before_an_entry_with_a_crash_on_record(fleet: Fleet) -> None:
+    fleet.push("a", "guilty", "c")
+    owner, crashed = fleet.register(), fleet.register()
+    first = fleet.turn(owner, Q).claims[0]
+    fleet.turn(crashed, Q)
+    fleet.exit(crashed, ["guilty"])
+    fleet.turn(owner, Q, (first, Release()), limit=0)
+    assert fleet.claim(owner, Q, limit=3) == ["a"]
+
+
+def test_a_lower_tier_is_served_only_when_the_higher_has_nothing(fleet: Fleet) -> None:
+    serving = tiers([QueueShare("high")], [QueueShare("low")])
+    fleet.push("l1", "l2", queue="low")
+    fleet.push("h1", "h2", queue="high")
+    owner = fleet.register()
+    assert [fleet.claim(owner, serving)[0] for _ in range(1)] == ["h1"]
+    claimed = fleet.inflight(owner)
+    assert claimed == ["h1"]
+
+
+def test_strict_tiers_hold_over_many_claims(fleet: Fleet) -> None:
+    serving = tiers([QueueShare("high")], [QueueShare("low")])
+    fleet.push("l1", "l2", queue="low")
+    fleet.push("h1", "h2", queue="high")
+    order = [fleet.claim(fleet.register(f"node:{place}"), serving)[0] for place in range(4)]
+    assert order == ["h1", "h2", "l1", "l2"]
+
+
+def test_claims_are_of_one_queue(fleet: Fleet) -> None:
+    fleet.push("a", queue="x")
+    fleet.push("b", queue="y")
+    assert len(fleet.claim(fleet.register(), one_tier("x", "y"), limit=5)) == 1
+
+
+def test_a_paused_queue_is_not_claimed_from_until_it_is_resumed(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.run(fleet.store.pause("q"))
+    owner = fleet.register()
+    assert fleet.claim(owner, Q) == []
+    fleet.silence()
+    fleet.run(fleet.store.resume("q"))
+    assert fleet.bell() == 1
+    assert fleet.claim(owner, Q) == ["a"]
+
+
+def test_a_cap_bounds_what_runs_at_once_over_all_owners(fleet: Fleet) -> None:
+    capped = tiers([QueueShare("q", cap=2)])
+    fleet.push("a", "b", "c")
+    one, other = fleet.register("node:1"), fleet.register("node:2")
+    assert fleet.claim(one, capped) == ["a"]
+    first = fleet.turn(other, capped, limit=5)
+    assert [claim.entry.id for claim in first.claims] == ["b"]
+    third = fleet.register("node:3")
+    assert fleet.claim(third, capped) == []
+    fleet.silence()
+    fleet.turn(other, capped, (first.claims[0], Done()), limit=0)
+    assert fleet.bell() == 1
+    assert fleet.claim(third, capped) == ["c"]
+
+
+def test_a_rate_limit_says_how_long_to_wait(fleet: Fleet) -> None:
+    limited = tiers([QueueShare("q", interval_us=60 * SECOND_US, burst=2)])
+    fleet.push("a", "b", "c")
+    owner = fleet.register()
+    assert fleet.claim(owner, limited, limit=5) == ["a", "b"]
+    reply = fleet.turn(owner, limited, held=["a", "b"])
+    assert reply.claims == ()
+    assert 0 < reply.wait_us <= 60 * SECOND_US
+
+
+def test_a_lower_tier_is_served_while_the_higher_is_paused_or_at_its_cap(fleet: Fleet) -> None:
+    serving = tiers([QueueShare("high", cap=1)], [QueueShare("low")])
+    fleet.push("h1", "h2", queue="high")
+    fleet.push("l1", queue="low")
+    order = [fleet.claim(fleet.register(f"node:{place}"), serving) for place in range(2)]
+    assert order == [["h1"], ["l1"]]
+
+
+# Doorbells
+
+
+def test_a_claim_that_leaves_entries_rings_for_the_next_worker(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    fleet.silence()
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    assert fleet.bell() == 1
+    fleet.silence()
+    fleet.turn(owner, Q, held=["a"])
+    assert fleet.bell() == 0
+
+
+def test_a_swallowed_token_is_passed_on_when_another_queue_was_served(fleet: Fleet) -> None:
+    serving = tiers([QueueShare("high")], [QueueShare("low")])
+    fleet.push("l1", queue="low")
+    fleet.push("h1", queue="high")
+    fleet.silence("low")
+    fleet.turn(fleet.register(), serving, tokens=["low"])
+    assert fleet.bell("low") == 1
+
+
+def test_a_token_swallowed_by_a_worker_that_is_told_again_is_passed_on(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    fleet.silence()
+    assert fleet.turn(owner, Q, tokens=["q"]).word is TurnWord.AGAIN
+    assert fleet.bell() == 1
+
+
+def test_a_token_swallowed_by_a_lost_worker_is_passed_on(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.silence()
+    assert fleet.turn("node:1:999", Q, tokens=["q"]).word is TurnWord.LOST
+    assert fleet.bell() == 1
+
+
+def test_a_token_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:
+    fleet.turn(fleet.register(), Q, tokens=["q"])
+    assert fleet.bell() == 0
+
+
+def test_nobody_rings_for_a_queue_that_is_paused_or_has_no_room(fleet: Fleet) -> None:
+    capped = tiers([QueueShare("q", cap=1), QueueShare("p")])
+    fleet.push("a", "b")
+    fleet.push("c", queue="p")
+    fleet.run(fleet.store.pause("p"))
+    owner = fleet.register()
+    fleet.turn(owner, capped)
+    fleet.silence("q")
+    fleet.silence("p")
+    fleet.turn(owner, capped, held=["a"], tokens=["q", "p"])
+    assert (fleet.bell("q"), fleet.bell("p")) == (0, 0)
+
+
+def test_a_release_rings(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.silence()
+    fleet.turn(owner, Q, (claim, Release()), limit=0)
+    assert fleet.bell() == 1
+
+
+def test_a_bell_of_another_type_stops_no_transition(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    fleet.silence()
+    fleet.redis.set(fleet.keys.doorbell("q"), "text")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    assert fleet.turn(owner, Q, (claim, Done())).claims[0].entry.id == "b"
+
+
+def test_a_lane_of_another_type_stops_its_own_queue_only(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.redis.set(fleet.keys.ready_lane("bad"), "text")
+    fleet.redis.sadd(fleet.keys.ready, "bad")
+    owner = fleet.register()
+    serving = tiers([QueueShare("bad")], [QueueShare("q")])
+    claim = fleet.turn(owner, serving).claims[0]
+    assert claim.entry.id == "a"
+    assert fleet.turn(owner, serving, (claim, Done())).stale == ()
+
+
+def test_an_overwritten_count_stops_nothing(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.redis.hset(fleet.keys.counts, "running:q", "many")
+    fleet.redis.hset(fleet.keys.totals, "done", "lots")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Done()))
+    assert fleet.inflight(owner) == []
+    assert fleet.redis.hlen(fleet.keys.tasks) == 0

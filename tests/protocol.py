@@ -1,0 +1,143 @@
+"""A driver for protocol tests: runs transitions on a real server and looks behind them with plain commands."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import redis
+
+from rota.address import parse_address
+from rota.connection import Connection
+from rota.outcome import Outcome, Settlement, pack_settlements
+from rota.replies import Claim, Enqueued, Promoted, Retired, TurnReply
+from rota.store import NO_TIERS, Blame, Command, Domain, NewTask, QueueShare, Store, Turn, domain_of, pack_tiers
+from rota.wire import Packed
+from servers import Server
+
+T = TypeVar("T")
+
+LEASE_MS = 20_000
+SECOND_US = 1_000_000
+
+
+def one_tier(*queues: str) -> Packed:
+    """One tier of these queues, weights equal."""
+    return tiers([QueueShare(queue) for queue in queues])
+
+
+def tiers(*domains: Sequence[QueueShare]) -> Packed:
+    """The tiers of these shares, highest first."""
+    return pack_tiers(_domain(shares) for shares in domains)
+
+
+def _domain(shares: Sequence[QueueShare]) -> Domain:
+    return domain_of(shares)
+
+
+def body_of(task_id: str, queue: str = "q") -> bytes:
+    """The classic four-element item."""
+    return f'["{task_id}","{queue}","work",[]]'.encode()
+
+
+class Fleet:
+    """The protocol, one call at a time. `redis` looks behind it; `keys` spells the keys."""
+
+    def __init__(self, server: Server, namespace: str) -> None:
+        self.store = Store(namespace)
+        self.keys = self.store.keys
+        self.redis = redis.Redis.from_url(server.url, decode_responses=True)
+        self._connection = Connection(parse_address(f"unix://{server.socket_path}"))
+        self._nonces = 0
+
+    def close(self) -> None:
+        self._connection.close()
+        self.redis.close()
+
+    def run(self, command: Command[T]) -> T:
+        return self._connection.run(command)
+
+    # Producing
+
+    def enqueue(self, *tasks: NewTask) -> list[Enqueued]:
+        self._nonces += 1
+        return self.run(self.store.enqueue(f"{self.keys.namespace}-{self._nonces}", tasks))
+
+    def push(self, *ids: str, queue: str = "q", due: str = "") -> None:
+        """Enqueue plain tasks of these ids."""
+        self.enqueue(*(NewTask(task_id, queue, body_of(task_id, queue), due) for task_id in ids))
+
+    # Working
+
+    def register(self, place: str = "node:1", lease_ms: int = LEASE_MS) -> str:
+        return self.run(self.store.register(lease_ms, [place]))[0]
+
+    def turn(
+        self,
+        owner: str,
+        serving: Packed,
+        *settlements: tuple[Claim, Outcome],
+        limit: int = 1,
+        held: Sequence[str] = (),
+        tokens: Sequence[str] = (),
+    ) -> TurnReply:
+        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in settlements)
+        return self.run(self.store.turn(owner, serving, Turn(limit, held, tokens, settled)))
+
+    def claim(self, owner: str, serving: Packed, limit: int = 1) -> list[str]:
+        """The ids a turn claims."""
+        return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
+
+    def promote(self, limit: int = 500) -> Promoted:
+        return self.run(self.store.promote(limit))
+
+    def exit(
+        self, owner: str, ran: Sequence[str] = (), serving: Packed = NO_TIERS, blame: Blame | None = None
+    ) -> Retired:
+        """Retire an owner whose process is gone; `ran` crashed."""
+        blame = blame or Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
+        return self.run(self.store.retire_exited(owner, blame, tiers=serving))
+
+    def expire_lease(self, owner: str) -> None:
+        """Let an owner's lease have run out and the pollers have seen all of it."""
+        self.redis.zadd(self.keys.owners, {owner: 1})
+        self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
+
+    # Looking
+
+    def now_us(self) -> int:
+        seconds, microseconds = self.redis.time()
+        return int(seconds) * SECOND_US + int(microseconds)
+
+    def lane(self, queue: str = "q") -> list[str]:
+        """The ids in a queue's ready lane, head first."""
+        return self._ids(self.keys.ready_lane(queue))
+
+    def delayed_lane(self, queue: str = "q") -> list[str]:
+        return self._ids(self.keys.delayed_lane(queue))
+
+    def inflight(self, owner: str) -> list[str]:
+        return self._ids(self.keys.inflight(owner))
+
+    def _ids(self, key: str) -> list[str]:
+        return [str(text).split(" ")[0] for text in self.redis.lrange(key, 0, -1)]
+
+    def score(self, key: str, member: str) -> float:
+        """A member's score. Raises AssertionError when it is not there."""
+        score = self.redis.zscore(key, member)
+        assert score is not None
+        return float(score)
+
+    def bell(self, queue: str = "q") -> int:
+        return int(self.redis.llen(self.keys.doorbell(queue)))
+
+    def silence(self, queue: str = "q") -> None:
+        """Take the token out of a doorbell, as a BLPOP does."""
+        self.redis.delete(self.keys.doorbell(queue))
+
+    def snapshot(self) -> dict[str, str]:
+        """Every key of the namespace with a digest of its value: equal snapshots mean that nothing has changed."""
+        found = sorted(self.redis.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000))
+        return {key: self.raw("DEBUG", "DIGEST-VALUE", key)[0] for key in found}
+
+    def raw(self, *words: str | float | bytes) -> Any:
+        """Run any command."""
+        return self.redis.execute_command(*words)  # type: ignore[no-untyped-call]  # untyped in redis-py

@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- A master's heartbeat: that it lives, and which queues it serves.
+-- with: prefix clock
+-- KEYS[1]  tasks
+-- ARGV     node, heartbeat (JSON), ttl ms, queues
+-- returns  how many nodes are alive
+local now = redis_now()
+local untill = string.format('%.0f', now + tonumber(ARGV[3]) * 1000)
+local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
+redis.call('HLEN', PREFIX .. 'served')
+redis.call('SCARD', PREFIX .. 'queues')
+local alive = 1
+for i = 1, #nodes, 2 do
+  local ends = tonumber(string.match(nodes[i + 1], '^(%d+) ') or '') or 0
+  if ends <= now then
+    redis.call('HDEL', PREFIX .. 'nodes', nodes[i])
+  elseif nodes[i] ~= ARGV[1] then
+    alive = alive + 1
+  end
+end
+redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
+for i = 4, #ARGV do
+  redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
+  redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
+end
+return alive

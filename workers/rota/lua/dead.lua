@@ -1,0 +1,21 @@
+#!lua flags=no-writes
+-- A page of the dead, latest first.
+-- with: prefix clock entry
+-- KEYS[1]  tasks
+-- ARGV     offset, count
+-- returns  how many there are, then a row each: id, died us, queue, epitaph, body
+local offset, count = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), 500)
+local answer = { redis.call('ZCARD', PREFIX .. 'dead') }
+local page = redis.call('ZREVRANGE', PREFIX .. 'dead', offset, offset + count - 1, 'WITHSCORES')
+for i = 1, #page, 2 do
+  local id = page[i]
+  local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  answer[#answer + 1] = {
+    id,
+    from_score(page[i + 1]),
+    e and e.queue or '',
+    redis.call('HGET', PREFIX .. 'epitaphs', id) or '{}',
+    redis.call('HGET', PREFIX .. 'tasks', id) or '',
+  }
+end
+return answer

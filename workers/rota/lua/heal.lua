@@ -1,0 +1,53 @@
+#!lua flags=allow-oom
+-- Recount. Call with cursor '0', then with each answer until it is '0' again; 500 tickets a call. `running` counts are
+-- exact at once; `delayed` and `dead` ones are exact when nothing moved meanwhile, else off by what moved: run it again.
+-- with: prefix entry
+-- KEYS[1]  tasks
+-- ARGV     cursor
+-- returns  the next cursor
+local counts, healing = PREFIX .. 'counts', PREFIX .. 'healing'
+local cursor = ARGV[1]
+
+local function running_by_queue()
+  local running = {}
+  for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do
+    for _, text in ipairs(redis.call('LRANGE', PREFIX .. 'inflight:' .. owner, 0, -1)) do
+      local e = parse_entry(text)
+      if e then running[e.queue] = (running[e.queue] or 0) + 1 end
+    end
+  end
+  return running
+end
+
+local function replace(prefix, numbers)
+  for _, field in ipairs(redis.call('HKEYS', counts)) do
+    if string.sub(field, 1, #prefix) == prefix then redis.call('HDEL', counts, field) end
+  end
+  for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, string.format('%.0f', number)) end
+end
+
+redis.call('HLEN', counts)
+if cursor == '0' then
+  redis.call('DEL', healing)
+  replace('running:', running_by_queue())
+end
+local portion = redis.call('HSCAN', PREFIX .. 'tickets', cursor, 'COUNT', 500)
+for i = 1, #portion[2], 2 do
+  local e = parse_ticket(portion[2][i], portion[2][i + 1])
+  if e then
+    local place = redis.call('ZSCORE', PREFIX .. 'dead', e.id) and 'dead:' or 'delayed:'
+    redis.call('HINCRBY', healing, place .. e.queue, 1)
+  end
+end
+if portion[1] == '0' then
+  local sums = { ['dead:'] = {}, ['delayed:'] = {} }
+  local found = redis.call('HGETALL', healing)
+  for i = 1, #found, 2 do
+    local place, queue = string.match(found[i], '^(%a+:)(.*)$')
+    sums[place][queue] = tonumber(found[i + 1])
+  end
+  replace('dead:', sums['dead:'])
+  replace('delayed:', sums['delayed:'])
+  redis.call('DEL', healing)
+end
+return portion[1]

@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- End the ready tasks of a queue, at most 500 a call. What runs and what is scheduled stays.
+-- with: prefix entry doorbell books ending
+-- KEYS[1]  tasks
+-- ARGV     queue
+-- returns  how many, whether there are more 0|1
+local MOST = 500
+local queue = ARGV[1]
+guard_places()
+guard_lanes(queue)
+local purged = 0
+
+local function purge_text(text)
+  local e = parse_entry(text)
+  if e and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
+    end_task(e, 'purged')
+  end -- a bare item was never accepted, so the books do not know it
+  purged = purged + 1
+end
+
+for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
+  if purged < MOST then
+    for _, text in ipairs(redis.call('LPOP', lane, MOST - purged) or {}) do purge_text(text) end
+  end
+end
+local left = entries_in(queue)
+if left == 0 then redis.call('SREM', PREFIX .. 'ready', queue) end
+return { purged, left > 0 and 1 or 0 }

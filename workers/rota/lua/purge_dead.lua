@@ -1,0 +1,12 @@
+#!lua flags=allow-oom
+-- Forget dead tasks by id.
+-- with: prefix entry books forget
+-- KEYS[1]  tasks
+-- ARGV     up to 500 ids
+-- returns  how many were dead
+guard_places()
+local forgotten = 0
+for _, id in ipairs(ARGV) do
+  if forget(id) then forgotten = forgotten + 1 end
+end
+return forgotten

@@ -1,0 +1,15 @@
+#!lua flags=allow-oom
+-- Begin lives. The names are made here, so that a late copy of the call makes owners that nobody bears: they expire
+-- empty. Called before the process exists; without it a claim is refused.
+-- with: prefix clock
+-- KEYS[1]  tasks
+-- ARGV     lease ms, then places (`node:slot`)
+-- returns  an owner a place, `node:slot:life`
+local expires = string.format('%.0f', redis_now() + tonumber(ARGV[1]) * 1000)
+redis.call('ZCARD', PREFIX .. 'owners')
+local owners = {}
+for i = 2, #ARGV do
+  owners[i - 1] = ARGV[i] .. ':' .. redis.call('INCR', PREFIX .. 'lives')
+  redis.call('ZADD', PREFIX .. 'owners', expires, owners[i - 1])
+end
+return owners

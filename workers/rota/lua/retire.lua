@@ -1,0 +1,88 @@
+#!lua flags=allow-oom
+-- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
+-- with the blame where it belongs.
+-- with: prefix clock entry doorbell books ending settle tiers rotation
+-- KEYS[1]  tasks
+-- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss,
+--          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
+-- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead
+--   exit     the process is known to be gone. Only what ran is charged with the crash.
+--   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
+--            has not run out or grace is on, and then nothing is done.
+-- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
+local now = redis_now()
+local owner, reason = ARGV[1], ARGV[2]
+local crash_limit, loss_limit, loss_epitaph = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local inflight = PREFIX .. 'inflight:' .. owner
+local at, ran = 7, {}
+for _ = 1, tonumber(ARGV[6]) do
+  ran[ARGV[at]] = ARGV[at + 1]
+  at = at + 2
+end
+local settlements, settlements_at = tonumber(ARGV[at]), at + 1
+local _, shares = read_tiers(settlements_at + settlements * 4)
+
+-- Guards, before the first write.
+local expires = redis.call('ZSCORE', PREFIX .. 'owners', owner)
+if reason == 'expired' then
+  local grace = tonumber(redis.call('HGET', PREFIX .. 'pulse', 'grace_until') or '') or 0
+  if not expires or tonumber(expires) > now or grace > now then return { 'alive', 0, {}, {} } end
+end
+guard_places()
+redis.call('HLEN', PREFIX .. 'rotation')
+local held = {}
+for i, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
+  held[i] = parse_entry(text)
+  if held[i] then guard_lanes(held[i].queue) end
+end
+
+local touched, settled = {}, 0
+for i = 0, settlements - 1 do
+  local s = settlements_at + i * 4
+  local e = settle(owner, ARGV[s], ARGV[s + 1], ARGV[s + 2], ARGV[s + 3], now)
+  if e then
+    settled = settled + 1
+    touched[e.queue] = true
+  end
+end
+
+-- Charge an entry; answers the epitaph when this was its last life.
+local function charge_with_end(e)
+  if reason == 'expired' then
+    e.losses = e.losses + 1
+    return e.losses >= loss_limit and loss_epitaph
+  elseif ran[e.id] then
+    e.crashes = e.crashes + 1
+    return e.crashes >= crash_limit and ran[e.id]
+  end
+  e.releases = e.releases + 1
+  credit(shares[e.queue])
+  return nil
+end
+
+local requeued, dead = {}, {}
+local rest = redis.call('LRANGE', inflight, 0, -1)
+for i = #rest, 1, -1 do
+  local e = parse_entry(rest[i])
+  count('running:' .. e.queue, -1)
+  local epitaph = charge_with_end(e)
+  if redis.call('HSTRLEN', PREFIX .. 'tasks', e.id) == 0 and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
+    end_task(e, 'cancelled')
+  elseif epitaph then
+    table.insert(dead, 1, entry_text(e))
+    bury(e, epitaph, now)
+  else
+    give_back(e)
+    table.insert(requeued, 1, entry_text(e))
+  end
+  touched[e.queue] = true
+end
+redis.call('DEL', inflight)
+redis.call('ZREM', PREFIX .. 'owners', owner)
+
+-- Ring also the queues it served: a token it had swallowed is known to nobody else.
+for queue in pairs(shares) do touched[queue] = true end
+for queue in pairs(touched) do
+  if entries_in(queue) > 0 and redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then ring(queue) end
+end
+return { 'ok', settled, requeued, dead }

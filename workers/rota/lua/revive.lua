@@ -1,0 +1,32 @@
+#!lua
+-- Put dead tasks back into their lanes as if enqueued now: failures, crashes and losses are forgiven. Like enqueue it
+-- is refused by a full server.
+-- with: prefix clock entry doorbell books
+-- KEYS[1]  tasks
+-- ARGV     up to 500 ids
+-- returns  how many were dead
+local now = redis_now()
+guard_places()
+local entries = {}
+for _, id in ipairs(ARGV) do
+  local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  if e and redis.call('ZSCORE', PREFIX .. 'dead', id) then
+    guard_lanes(e.queue)
+    entries[#entries + 1] = e
+  end
+end
+local revived = 0
+for _, e in ipairs(entries) do
+  if redis.call('ZREM', PREFIX .. 'dead', e.id) == 1 then -- an id given twice is revived once
+    redis.call('HDEL', PREFIX .. 'tickets', e.id)
+    redis.call('HDEL', PREFIX .. 'epitaphs', e.id)
+    count('dead:' .. e.queue, -1)
+    e.kind, e.due, e.ready, e.releases = 'i', now, now, e.releases + 1
+    e.failures, e.crashes, e.losses = 0, 0, 0
+    redis.call('RPUSH', ready_lane(e.queue), entry_text(e))
+    redis.call('SADD', PREFIX .. 'ready', e.queue)
+    ring(e.queue)
+    revived = revived + 1
+  end
+end
+return revived

@@ -1,0 +1,13 @@
+-- Bare items: what producers in other languages push. The names are read by pattern; everything else about the bytes
+-- is for the worker to judge.
+local function name_or_nil(text)
+  if text and #text <= 128 and string.find(text, '^[%w_.:-]+$') then return text end
+  return nil
+end
+
+-- `["id","queue",...` -> id, queue; `["name",[...` has neither.
+local function bare_names(text)
+  local head = string.sub(text, 1, 600)
+  local id, queue = string.match(head, '^%s*%[%s*"([^"]*)"%s*,%s*"([^"]*)"%s*,%s*"')
+  return name_or_nil(id), name_or_nil(queue)
+end

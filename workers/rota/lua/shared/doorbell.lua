@@ -1,0 +1,20 @@
+-- Doorbells: lists of at most one token each. BLPOP on one sleeps until there is something to look for.
+-- A bell carries no task, so one that somebody overwrote must not stop a transition half way: ringing never raises.
+local function ring_bell(bell)
+  if redis.pcall('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+end
+local function ring(queue) ring_bell(PREFIX .. 'doorbell:' .. queue) end
+local function ring_pollers() ring_bell(PREFIX .. 'doorbell') end
+
+-- A lane of another type counts as empty: it stops its own queue and no other.
+local function length(lane)
+  local n = redis.pcall('LLEN', lane)
+  return type(n) == 'number' and n or 0
+end
+local function entries_in(queue) return length(ready_lane(queue)) + length(delayed_lane(queue)) end
+
+-- Read the lanes that are about to be pushed to: a wrong type raises here, before the first write.
+local function guard_lanes(queue)
+  redis.call('LLEN', ready_lane(queue))
+  redis.call('LLEN', delayed_lane(queue))
+end

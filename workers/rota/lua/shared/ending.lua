@@ -1,0 +1,40 @@
+-- How the life of a task goes on or ends. The caller has taken the entry from wherever it stood.
+
+-- Free the task's unique key, if the key is still its own (one held for a time may have passed to another).
+local function free_unique_key(e)
+  if not string.find(e.flag, 'u', 1, true) then return end
+  local key = redis.call('HGET', PREFIX .. 'keys', e.id)
+  if not key then return end
+  redis.call('HDEL', PREFIX .. 'keys', e.id)
+  if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
+end
+
+local function end_task(e, how)
+  redis.call('HDEL', PREFIX .. 'tasks', e.id)
+  free_unique_key(e)
+  total(how, 1)
+end
+
+-- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human.
+local function bury(e, epitaph, now)
+  free_unique_key(e)
+  e.flag = '-'
+  redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
+  redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
+  redis.call('HSET', PREFIX .. 'epitaphs', e.id, epitaph)
+  count('dead:' .. e.queue, 1)
+end
+
+local function delay(e, due)
+  local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
+  redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
+  redis.call('ZADD', PREFIX .. 'delayed', to_score(due), e.id)
+  count('delayed:' .. e.queue, 1)
+  if not first[1] or due < from_score(first[2]) then ring_pollers() end
+end
+
+-- Back to the head of its lane. The caller grew one of the counters, so the text is new.
+local function give_back(e)
+  redis.call('LPUSH', lane_of(e.queue, e.kind), entry_text(e))
+  redis.call('SADD', PREFIX .. 'ready', e.queue)
+end

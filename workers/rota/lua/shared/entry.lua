@@ -1,0 +1,32 @@
+-- Entries (see rota/entry.py) and tickets, `queue kind failures crashes losses releases flag`.
+local ENTRY = '^(%S+) (%S+) ([idrp]) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$'
+local TICKET = '^(%S+) ([idrp]) (%d+) (%d+) (%d+) (%d+) (%S+)$'
+
+local function parse_entry(text)
+  local id, queue, kind, due, ready, failures, crashes, losses, releases, flag = string.match(text, ENTRY)
+  if not id then return nil end
+  return {
+    id = id, queue = queue, kind = kind, due = tonumber(due), ready = tonumber(ready),
+    failures = tonumber(failures), crashes = tonumber(crashes), losses = tonumber(losses),
+    releases = tonumber(releases), flag = flag, text = text,
+  }
+end
+
+local function entry_text(e)
+  return string.format('%s %s %s %.0f %.0f %.0f %.0f %.0f %.0f %s', e.id, e.queue, e.kind, e.due, e.ready,
+    e.failures, e.crashes, e.losses, e.releases, e.flag)
+end
+
+local function parse_ticket(id, text)
+  local queue, kind, failures, crashes, losses, releases, flag = string.match(text or '', TICKET)
+  if not queue then return nil end
+  return {
+    id = id, queue = queue, kind = kind, failures = tonumber(failures), crashes = tonumber(crashes),
+    losses = tonumber(losses), releases = tonumber(releases), flag = flag,
+  }
+end
+
+local function ticket_text(e)
+  return string.format('%s %s %.0f %.0f %.0f %.0f %s', e.queue, e.kind, e.failures, e.crashes, e.losses, e.releases,
+    e.flag)
+end

@@ -1,0 +1,10 @@
+-- Forget a dead task for good; answers whether it was there.
+local function forget(id)
+  if redis.call('ZREM', PREFIX .. 'dead', id) == 0 then return false end
+  local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  redis.call('HDEL', PREFIX .. 'tickets', id)
+  redis.call('HDEL', PREFIX .. 'epitaphs', id)
+  if redis.call('HDEL', PREFIX .. 'tasks', id) == 1 then total('purged', 1) end
+  if e then count('dead:' .. e.queue, -1) end
+  return true
+end

@@ -1,0 +1,6 @@
+-- The part of every key before its last word. KEYS[1] is always PREFIX .. 'tasks'; nothing else assumes a tag.
+local PREFIX = string.sub(KEYS[1], 1, -6)
+
+local function ready_lane(queue) return PREFIX .. 'queue:' .. queue end
+local function delayed_lane(queue) return PREFIX .. 'queue:' .. queue .. '-delayed' end
+local function lane_of(queue, kind) return kind == 'i' and ready_lane(queue) or delayed_lane(queue) end

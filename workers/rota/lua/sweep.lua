@@ -1,0 +1,43 @@
+#!lua flags=allow-oom
+-- The pollers' round each second: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out.
+-- with: prefix clock doorbell
+-- KEYS[1]  tasks
+-- ARGV     lease ms
+-- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners
+-- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more:
+-- those who hold leases could not renew them either.
+local QUEUES, OWNERS = 500, 100
+local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
+local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
+local last = tonumber(redis.call('HGET', pulse, 'at') or '')
+local grace = tonumber(redis.call('HGET', pulse, 'grace_until') or '') or 0
+local turned_at = tonumber(redis.call('HGET', pulse, 'from') or '') or 0
+redis.call('ZCARD', owners)
+redis.call('SCARD', PREFIX .. 'ready')
+
+if not last or now - last > lease / 2 or now < last then grace = now + lease end
+if grace > now + lease then grace = now + lease end
+
+-- A bounded window over the queues, moving on each second when there are more than it holds.
+local queues, rescues = redis.call('SMEMBERS', PREFIX .. 'queues'), 0
+local from = turned_at < #queues and turned_at or 0
+for i = from + 1, math.min(from + QUEUES, #queues) do
+  local queue = queues[i]
+  if entries_in(queue) > 0 then
+    redis.call('SADD', PREFIX .. 'ready', queue)
+    local heard = redis.pcall('LLEN', PREFIX .. 'doorbell:' .. queue) ~= 0
+    if not heard and redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then
+      ring(queue)
+      rescues = rescues + 1
+    end
+  end
+end
+local function whole(number) return string.format('%.0f', number) end
+redis.call('HSET', pulse, 'at', whole(now), 'grace_until', whole(grace), 'from', whole(from + QUEUES))
+
+-- A lease far ahead was written before the clock went back; it would keep a dead owner's tasks for that long.
+for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, whole(now + 2 * lease), '+inf', 'LIMIT', 0, OWNERS)) do
+  redis.call('ZADD', owners, whole(now + lease), owner)
+end
+if grace > now then return { now, rescues, grace, {} } end
+return { now, rescues, grace, redis.call('ZRANGEBYSCORE', owners, '-inf', whole(now), 'LIMIT', 0, OWNERS) }

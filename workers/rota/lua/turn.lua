@@ -1,0 +1,225 @@
+#!lua flags=allow-oom
+-- One round trip of a worker: settle what ended, then claim what is next.
+-- with: prefix clock entry doorbell books ending settle bare adopt tiers rotation
+-- KEYS[1]  tasks
+-- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, n, n x (entry verb first second), tiers
+-- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled
+--   ok     the claims, perhaps none
+--   again  what the in-flight list holds and the worker did not name: the answer that told it was lost
+--   lost   the owner is not registered; what it settled counted, it may claim nothing
+--   more   500 things were looked at; call again at once with the same tokens
+-- Invariant: only a registered owner's list grows; each outcome is gated on its entry being in that list.
+local EXAMINE = 500
+local now = redis_now()
+local owner, limit = ARGV[1], tonumber(ARGV[2])
+local inflight = PREFIX .. 'inflight:' .. owner
+local at = 3
+
+local function read_list()
+  local list, size = {}, tonumber(ARGV[at])
+  for i = 1, size do list[i] = ARGV[at + i] end
+  at = at + 1 + size
+  return list
+end
+local held, tokens = read_list(), read_list()
+local settlements, settlements_at = tonumber(ARGV[at]), at + 1
+at = settlements_at + settlements * 4
+local domains, shares = read_tiers(at)
+
+-- Guards, before the first write.
+local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
+local holding = redis.call('LLEN', inflight)
+guard_places()
+redis.call('HLEN', PREFIX .. 'rotation')
+redis.call('HLEN', PREFIX .. 'rates')
+local any_paused = redis.call('SCARD', PREFIX .. 'paused') > 0
+for i = 0, settlements - 1 do
+  local e = ARGV[settlements_at + i * 4 + 1] == 'release' and parse_entry(ARGV[settlements_at + i * 4])
+  if e then guard_lanes(e.queue) end
+end
+
+local function paused(queue)
+  return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
+end
+
+-- How many entries of this queue may start now, and how long until the next may when none.
+local function room(share)
+  local allowed, wait = math.max(limit, 1), 0
+  if share.cap > 0 then
+    local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
+    allowed = math.min(allowed, share.cap - running)
+  end
+  if share.interval > 0 then
+    -- Generic cell rate: `rates` holds when the bucket will be empty again.
+    local ahead = math.max(0, (tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0) - now)
+    local starts = math.floor(share.burst - ahead / share.interval)
+    if starts < 1 then wait = math.ceil(ahead - (share.burst - 1) * share.interval) end
+    allowed = math.min(allowed, starts)
+  end
+  return allowed, wait
+end
+
+local function spend_rate(share, entries)
+  if share.interval == 0 then return end
+  local empty_at = math.max(now, tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0)
+  redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at + entries * share.interval))
+end
+
+-- Settle.
+local stale, to_ring = {}, {}
+for i = 0, settlements - 1 do
+  local s = settlements_at + i * 4
+  local e = settle(owner, ARGV[s], ARGV[s + 1], ARGV[s + 2], ARGV[s + 3], now)
+  if not e then
+    stale[#stale + 1] = ARGV[s]
+  else
+    holding = holding - 1
+    local share = shares[e.queue]
+    if ARGV[s + 1] == 'release' then
+      credit(share)
+      to_ring[e.queue] = true
+    elseif share and share.cap > 0 then
+      to_ring[e.queue] = true
+    end
+  end
+end
+
+-- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
+-- woken workers would wake each other for nothing without end.
+local wait = 0
+local function pass_on(queue)
+  if paused(queue) or entries_in(queue) == 0 then return end
+  local share = shares[queue]
+  if share and room(share) < 1 then return end
+  ring(queue)
+end
+
+local function answer(word, claims, dropped)
+  if word ~= 'more' then
+    for _, queue in ipairs(tokens) do pass_on(queue) end
+  end
+  for queue in pairs(to_ring) do pass_on(queue) end
+  return { word, now, wait, stale, claims, dropped }
+end
+
+if not registered then return answer('lost', {}, {}) end
+
+-- What the list holds and the worker did not name.
+if holding > 0 then
+  local named, claims = {}, {}
+  for _, id in ipairs(held) do named[id] = true end
+  for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
+    local id = string.match(text, '^%S+')
+    if not named[id] then
+      claims[#claims + 1] = text
+      claims[#claims + 1] = redis.call('HGET', PREFIX .. 'tasks', id) or ''
+    end
+  end
+  if #claims > 0 then return answer('again', claims, {}) end
+end
+if limit <= 0 then return answer('ok', {}, {}) end
+
+-- Claim: entries of one lane, until `n` are taken, the lane is empty, or enough was looked at.
+local examined, claims, texts, dropped = 0, {}, {}, {}
+
+-- The entries behind these texts, and their bodies. What is not a live entry is a bare item.
+local function look_up(lane_texts)
+  local entries, ids = {}, {}
+  for i, text in ipairs(lane_texts) do
+    entries[i] = parse_entry(text) or false
+    ids[i] = entries[i] and entries[i].id or ''
+  end
+  return entries, redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))
+end
+
+-- Take from the head of a lane; answers whether the claim may go on to the next lane.
+local function take(queue, lane, kind, n)
+  while #texts < n and examined < EXAMINE do
+    local lane_texts = redis.pcall('LRANGE', lane, 0, math.min(n - #texts, EXAMINE - examined) - 1)
+    if lane_texts.err or #lane_texts == 0 then return true end
+    local entries, bodies = look_up(lane_texts)
+    local popped, alone = 0, false
+    for i, text in ipairs(lane_texts) do
+      local e, body = entries[i], bodies[i]
+      alone = e and body and body ~= '' and e.crashes + e.losses > 0
+      if alone and #texts > 0 then break end
+      popped = popped + 1
+      if e and body == '' then
+        end_task(e, 'cancelled')
+        dropped[#dropped + 1] = text
+      else
+        if not e or not body then
+          local adopted = adopt(text, (bare_names(text)), queue, kind, now, now)
+          text, body = entry_text(adopted), text
+        end
+        texts[#texts + 1] = text
+        claims[#claims + 1] = text
+        claims[#claims + 1] = body
+      end
+      if alone then break end
+    end
+    redis.call('LTRIM', lane, popped, -1)
+    examined = examined + #lane_texts
+    -- An entry with a crash or a loss on record runs alone, so that the guilty one is found without its neighbours.
+    if alone then return false end
+  end
+  return true
+end
+
+local function claim_from(share, n)
+  if take(share.queue, delayed_lane(share.queue), 'd', n) and #texts < n then
+    take(share.queue, ready_lane(share.queue), 'i', n)
+  end
+  if entries_in(share.queue) == 0 then
+    redis.call('SREM', PREFIX .. 'ready', share.queue)
+  else
+    to_ring[share.queue] = true
+  end
+  if #texts == 0 then return end
+  redis.call('RPUSH', inflight, unpack(texts))
+  count('running:' .. share.queue, #texts)
+  charge(share, #texts)
+  spend_rate(share, #texts)
+end
+
+-- The queues of a domain that are marked ready and may be served now.
+local function candidates(domain)
+  local found = {}
+  local marks = redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(domain.queues))
+  for i, queue in ipairs(domain.queues) do
+    if marks[i] == 1 and not paused(queue) then
+      local allowed, after = room(shares[queue])
+      if allowed >= 1 then
+        found[#found + 1] = queue
+      elseif after > 0 and (wait == 0 or after < wait) and entries_in(queue) > 0 then
+        wait = after
+      end
+    end
+  end
+  return found
+end
+
+local function claim_in_order()
+  for _, domain in ipairs(domains) do
+    local queues = candidates(domain)
+    while #queues > 0 and examined < EXAMINE do
+      local share = shares[table.remove(queues, next_in_rotation(domain.name, queues))]
+      claim_from(share, (room(share)))
+      if #texts > 0 then return end
+    end
+    if examined >= EXAMINE then return end
+  end
+end
+
+-- A bare push does not mark its queue ready, so look at the lanes once before the worker sleeps.
+local function mark_unmarked()
+  local found = false
+  for queue in pairs(shares) do
+    if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then found = true end
+  end
+  return found
+end
+
+claim_in_order()
+if #texts == 0 and examined < EXAMINE and mark_unmarked() then claim_in_order() end
+return answer(#texts == 0 and examined >= EXAMINE and 'more' or 'ok', claims, dropped)
