@@ -101,6 +101,12 @@ class Fleet:
         self.redis.zadd(self.keys.owners, {owner: 1})
         self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
 
+    def retire(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Retired:
+        """Retire an owner whose process is gone and had left these outcomes in its slot."""
+        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in finished)
+        blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
+        return self.run(self.store.retire_exited(owner, blame, settled))
+
     # Looking
 
     def now_us(self) -> int:

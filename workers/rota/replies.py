@@ -274,9 +274,6 @@ class Overview:
     queues: tuple[QueueState, ...]
 
 
-_NUMBERS = 8
-
-
 def parse_overview(raw: Raw) -> Overview:
     """`[now, owners, [queue, ready, scheduled, overdue, inflight, dead, accepted, ready age, overdue age,
     paused 0|1, served 0|1], ...]`"""
@@ -286,8 +283,20 @@ def parse_overview(raw: Raw) -> Overview:
 
 def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
     queue, *numbers = row
-    values = [int(number) for number in numbers]
-    return QueueState(_text(queue), *values[:_NUMBERS], paused=bool(values[8]), served=bool(values[9]))
+    ready, scheduled, overdue, inflight, dead, accepted, ready_age, overdue_age, paused, served = map(int, numbers)
+    return QueueState(
+        _text(queue),
+        ready,
+        scheduled,
+        overdue,
+        inflight,
+        dead,
+        accepted,
+        ready_age,
+        overdue_age,
+        bool(paused),
+        bool(served),
+    )
 
 
 @dataclass(frozen=True, slots=True)

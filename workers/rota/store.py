@@ -138,7 +138,7 @@ class Store:
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[replies.TurnReply]:
         """Settle what ended and claim up to `turn.limit` entries of one queue; `limit` 0 only settles."""
-        args = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
+        args: list[Arg] = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
         settled = pack((turn.settlements.count // 4,)) + turn.settlements
         return self._command("turn", pack(args) + settled + tiers, replies.parse_turn)
 
