@@ -1,7 +1,7 @@
 """Where the server is: a Redis URL taken apart."""
 
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 DEFAULT_PORT = 6379
 SCHEMES = ("redis", "rediss", "unix")
@@ -33,8 +33,8 @@ def parse_address(url: str) -> Address:
     try:
         port = parts.port or DEFAULT_PORT
         database = int(query.get("db", [""])[0] or ("0" if unix else parts.path.strip("/")) or 0)
-    except ValueError as error:
-        raise ValueError(f"{redact(url)!r} is not a Redis URL: {error}") from None
+    except ValueError:  # its text may quote a password with a slash in it, taken for a port
+        raise ValueError(f"{redact(url)!r} is not a Redis URL: its port or its database is not a number") from None
     return Address(
         host=parts.hostname or "127.0.0.1",
         port=port,
@@ -47,9 +47,15 @@ def parse_address(url: str) -> Address:
 
 
 def redact(url: str) -> str:
-    """The URL with its password, if any, replaced by `***`, fit for logs and messages."""
-    parts = urlsplit(url)
-    if parts.password is None:
+    """The URL with its password, if any, replaced by `***`, fit for logs and messages.
+
+    Of a URL too broken to be taken apart, all between `://` and the last `@` is replaced.
+    """
+    before, at, host = url.rpartition("@")
+    scheme, mark, credentials = before.partition("://")
+    if not at or credentials.startswith("/"):
         return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+    user, colon, _ = credentials.partition(":")
+    if not mark or any(sign in credentials for sign in "/?#"):
+        return f"{scheme if mark else ''}{mark}***@{host}"
+    return f"{scheme}://{user}:***@{host}" if colon else url

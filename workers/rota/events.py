@@ -17,6 +17,7 @@ WORKER_KILLED: Final = "worker.killed"
 WORKER_HUNG: Final = "worker.hung"
 WORKER_LOST: Final = "worker.lost"
 WORKER_FENCED: Final = "worker.fenced"
+HOOK_FAILED: Final = "hook.failed"
 
 ZYGOTE_READY: Final = "zygote.ready"
 ZYGOTE_FAILED: Final = "zygote.failed"
@@ -30,6 +31,7 @@ POLLER_GRACE: Final = "poller.grace"
 
 EXPORTER_STARTED: Final = "exporter.started"
 EXPORTER_EXITED: Final = "exporter.exited"
+EXPORTER_REQUEST_FAILED: Final = "exporter.request_failed"
 
 CONFIG_RELOADED: Final = "config.reloaded"
 CONFIG_REJECTED: Final = "config.rejected"
@@ -37,6 +39,9 @@ CONFIG_WARNING: Final = "config.warning"
 
 REDIS_LOST: Final = "redis.lost"
 REDIS_BACK: Final = "redis.back"
+REDIS_REFUSED: Final = "redis.refused"
+
+EMBEDDED_RESTARTED: Final = "embedded.restarted"
 
 FLEET_STARTING: Final = "fleet.starting"
 FLEET_READY: Final = "fleet.ready"
@@ -44,3 +49,4 @@ FLEET_SCALED: Final = "fleet.scaled"
 FLEET_DRAINING: Final = "fleet.draining"
 FLEET_STOPPED: Final = "fleet.stopped"
 FLEET_FAILED: Final = "fleet.failed"
+FLEET_CALL_FAILED: Final = "fleet.call_failed"

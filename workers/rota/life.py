@@ -1,5 +1,6 @@
 """One life of a worker or a poller: what its process holds besides its settings."""
 
+import os
 from dataclasses import dataclass
 
 from rota.slots import Slot
@@ -19,6 +20,10 @@ class Life:
     owner: str
     death_fd: int
     master_bell_fd: int
+
+    def ring_master(self) -> None:
+        """Have the master look at the slots now."""
+        os.eventfd_write(self.master_bell_fd, 1)
 
 
 # Exit codes of children: how the master tells an orderly end from a crash.

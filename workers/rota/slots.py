@@ -87,6 +87,14 @@ class Slot:
         self.beat()
         return True
 
+    def vacate(self) -> None:
+        """Take the process out: master's side, while the zombie still holds its number.
+
+        What it was doing and what it had finished stay to be read.
+        """
+        self._words[_PID] = 0
+        self._words[_PHASE] = Phase.EMPTY
+
     @property
     def nonce(self) -> int:
         return self._words[_NONCE]

@@ -1,0 +1,67 @@
+"""Redis URLs taken apart, and kept out of sight."""
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.address import DEFAULT_PORT, Address, parse_address, redact
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://localhost", Address(host="localhost")),
+        ("redis://", Address()),
+        ("redis://10.0.0.5:6380/3", Address(host="10.0.0.5", port=6380, database=3)),
+        ("redis://localhost?db=4", Address(host="localhost", database=4)),
+        ("redis://localhost/2?db=4", Address(host="localhost", database=4)),
+        ("rediss://user:pw@shop.example", Address(host="shop.example", tls=True, username="user", password="pw")),
+        ("redis://:p%40ss%2Fword@localhost", Address(host="localhost", password="p@ss/word")),
+        ("redis://[::1]:7000/0", Address(host="::1", port=7000)),
+        ("unix:///run/redis/server.sock", Address(path="/run/redis/server.sock")),
+        ("unix:///run/my%20redis.sock?db=5", Address(path="/run/my redis.sock", database=5)),
+    ],
+)
+def test_urls_are_taken_apart(url: str, expected: Address) -> None:
+    assert parse_address(url) == expected
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis+cluster://x"])
+def test_other_schemes_are_refused_with_those_that_work(url: str) -> None:
+    with pytest.raises(ValueError, match="must begin with redis://, rediss:// or unix://"):
+        parse_address(url)
+
+
+@pytest.mark.parametrize("url", ["redis://localhost:port", "redis://localhost:99999", "redis://localhost/one"])
+def test_a_port_or_database_that_is_no_number_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is not a Redis URL"):
+        parse_address(url)
+
+
+@pytest.mark.parametrize("url", ["redis://me:hunter2@localhost:x", "http://me:hunter2@localhost"])
+def test_a_refusal_does_not_tell_the_password(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\*\*\*") as refusal:
+        parse_address(url)
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_an_address_does_not_show_its_password() -> None:
+    assert "hunter2" not in repr(parse_address("redis://me:hunter2@localhost"))
+
+
+_PASSWORDS = st.text(min_size=4, max_size=30).filter(lambda text: text.isprintable())
+
+
+@given(_PASSWORDS, st.integers(1, 65535), st.integers(0, 15))
+def test_any_password_survives_quoting_and_vanishes_when_redacted(password: str, port: int, database: int) -> None:
+    quoted = quote(password, safe="")
+    url = f"redis://me:{quoted}@example:{port}/{database}"
+    assert parse_address(url) == Address("example", port, "", False, database, "me", password)
+    assert redact(url) == f"redis://me:***@example:{port}/{database}"
+
+
+def test_urls_without_a_password_are_shown_as_they_are() -> None:
+    assert redact("redis://localhost:6379/0") == "redis://localhost:6379/0"
+    assert parse_address("redis://localhost").port == DEFAULT_PORT

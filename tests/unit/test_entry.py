@@ -1,0 +1,71 @@
+"""The entry: one line of a lane, parsed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.entry import FIELDS, Entry, Kind, parse_entry
+
+_NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
+_NUMBERS = st.integers(min_value=0, max_value=2**53)
+_COUNTERS = st.integers(min_value=0, max_value=1_000)
+
+
+def _line(entry: Entry) -> bytes:
+    fields = (
+        entry.id,
+        entry.queue,
+        entry.kind.value,
+        entry.due_us,
+        entry.ready_us,
+        entry.failures,
+        entry.crashes,
+        entry.losses,
+        entry.releases,
+        entry.flag,
+    )
+    return " ".join(map(str, fields)).encode()
+
+
+@given(
+    st.builds(
+        Entry,
+        st.just(b""),
+        _NAMES,
+        _NAMES,
+        st.sampled_from(Kind),
+        _NUMBERS,
+        _NUMBERS,
+        _COUNTERS,
+        _COUNTERS,
+        _COUNTERS,
+        _COUNTERS,
+        st.sampled_from(["-", "c"]),
+    )
+)
+def test_what_a_line_says_is_what_the_entry_holds(entry: Entry) -> None:
+    line = _line(entry)
+    assert len(line.split(b" ")) == FIELDS
+    parsed = parse_entry(line)
+    assert parsed.text == line
+    assert _line(parsed) == line
+
+
+def test_failures_crashes_and_losses_count_as_starts_and_releases_do_not() -> None:
+    entry = parse_entry(b"id-1 mail r 1700000000000000 1700000000000500 2 1 1 7 -")
+    assert entry.attempt == 5
+    assert entry.kind is Kind.RETRY
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_kind_has_a_label_of_one_word(kind: Kind) -> None:
+    assert kind.label.isalpha()
+    assert kind.label[0] == kind.value
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"id queue i 1 1 0 0 0 0", b"id queue i 1 1 0 0 0 0 - -", b'["id","queue","f",[]]']
+)
+def test_text_of_another_shape_is_no_entry(text: bytes) -> None:
+    with pytest.raises(ValueError, match="not an entry"):
+        parse_entry(text)

@@ -1,0 +1,51 @@
+"""Outcomes as the scripts take them."""
+
+import hiredis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.entry import parse_entry
+from rota.outcome import (
+    ARGS_PER_SETTLEMENT,
+    Cancelled,
+    Dead,
+    Done,
+    Expired,
+    Outcome,
+    Release,
+    Retry,
+    Settlement,
+    pack_settlements,
+    settlement_args,
+)
+from rota.wire import Arg, command
+
+_ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")
+
+_OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
+    (Done(), ("done", b"", 0)),
+    (Done(b'{"a":1}', 60_000), ("done", b'{"a":1}', 60_000)),
+    (Retry(1_500_000), ("retry", 1_500_000, "")),
+    (Dead(b'{"reason":"x"}'), ("dead", b'{"reason":"x"}', "")),
+    (Release(), ("release", "", "")),
+    (Cancelled(), ("cancelled", "", "")),
+    (Expired(), ("expired", "", "")),
+]
+
+
+@pytest.mark.parametrize(("outcome", "expected"), _OUTCOMES)
+def test_a_settlement_is_the_entry_unchanged_a_word_and_two_more(
+    outcome: Outcome, expected: tuple[Arg, Arg, Arg]
+) -> None:
+    assert settlement_args(Settlement(_ENTRY, outcome)) == (_ENTRY.text, *expected)
+
+
+@given(st.lists(st.sampled_from([outcome for outcome, _ in _OUTCOMES]), max_size=30))
+def test_settlements_pack_to_four_arguments_each_in_their_order(outcomes: list[Outcome]) -> None:
+    packed = pack_settlements(Settlement(_ENTRY, outcome) for outcome in outcomes)
+    assert packed.count == ARGS_PER_SETTLEMENT * len(outcomes)
+    reader = hiredis.Reader()
+    reader.feed(command([packed]))
+    words = [settlement_args(Settlement(_ENTRY, outcome))[1] for outcome in outcomes]
+    assert reader.gets()[1::ARGS_PER_SETTLEMENT] == [str(word).encode() for word in words]

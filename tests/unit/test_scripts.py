@@ -1,0 +1,62 @@
+"""The assembly of Lua scripts from a transition and the shared functions it names."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from rota import scripts
+from rota.scripts import load_script, script_names
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of scripts in place of ours."""
+    (tmp_path / "shared").mkdir()
+    monkeypatch.setattr(scripts, "_FOLDER", tmp_path)
+    monkeypatch.setattr(scripts, "load_script", scripts.load_script.__wrapped__)
+    return tmp_path
+
+
+def test_shared_functions_stand_between_the_flags_and_the_body_in_the_order_named(folder: Path) -> None:
+    (folder / "shared" / "entry.lua").write_text("local function entry() end")
+    (folder / "shared" / "bell.lua").write_text("local function bell() end")
+    (folder / "shared" / "unused.lua").write_text("local function unused() end")
+    (folder / "probe.lua").write_text("#!lua flags=allow-oom\n-- with: bell entry\nreturn 1\n")
+    lines = scripts.load_script("probe").text.decode().splitlines()
+    assert lines == [
+        "#!lua flags=allow-oom",
+        "local function bell() end",
+        "local function entry() end",
+        "-- with: bell entry",
+        "return 1",
+    ]
+
+
+def test_a_script_that_names_nothing_is_taken_as_it_is(folder: Path) -> None:
+    (folder / "probe.lua").write_text("#!lua\nreturn 1\n")
+    assert scripts.load_script("probe").text == b"#!lua\nreturn 1\n"
+
+
+def test_a_shared_function_that_does_not_exist_is_told_at_once(folder: Path) -> None:
+    (folder / "probe.lua").write_text("#!lua\n-- with: nowhere\nreturn 1\n")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        scripts.load_script("probe")
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_every_script_declares_its_flags_and_is_known_by_its_digest(name: str) -> None:
+    script = load_script(name)
+    assert script.text.startswith(b"#!lua")
+    assert script.sha == hashlib.sha1(script.text, usedforsecurity=False).hexdigest().encode()
+
+
+def test_only_what_adds_tasks_is_refused_when_the_server_is_full() -> None:
+    flags = {name: load_script(name).text.partition(b"\n")[0] for name in script_names()}
+    refused = {name for name, line in flags.items() if b"allow-oom" not in line and b"no-writes" not in line}
+    assert refused == {"enqueue", "revive"}
+
+
+def test_an_unknown_script_is_a_missing_file() -> None:
+    with pytest.raises(FileNotFoundError):
+        load_script("nowhere")
