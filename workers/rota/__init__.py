@@ -1,1 +1,95 @@
-"""Rota: tasks over Redis or Valkey, and how late each one started."""
+"""Rota: tasks over Redis or Valkey, and how late each one started.
+
+Names are loaded at their first use, so that `import rota` costs an application next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.call import Call
+    from rota.client import Client
+    from rota.current import CurrentTask, current_task
+    from rota.default import configure, enqueue_many
+    from rota.errors import (
+        Cancelled,
+        Dead,
+        DuplicateTask,
+        InvalidArguments,
+        InvalidName,
+        NoCurrentTask,
+        NotConfigured,
+        PayloadTooLarge,
+        Retry,
+        RotaError,
+        RotaWarning,
+        ServerFull,
+        TimeLimit,
+        Unavailable,
+        Uncertain,
+        UnservedQueue,
+    )
+    from rota.handle import Handle
+    from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
+    from rota.status import TaskStatus
+    from rota.tasks import Task, task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Call",
+    "Cancelled",
+    "Client",
+    "CurrentTask",
+    "Dead",
+    "DuplicateTask",
+    "Handle",
+    "InvalidArguments",
+    "InvalidName",
+    "NoCurrentTask",
+    "NotConfigured",
+    "PayloadTooLarge",
+    "Retry",
+    "RotaError",
+    "RotaWarning",
+    "ServerFull",
+    "Task",
+    "TaskStatus",
+    "TimeLimit",
+    "Unavailable",
+    "Uncertain",
+    "UnservedQueue",
+    "__version__",
+    "around_task",
+    "configure",
+    "current_task",
+    "enqueue_many",
+    "on_dead",
+    "on_worker_start",
+    "on_worker_stop",
+    "task",
+]
+
+_HOMES = {
+    "call": ("Call",),
+    "client": ("Client",),
+    "current": ("CurrentTask", "current_task"),
+    "default": ("configure", "enqueue_many"),
+    "handle": ("Handle",),
+    "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
+    "status": ("TaskStatus",),
+    "tasks": ("Task", "task"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+    value = getattr(import_module(f"rota.{_HOME.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

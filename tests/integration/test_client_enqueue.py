@@ -1,0 +1,220 @@
+"""Enqueueing on a real server: what lands in Redis, and what comes back."""
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import rota
+from protocol import Fleet
+from rota.client import Client
+from rota.registry import default_registry
+from servers import Server
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+
+
+@pytest.fixture(name="client")
+def _client(server: Server, namespace: str) -> Iterator[Client]:
+    with Client(server.url, namespace) as client:
+        yield client
+
+
+@pytest.fixture(name="fleet")
+def _fleet(server: Server, namespace: str) -> Iterator[Fleet]:
+    fleet = Fleet(server, namespace)
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture(name="configured")
+def _configured(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota.default._default", type(rota.default._default)())
+    rota.configure(redis_url=server.url, namespace=namespace)
+
+
+def body(fleet: Fleet, task_id: str) -> object:
+    raw = fleet.redis.hget(fleet.keys.tasks, task_id)
+    assert isinstance(raw, str)
+    return json.loads(raw)
+
+
+def due_in(fleet: Fleet, task_id: str) -> float:
+    return fleet.score(fleet.keys.delayed, task_id) - fleet.now_us() / 1e6
+
+
+def declare() -> rota.Task[[int], str]:
+    @rota.task(queue="images")
+    def resize(image_id: int) -> str:
+        return f"resized {image_id}"
+
+    return resize
+
+
+@pytest.mark.usefixtures("configured")
+class TestDeclaredTasks:
+    def test_enqueue_puts_the_task_in_its_lane(self, fleet: Fleet) -> None:
+        handle = declare().enqueue(7)
+        assert fleet.lane("images") == [handle.id]
+        assert body(fleet, handle.id) == [handle.id, "images", "resize", [7]]
+        assert not handle.duplicate
+
+    def test_enqueue_in_takes_seconds_and_timedelta(self, fleet: Fleet) -> None:
+        resize = declare()
+        assert 55 < due_in(fleet, resize.enqueue_in(60, 7).id) <= 60
+        assert 3500 < due_in(fleet, resize.enqueue_in(timedelta(hours=1), 7).id) <= 3600
+
+    def test_enqueue_at_is_exact_and_a_past_time_is_now(self, fleet: Fleet) -> None:
+        resize = declare()
+        when = datetime(2031, 5, 6, 7, 8, 9, 250_000, tzinfo=UTC)
+        assert fleet.score(fleet.keys.delayed, resize.enqueue_at(when, 7).id) == when.timestamp()
+        past = resize.enqueue_at(datetime(2001, 1, 1, tzinfo=UTC), 8)
+        assert fleet.lane("images") == [past.id]
+
+    def test_using_says_queue_id_and_delay_for_one_call(self, fleet: Fleet) -> None:
+        resize = declare()
+        handle = resize.using(queue="bulk", delay=60, id="img-7", retries=1).enqueue(7)
+        assert handle.id == "img-7"
+        assert body(fleet, "img-7") == ["img-7", "bulk", "resize", [7], {"options": {"retries": 1}}]
+        assert due_in(fleet, "img-7") > 50
+
+    def test_using_takes_another_client(self, server: Server, namespace: str) -> None:
+        with Client(server.url, f"{namespace}-other") as other:
+            handle = declare().using(client=other).enqueue(7)
+            assert handle.status().state == "ready"
+
+    def test_many_calls_go_in_order(self, fleet: Fleet) -> None:
+        resize = declare()
+        handles = rota.enqueue_many(resize.call(number) for number in range(1203))
+        lane = fleet.lane("images")
+        assert lane == [handle.id for handle in handles]
+        assert body(fleet, lane[1202]) == [lane[1202], "images", "resize", [1202]]
+
+    def test_none_of_many_is_sent_when_one_does_not_fit(self, fleet: Fleet) -> None:
+        resize = declare()
+        with pytest.raises(rota.InvalidArguments):
+            rota.enqueue_many([resize.call(1), rota.Call("resize", args=["a", "b"])])
+        assert fleet.lane("images") == []
+
+    def test_enqueueing_nothing_is_no_call(self) -> None:
+        assert rota.enqueue_many([]) == []
+
+    def test_an_async_task_is_enqueued_like_any_other(self, fleet: Fleet) -> None:
+        @rota.task
+        async def fetch(url: str) -> int:
+            return len(url)
+
+        handle = fetch.enqueue("https://example.org")
+        assert fleet.lane("default") == [handle.id]
+
+    def test_a_unique_task_is_there_once_and_the_handle_names_it(self, fleet: Fleet) -> None:
+        @rota.task(unique=True)
+        def refresh(user_id: int) -> None: ...
+
+        first, second, third = refresh.enqueue(1), refresh.enqueue(1), refresh.enqueue(2)
+        assert (second.id, second.duplicate) == (first.id, True)
+        assert not third.duplicate
+        assert fleet.lane("default") == [first.id, third.id]
+
+    def test_unique_for_ends_with_its_time(self, fleet: Fleet) -> None:
+        @rota.task(unique=True, unique_for=100)
+        def refresh(user_id: int) -> None: ...
+
+        refresh.enqueue(1)
+        [key] = fleet.redis.scan_iter(match=fleet.keys.unique("*"))
+        assert 90_000 < fleet.redis.pttl(key) <= 100_000
+        fleet.redis.delete(key)
+        assert not refresh.enqueue(1).duplicate
+
+
+class TestByName:
+    def test_the_classic_call_answers_the_id(self, client: Client, fleet: Fleet) -> None:
+        task_id = client.execute_later("sold-email", "send_sold_email", [17, 42, 900, 3])
+        assert isinstance(task_id, str)
+        assert fleet.lane("sold-email") == [task_id]
+        assert body(fleet, task_id) == [task_id, "sold-email", "send_sold_email", [17, 42, 900, 3]]
+
+    def test_the_classic_call_with_a_delay_waits(self, client: Client, fleet: Fleet) -> None:
+        task_id = client.execute_later("sold-email", "send_sold_email", [17], delay=60)
+        assert 55 < due_in(fleet, task_id) <= 60
+        assert fleet.lane("sold-email") == []
+
+    def test_arguments_and_options_are_given_by_keyword(self, client: Client, fleet: Fleet) -> None:
+        handle = client.enqueue("resize", args=[7], kwargs={"size": "l"}, queue="images", id="r-7")
+        assert body(fleet, handle.id) == ["r-7", "images", "resize", [7], {"kwargs": {"size": "l"}}]
+        by_call = client.enqueue(rota.Call("resize", args=[8], queue="images"))
+        assert fleet.lane("images") == ["r-7", by_call.id]
+
+    def test_a_live_id_stays_and_the_handle_says_so(self, client: Client, fleet: Fleet) -> None:
+        first = client.enqueue("resize", args=[1], queue="images", id="r-1")
+        second = client.enqueue("resize", args=[2], queue="images", id="r-1")
+        assert (first.duplicate, second.duplicate, second.id) == (False, True, "r-1")
+        assert body(fleet, "r-1") == ["r-1", "images", "resize", [1]]
+
+    def test_a_call_takes_no_options_beside_its_own(self, client: Client) -> None:
+        with pytest.raises(TypeError, match="give them where it is made"):
+            client.enqueue(rota.Call("resize", queue="images"), delay=5)  # type: ignore[call-overload]  # the claim
+
+    def test_nothing_is_sent_for_what_is_refused(self, client: Client, fleet: Fleet) -> None:
+        for error, name, options in (
+            (rota.InvalidName, "resize", {"queue": "a b"}),
+            (rota.InvalidName, "re{size}", {"queue": "images"}),
+            (rota.InvalidName, "resize", {}),
+            (rota.InvalidArguments, "resize", {"queue": "images", "args": [object()]}),
+            (rota.PayloadTooLarge, "resize", {"queue": "images", "args": ["x" * 300_000]}),
+        ):
+            with pytest.raises(error):
+                client.enqueue(name, **options)
+        assert list(fleet.redis.scan_iter(match=f"{{{fleet.keys.namespace}}}*")) == []
+
+
+def test_threads_share_a_client(client: Client, fleet: Fleet) -> None:
+    def produce() -> None:
+        for number in range(25):
+            client.enqueue("work", args=[number], queue="q")
+
+    threads = [threading.Thread(target=produce) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(fleet.lane())) == 200
+
+
+def test_a_forked_child_has_connections_of_its_own(client: Client, fleet: Fleet) -> None:
+    client.enqueue("work", queue="q", id="before")
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            for number in range(50):
+                client.enqueue("work", queue="q", id=f"child-{number}")
+            code = 0
+        finally:
+            os._exit(code)
+    for number in range(50):
+        client.enqueue("work", queue="q", id=f"parent-{number}")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(fleet.lane()) == 101
+
+
+def test_an_unserved_queue_is_warned_of_once_at_the_callers_line(client: Client, fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["served"]))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client.enqueue("work", queue="served")
+        client.enqueue("work", queue="nobody")
+        client.execute_later("nobody", "work", [])
+    [warning] = caught
+    assert issubclass(warning.category, rota.UnservedQueue)
+    assert issubclass(warning.category, rota.RotaWarning)
+    assert "no running fleet serves queue 'nobody'" in str(warning.message)
+    assert warning.filename == __file__
+    assert len(fleet.lane("nobody")) == 2

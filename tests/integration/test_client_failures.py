@@ -1,0 +1,231 @@
+"""The server away, full, silent or cut off in the middle of a call."""
+
+import socketserver
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+import redis
+
+import rota
+from flaky_link import FlakyLink
+from protocol import Fleet
+from rota.client import Client
+from rota.pool import Answer
+from rota.store import BATCH, Command
+from servers import Server, free_port
+
+T = TypeVar("T")
+
+
+@pytest.fixture(name="fleet")
+def _fleet(server: Server, namespace: str) -> Iterator[Fleet]:
+    fleet = Fleet(server, namespace)
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture(name="link")
+def _link(server: Server) -> Iterator[FlakyLink]:
+    with FlakyLink(server.port) as link:
+        yield link
+
+
+@pytest.fixture(name="client")
+def _client(link: FlakyLink, namespace: str) -> Iterator[Client]:
+    with Client(link.url, namespace, timeout_seconds=0.5) as client:
+        client.enqueue("warm", queue="warm")  # the server knows the script from here on
+        yield client
+
+
+@contextmanager
+def refusing_server(refusal: str) -> Iterator[str]:
+    """A server that answers each command with one error reply."""
+
+    class Refuse(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while header := self.rfile.readline():
+                for _ in range(2 * int(header[1:])):
+                    self.rfile.readline()
+                self.wfile.write(f"-{refusal}\r\n".encode())
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refuse) as refusing:
+        thread = threading.Thread(target=refusing.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"redis://127.0.0.1:{refusing.server_address[1]}/0"
+        refusing.shutdown()
+        thread.join()
+
+
+def call(task_id: str) -> rota.Call:
+    return rota.Call("work", queue="q", id=task_id)
+
+
+def test_no_server_is_unavailable_and_names_the_server_without_its_password(namespace: str) -> None:
+    port = free_port()
+    with Client(f"redis://user:secret@127.0.0.1:{port}/0", namespace) as client:
+        with pytest.raises(
+            rota.Unavailable, match=f"no connection to redis://user:\\*\\*\\*@127.0.0.1:{port}"
+        ) as caught:
+            client.enqueue(call("a"))
+        assert isinstance(caught.value, ConnectionError)
+        assert "secret" not in str(caught.value)
+        status = client.status("a")
+        assert status.state == "unknown"
+        assert "no connection" in status.error
+
+
+def test_a_wrong_password_is_unavailable(server: Server, namespace: str) -> None:
+    with (
+        Client(server.url.replace("redis://", "redis://nobody:wrong@"), namespace) as client,
+        pytest.raises(rota.Unavailable),
+    ):
+        client.enqueue(call("a"))
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "LOADING Redis is loading the dataset in memory",
+        "BUSY Redis is busy running a script",
+        "MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk",
+        "READONLY You can't write against a read only replica",
+        "NOPERM this user has no permissions to run the 'evalsha' command",
+        "NOAUTH Authentication required",
+    ],
+)
+def test_a_server_that_refuses_has_not_taken_the_task(refusal: str) -> None:
+    with refusing_server(refusal) as url, Client(url) as client:
+        with pytest.raises(rota.Unavailable) as caught:
+            client.enqueue(call("a"))
+        assert refusal.partition(" ")[2][:20] in str(caught.value)
+        assert not isinstance(caught.value, rota.ServerFull)
+
+
+def test_a_url_cannot_turn_on_retries_or_decoding(server: Server, namespace: str, fleet: Fleet) -> None:
+    with Client(f"{server.url}?decode_responses=yes&protocol=3&retry_on_timeout=yes", namespace) as client:
+        assert client._pool._pool.connection_kwargs["retry"]._retries == 0
+        client.enqueue(call("a"))
+        assert client.status("a").state == "ready"
+    assert fleet.lane() == ["a"]
+
+
+def test_a_url_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="is not a Redis URL"):
+        Client("http://localhost")
+
+
+def test_a_full_server_is_told_apart(server: Server, namespace: str, redis_client: "redis.Redis") -> None:
+    with Client(server.url, namespace) as client:
+        client.enqueue(call("before"))
+        redis_client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(rota.ServerFull, match="its memory is full"):
+                client.enqueue(call("full"))
+            assert client.status("before").state == "ready"
+        finally:
+            redis_client.config_set("maxmemory", 0)
+        assert not client.enqueue(call("full")).duplicate
+
+
+def test_a_wrong_type_is_unavailable_and_changes_nothing(server: Server, fleet: Fleet, namespace: str) -> None:
+    fleet.redis.set(fleet.keys.tasks, "text")
+    with Client(server.url, namespace) as client, pytest.raises(rota.Unavailable, match="refused"):
+        client.enqueue(call("a"))
+    assert list(fleet.redis.scan_iter(match=f"{{{namespace}}}*")) == [fleet.keys.tasks]
+
+
+def test_a_flushed_script_cache_goes_unnoticed(server: Server, fleet: Fleet, namespace: str) -> None:
+    with Client(server.url, namespace) as client:
+        for task_id in ("a", "b"):
+            fleet.redis.script_flush()
+            client.enqueue(call(task_id))
+        fleet.redis.script_flush()
+        client.enqueue_many([call(f"c-{number}") for number in range(3 * BATCH)])
+    assert len(fleet.lane()) == 2 + 3 * BATCH
+
+
+def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+    before = link.requests
+    link.lose(1)
+    handle = client.enqueue(call("a"))
+    assert (handle.id, handle.duplicate) == ("a", False)
+    assert link.requests == before + 2
+    assert fleet.lane() == ["a"]
+
+
+def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+    link.lose(2)
+    with pytest.raises(rota.Uncertain, match="repeating with the same ids is safe") as caught:
+        client.enqueue(rota.Call("work", queue="q"))
+    assert isinstance(caught.value, TimeoutError)
+    assert fleet.lane() == [caught.value.id] == list(caught.value.ids)
+    assert client.enqueue(call(caught.value.id)).duplicate
+    assert fleet.lane() == [caught.value.id]
+
+
+def test_a_server_gone_after_the_call_was_sent_is_uncertain(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+    link.lose(1, and_close=True)
+    with pytest.raises(rota.Uncertain) as caught:
+        client.enqueue(call("a"))
+    assert caught.value.ids == ("a",)
+    assert fleet.lane() == ["a"]
+
+
+def test_silence_is_treated_as_loss(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+    link.mute(1)
+    assert client.enqueue(call("a")).id == "a"
+    assert fleet.lane() == ["a"]
+    link.mute(2)
+    with pytest.raises(rota.Uncertain, match="did not answer"):
+        client.enqueue(call("b"))
+
+
+def test_many_name_those_accepted_and_those_in_doubt(
+    client: Client, link: FlakyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = tuple(f"t-{number}" for number in range(9 * BATCH))  # a window of eight batches, then one of one
+    exchange = client._pool.exchange
+
+    def exchange_losing_the_second_window(commands: Sequence[Command[T]]) -> list[Answer[T]]:
+        if len(commands) == 1:
+            link.lose(1)
+        return exchange(commands)
+
+    monkeypatch.setattr(client._pool, "exchange", exchange_losing_the_second_window)
+    with pytest.raises(rota.Uncertain) as caught:
+        client.enqueue_many(map(call, ids))
+    assert caught.value.accepted == ids[: 8 * BATCH]
+    assert caught.value.ids == ids[8 * BATCH :]
+    assert len(fleet.lane()) == 9 * BATCH
+
+
+def test_other_calls_are_never_repeated(client: Client, link: FlakyLink) -> None:
+    client.enqueue(call("a"))
+    client.cancel("unknown")  # the server knows this script too
+    before = link.requests
+    link.lose(1)
+    with pytest.raises(rota.Uncertain) as caught:
+        client.cancel("a")
+    assert caught.value.id == "a"
+    assert link.requests == before + 1
+    assert client.status("a").state == "cancelled"
+
+
+def test_a_restarted_server_is_found_again(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
+    own = Server(server.binary, tmp_path_factory.mktemp("own"), appendonly="yes", appendfsync="always").start()
+    try:
+        with Client(own.url, "restarted") as client:
+            client.enqueue(call("a"))
+            own.kill()
+            with pytest.raises(rota.Unavailable):
+                client.enqueue(call("b"))
+            own.start()
+            assert client.status("a").state == "ready"
+            client.enqueue(rota.Call("work", queue="q", id="c", delay=timedelta(hours=1)))
+            assert client.status("c").state == "scheduled"
+    finally:
+        own.stop()

@@ -1,0 +1,121 @@
+"""Looking at tasks and steering them: status, cancel, pause, resume, revive."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import rota
+from protocol import Fleet, one_tier
+from rota.client import Client
+from rota.outcome import Dead, Done, Retry
+from rota.replies import CancelWord
+from rota.status import State
+from servers import Server
+
+SERVING = one_tier("q")
+
+
+@pytest.fixture(name="client")
+def _client(server: Server, namespace: str) -> Iterator[Client]:
+    with Client(server.url, namespace) as client:
+        yield client
+
+
+@pytest.fixture(name="fleet")
+def _fleet(server: Server, namespace: str) -> Iterator[Fleet]:
+    fleet = Fleet(server, namespace)
+    yield fleet
+    fleet.close()
+
+
+def test_status_follows_a_task_from_schedule_to_end(client: Client, fleet: Fleet) -> None:
+    before = datetime.now(UTC)
+    handle = client.enqueue("work", queue="q", id="a", delay=600)
+    status = handle.status()
+    assert (status.state, status.queue, status.name, status.attempt) == (State.SCHEDULED, "q", "work", 1)
+    assert status.due_at is not None
+    assert before + timedelta(seconds=590) < status.due_at < before + timedelta(seconds=660)
+
+    fleet.redis.zadd(fleet.keys.delayed, {"a": 1.0})
+    fleet.promote()
+    assert handle.status().state is State.READY
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, SERVING).claims
+    status = handle.status()
+    assert (status.state, status.owner, status.attempt) == (State.RUNNING, owner, 1)
+
+    fleet.turn(owner, SERVING, (claim, Retry(600_000_000)), limit=0)
+    status = handle.status()
+    assert (status.state, status.failures, status.attempt) == (State.SCHEDULED, 1, 2)
+
+    fleet.redis.zadd(fleet.keys.delayed, {"a": 1.0})
+    fleet.promote()
+    [claim] = fleet.turn(owner, SERVING).claims
+    fleet.turn(owner, SERVING, (claim, Done()), limit=0)
+    assert handle.status() == rota.TaskStatus("a", State.UNKNOWN)
+
+
+def test_a_dead_task_shows_its_epitaph_and_can_be_revived(client: Client, fleet: Fleet) -> None:
+    handle = client.enqueue("work", queue="q", id="a")
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, SERVING).claims
+    fleet.turn(owner, SERVING, (claim, Dead(b'{"why":"no such address"}')), limit=0)
+    status = handle.status()
+    assert (status.state, status.name) == (State.DEAD, "work")
+    assert status.epitaph is not None
+    assert status.epitaph["why"] == "no such address"
+    assert handle.cancel() is CancelWord.DEAD
+    assert client.revive("a")
+    assert handle.status().state is State.READY
+    assert not client.revive("a")
+
+
+def test_status_never_raises(client: Client, fleet: Fleet) -> None:
+    assert client.status("nobody").state is State.UNKNOWN
+    odd = client.status("{no} name")
+    assert odd.state is State.UNKNOWN
+    assert "not usable" in odd.error
+    assert "id must be a string" in client.status(7).error  # type: ignore[arg-type]  # that is the claim
+    fleet.redis.set(fleet.keys.tasks, "text")
+    assert "refused" in client.status("a").error
+
+
+def test_a_task_of_a_bare_push_is_shown(client: Client, fleet: Fleet) -> None:
+    fleet.redis.hset(fleet.keys.tasks, "a", "garbage")
+    assert client.status("a").name == ""
+
+
+@pytest.mark.parametrize("delay", [0, 600])
+def test_a_waiting_task_is_cancelled_and_never_claimed(client: Client, fleet: Fleet, delay: float) -> None:
+    handle = client.enqueue("work", queue="q", delay=delay)
+    assert handle.cancel() is CancelWord.CANCELLED
+    assert handle.status().state in (State.CANCELLED, State.UNKNOWN)
+    assert fleet.claim(fleet.register(), SERVING) == []
+
+
+def test_a_running_task_is_marked(client: Client, fleet: Fleet) -> None:
+    client.enqueue("work", queue="q", id="a")
+    owner = fleet.register()
+    assert fleet.claim(owner, SERVING) == ["a"]
+    assert client.cancel("a") is CancelWord.RUNNING
+    assert fleet.run(fleet.store.renew(20_000, [owner])).cancelled == ("a",)
+
+
+def test_an_unknown_task_cannot_be_cancelled(client: Client) -> None:
+    assert client.cancel("nobody") is CancelWord.UNKNOWN
+    with pytest.raises(rota.InvalidName, match="id 'a b'"):
+        client.cancel("a b")
+
+
+def test_a_paused_queue_is_not_claimed_from(client: Client, fleet: Fleet) -> None:
+    client.enqueue("work", queue="q", id="a")
+    owner = fleet.register()
+    assert client.pause("q")
+    assert not client.pause("q")
+    assert fleet.claim(owner, SERVING) == []
+    assert client.resume("q")
+    assert not client.resume("q")
+    assert fleet.claim(owner, SERVING) == ["a"]
+    with pytest.raises(rota.InvalidName):
+        client.pause("q-delayed")

@@ -1,0 +1,29 @@
+"""Calls a type checker must refuse. Not run: each line is an error that is ignored, and mypy's strict mode reports an
+ignore with nothing to ignore."""
+
+import rota
+
+
+@rota.task
+def resize(image_id: int, size: str = "s") -> str:
+    return f"{image_id}{size}"
+
+
+@rota.task
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+def calls(client: rota.Client) -> None:
+    resize.enqueue("7")  # type: ignore[arg-type]  # a str
+    resize.enqueue()  # type: ignore[call-arg]  # no image_id
+    resize.enqueue(7, colour="red")  # type: ignore[call-arg]  # no such parameter
+    resize.enqueue_in(60, "7")  # type: ignore[arg-type]  # a str
+    resize.enqueue_at("tomorrow", 7)  # type: ignore[arg-type]  # not a datetime
+    resize.using(queue="bulk").enqueue("7")  # type: ignore[arg-type]  # a str
+    resize.using(priority=3)  # type: ignore[call-arg]  # no such option
+    resize.call(7, "l", 3)  # type: ignore[call-arg]  # too many
+    fetch.enqueue(7)  # type: ignore[arg-type]  # an int
+    client.enqueue("resize", arguments=[7])  # type: ignore[call-overload]  # no such option
+    rota.configure("redis://localhost")  # type: ignore[call-arg]  # keyword only
+    rota.task(retires=3)  # type: ignore[call-overload]  # no such option

@@ -1,0 +1,80 @@
+"""What the public names promise to a type checker. Not run: checked by `test_client_types`."""
+
+from collections.abc import Coroutine, Generator
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+import rota
+
+
+@rota.task
+def resize(image_id: int, size: str = "s") -> str:
+    return f"{image_id}{size}"
+
+
+@rota.task(queue="mail", retries=5, time_limit=timedelta(seconds=30), backoff=lambda failures: failures * 2.0)
+def send(to: str) -> None: ...
+
+
+@rota.task
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@rota.task(queue="web")
+async def crawl(url: str) -> int:
+    return len(url)
+
+
+@rota.on_worker_start
+def start() -> None: ...
+
+
+@rota.around_task
+def timed(task: rota.CurrentTask) -> Generator[None, None, None]:
+    assert_type(task.due_at, datetime)
+    yield
+
+
+@rota.on_dead
+def tell(task: rota.CurrentTask, reason: str) -> None:
+    assert_type(task.attempt, int)
+    assert_type(reason, str)
+
+
+def calls() -> None:
+    assert_type(resize(7), str)
+    assert_type(resize.enqueue(7, size="l"), rota.Handle[str])
+    assert_type(resize.enqueue_in(60, 7), rota.Handle[str])
+    assert_type(resize.enqueue_in(timedelta(minutes=1), 7, "l"), rota.Handle[str])
+    assert_type(resize.enqueue_at(datetime.now(UTC), 7), rota.Handle[str])
+    assert_type(resize.using(queue="bulk", delay=60, id="img-7").enqueue(7), rota.Handle[str])
+    assert_type(resize.call(7), rota.Call[str])
+    assert_type(rota.enqueue_many(resize.call(n) for n in range(3)), list[rota.Handle[str]])
+    assert_type(send.enqueue("a@example.org"), rota.Handle[None])
+    start()
+
+
+async def coroutines() -> None:
+    fetched: Coroutine[Any, Any, bytes] = fetch("u")
+    fetched.close()
+    assert_type(fetch.enqueue("u"), rota.Handle[bytes])
+    assert_type(await crawl("u"), int)
+    assert_type(crawl.using(delay=1).enqueue("u"), rota.Handle[int])
+
+
+def by_name(client: rota.Client) -> None:
+    assert_type(client.enqueue("resize", args=[7], queue="images", delay=60), rota.Handle[Any])
+    assert_type(client.enqueue(resize.call(7)), rota.Handle[str])
+    call = rota.Call("resize", args=[7], queue="images")
+    assert_type(call, rota.Call[Any])
+    assert_type(client.execute_later("images", "resize", [7], delay=60), str)
+    assert_type(client.status("id"), rota.TaskStatus)
+    assert_type(client.pause("q"), bool)
+    with rota.Client("redis://localhost", namespace="shop") as other:
+        assert_type(other, rota.Client)
+
+
+def inside() -> None:
+    assert_type(rota.current_task(), rota.CurrentTask)
+    raise rota.Retry(delay=60)

@@ -1,0 +1,18 @@
+"""The public types, as mypy sees them in strict mode."""
+
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+
+
+@pytest.mark.parametrize("name", ["client_types.py", "client_type_errors.py"])
+def test_right_calls_have_the_promised_types_and_wrong_ones_are_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    output, errors, status = api.run(["--config-file", "pyproject.toml", str(FOLDER / name)])
+    assert (output.splitlines()[-1:], errors, status) == (["Success: no issues found in 1 source file"], "", 0), output

@@ -1,0 +1,83 @@
+"""Arguments are strict JSON, or the call fails at once with path and type."""
+
+import enum
+import uuid
+from collections import OrderedDict, namedtuple
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from rota.arguments import check_arguments
+from rota.errors import InvalidArguments
+
+Point = namedtuple("Point", "x y")  # noqa: PYI024 - a plain one, as applications have them
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+def fault(*args: Any, **kwargs: Any) -> str:
+    with pytest.raises(InvalidArguments) as caught:
+        check_arguments("resize", args, kwargs)
+    assert isinstance(caught.value, TypeError)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -7, 2**63, 1.5, "", "ä€🎈", [], (1, (2,)), {"a": [{"b": None}]}, OrderedDict(a=1), Point(1, 2)],
+)
+def test_json_values_pass(value: Any) -> None:
+    check_arguments("resize", [value], {"key": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (datetime(2024, 1, 1, tzinfo=UTC), "is of type datetime (pass its .isoformat())"),
+        (uuid.uuid4(), "is of type UUID (pass it as str)"),
+        (Decimal(1), "is of type Decimal (pass it as str)"),
+        (b"raw", "is of type bytes"),
+        ({1, 2}, "is of type set (pass a list)"),
+        (object(), "is of type object"),
+        (Colour.RED, "is of type Colour (pass its .value)"),
+        (float("nan"), "is nan, not a finite number"),
+        (float("-inf"), "is -inf, not a finite number"),
+        ("\ud800", "lone surrogate"),
+        pytest.param(10**5000, "thousands of digits", id="huge"),
+    ],
+)
+def test_anything_else_is_named_by_path_and_type(value: Any, what: str) -> None:
+    message = fault(1, {"rows": [0, {"price": value}]})
+    assert message.startswith(f"resize: args[1].rows[1].price {what}") or what in message
+    assert "args[1].rows[1].price" in message
+
+
+def test_keyword_arguments_are_named_by_their_key() -> None:
+    assert "kwargs.sizes[0] is of type complex" in fault(sizes=[1j])
+    assert "kwargs['a b'] is of type complex" in fault(**{"a b": 1j})
+
+
+def test_keys_must_be_text() -> None:
+    assert "args[0] has a key 1 that is of type int, not str" in fault({1: "a"})
+    assert "lone surrogate" in fault({"\ud800": 1})
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    assert "nested deeper than 64 levels, or contains itself" in fault(loop)
+
+
+def test_arguments_are_a_list_and_a_dict() -> None:
+    for args, kwargs, what in (
+        ("abc", {}, "args must be a list or a tuple, got str"),
+        ({"a": 1}, {}, "args must be a list or a tuple, got dict"),
+        ([], [1], "kwargs must be a dict whose keys are str"),
+        ([], {1: 2}, "kwargs must be a dict whose keys are str"),
+    ):
+        with pytest.raises(InvalidArguments, match=what):
+            check_arguments("resize", args, kwargs)  # type: ignore[arg-type]  # that is the claim

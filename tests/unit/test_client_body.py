@@ -1,0 +1,94 @@
+"""The body codec: the classic forms, the full form, and garbage."""
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.body import MAX_DEPTH, Body, BodyError, decode_body, encode_body
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def test_a_body_without_options_is_the_classic_four_elements() -> None:
+    raw = encode_body(Body("id-1", "email", "send", [1, "zwei", None]))
+    assert json.loads(raw) == ["id-1", "email", "send", [1, "zwei", None]]
+
+
+def test_keyword_arguments_and_options_are_the_fifth_element() -> None:
+    raw = encode_body(Body("id-1", "email", "send", [], {"to": "a"}, {"retries": 2}, {"trace": "00-ab"}))
+    assert json.loads(raw)[4] == {"kwargs": {"to": "a"}, "options": {"retries": 2}, "trace": "00-ab"}
+
+
+def test_unknown_fields_of_the_fifth_element_are_kept() -> None:
+    raw = b'["i","q","f",[],{"trace":{"a":1},"kwargs":{"x":1}}]'
+    assert decode_body(raw) == Body("i", "q", "f", [], {"x": 1}, {}, {"trace": {"a": 1}})
+    assert json.loads(encode_body(decode_body(raw)))[4] == {"trace": {"a": 1}, "kwargs": {"x": 1}}
+
+
+def test_the_two_element_form_has_neither_id_nor_queue() -> None:
+    assert decode_body(b'["send", [1, 2]]') == Body(None, None, "send", [1, 2])
+
+
+@given(st.lists(JSON, max_size=4), st.dictionaries(st.text(), JSON, max_size=4))
+def test_what_is_written_is_read_back(args: list[object], kwargs: dict[str, object]) -> None:
+    body = Body("id-1", "email", "send", args, kwargs)
+    assert decode_body(encode_body(body)) == body
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"{", "not JSON"),
+        (b'["a","b","f",[NaN]]', "NaN is not a JSON number"),
+        (b'"send"', "not an array"),
+        (b"[]", "not an array"),
+        (b'["i","q","f"]', "not an array"),
+        (b'["i","q","f",[],{},1]', "not an array"),
+        (b'["i","q",7,[]]', "name is not a string but a number"),
+        (b'["i","q","send mail",[]]', "task name 'send mail' is not usable"),
+        (b'["i","q","os.system; rm",[]]', "not usable"),
+        (b'["i","q","f",{"a":1}]', "arguments of f are not an array but an object"),
+        (b'[1,"q","f",[]]', "id is not a string but a number"),
+        (b'["i",["q"],"f",[]]', "queue is not a string but an array"),
+        (b'["i","q","f",[],null]', "fifth element is not an object but null"),
+        (b'["i","q","f",[],{"kwargs":[1]}]', "kwargs is not an object but an array"),
+        (b'["i","q","f",[],{"options":true}]', "options is not an object but a boolean"),
+    ],
+)
+def test_garbage_is_refused_with_its_reason(raw: bytes, reason: str) -> None:
+    with pytest.raises(BodyError) as caught:
+        decode_body(raw)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_deep_nesting_is_refused(depth: int, opening: bytes, closing: bytes) -> None:
+    nested = opening * depth + b"1" + closing * depth
+    with pytest.raises(BodyError, match="nested deeper"):
+        decode_body(b'["i","q","f",[' + nested + b"]]")
+
+
+def test_wide_bodies_are_not_deep_ones() -> None:
+    args = [[number] for number in range(1000)]
+    assert decode_body(encode_body(Body("i", "q", "f", list(args)))).args == args
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_raise_anything_but_a_body_error(raw: bytes) -> None:
+    with contextlib.suppress(BodyError):
+        decode_body(raw)
+
+
+def test_a_body_over_the_limit_is_refused_unread() -> None:
+    with pytest.raises(BodyError, match="has 23 bytes, more than the 20 allowed"):
+        decode_body(b'["i","q","f",[1234567]]', max_bytes=20)

@@ -1,0 +1,140 @@
+"""The current task, and the application's hooks."""
+
+import dataclasses
+import functools
+from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import rota
+from rota.current import CurrentTask, running
+from rota.errors import NoCurrentTask
+from rota.hooks import Hooks, default_hooks
+
+DUE = datetime(2024, 1, 1, tzinfo=UTC)
+LATER = datetime(2024, 1, 2, tzinfo=UTC)
+TASK = CurrentTask("id-1", "resize", "images", "retry", 2, 0, DUE, 0.25)
+
+
+@pytest.fixture(name="log")
+def _log() -> Iterator[list[str]]:
+    lists: list[list[Any]] = [getattr(default_hooks, field.name) for field in dataclasses.fields(Hooks)]
+    kept = [list(hooks) for hooks in lists]
+    for hooks in lists:
+        hooks.clear()
+    yield []
+    for hooks, before in zip(lists, kept, strict=True):
+        hooks[:] = before
+
+
+def test_outside_a_task_there_is_none() -> None:
+    with pytest.raises(NoCurrentTask, match="no task runs here"):
+        rota.current_task()
+
+
+def test_inside_it_answers_the_task_that_runs() -> None:
+    with running(TASK):
+        assert rota.current_task() is TASK
+        with running(other := CurrentTask("id-2", "f", "q", "immediate", 1, 0, DUE, 0.0)):
+            assert rota.current_task() is other
+        assert rota.current_task() is TASK
+    with pytest.raises(NoCurrentTask):
+        rota.current_task()
+
+
+def test_a_beat_moves_the_deadline() -> None:
+    task = CurrentTask("id-1", "f", "q", "immediate", 1, 0, DUE, 0.0, DUE, extend=lambda: LATER)
+    task.beat()
+    assert task.deadline == LATER
+    TASK.beat()
+    assert TASK.deadline is None
+
+
+def test_hooks_are_kept_in_order_and_replaced_by_their_own_kind(log: list[str]) -> None:
+    def declare(word: str) -> None:
+        @rota.on_worker_start
+        def first() -> None:
+            log.append(word)
+
+    declare("old")
+    rota.on_worker_start(lambda: log.append("second"))
+    declare("new")
+    for hook in default_hooks.worker_start:
+        hook()
+    assert log == ["second", "new"]
+
+
+def test_each_decorator_fills_its_own_list(log: list[str]) -> None:
+    del log
+
+    @rota.on_worker_stop
+    def stop() -> None: ...
+
+    @rota.on_dead
+    def dead(task: CurrentTask, reason: str) -> None: ...
+
+    @rota.around_task
+    def around(_: CurrentTask) -> Generator[None, None, None]:
+        yield
+
+    assert default_hooks == Hooks([], [stop], [around], [dead])
+
+
+def test_around_hooks_nest_in_the_order_of_their_declaration(log: list[str]) -> None:
+    @rota.around_task
+    def outer(task: CurrentTask) -> Generator[None, None, None]:
+        log.append(f"outer begins {task.id}")
+        yield
+        log.append("outer ends")
+
+    @rota.around_task
+    def inner(_: CurrentTask) -> Generator[None, None, None]:
+        log.append("inner begins")
+        yield
+        log.append("inner ends")
+
+    with default_hooks.wrapped(TASK):
+        log.append("task")
+    assert log == ["outer begins id-1", "inner begins", "task", "inner ends", "outer ends"]
+
+
+def test_an_exception_passes_through_the_hooks(log: list[str]) -> None:
+    @rota.around_task
+    def watch(_: CurrentTask) -> Generator[None, None, None]:
+        try:
+            yield
+        except KeyError:
+            log.append("seen")
+            raise
+
+    with pytest.raises(KeyError), default_hooks.wrapped(TASK):
+        raise KeyError
+    assert log == ["seen"]
+
+
+def test_a_hook_that_does_not_yield_once_is_an_error(log: list[str]) -> None:
+    del log
+
+    @rota.around_task
+    def never(_: CurrentTask) -> Generator[None, None, None]:
+        yield from ()
+
+    with pytest.raises(RuntimeError, match="didn't yield"), default_hooks.wrapped(TASK):
+        pass
+
+
+def test_what_a_call_would_not_run_is_no_hook(log: list[str]) -> None:
+    async def connect() -> None:
+        log.append("never")
+
+    def connections() -> Generator[None, None, None]:
+        yield
+
+    for hook in (connect, connections, functools.partial(log.append, "partial")):
+        with pytest.raises(TypeError, match="a hook is a plain function"):
+            rota.on_worker_start(hook)
+    with pytest.raises(TypeError, match="takes a generator function"):
+        rota.around_task(lambda _: connections())
+    assert default_hooks == Hooks()

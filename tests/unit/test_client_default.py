@@ -1,0 +1,108 @@
+"""Which server the default client goes to."""
+
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota.client import Client
+from rota.default import ClientSettings, DefaultClient, default_client, inherit_from_fleet
+from rota.resolve import resolve
+
+NOTHING = ClientSettings()
+
+
+def url(configured: ClientSettings, environment: dict[str, str], folder: Path) -> str | None:
+    return resolve(configured, environment, folder).redis_url
+
+
+def test_each_value_comes_from_the_first_that_has_it(tmp_path: Path) -> None:
+    environment = {"REDIS_URL": "redis://fallback"}
+    assert url(NOTHING, environment, tmp_path) == "redis://fallback"
+    (tmp_path / "rota.toml").write_text('redis_url = "redis://file"\nnamespace = "filed"\n[limits]\nmax_payload_kb = 9')
+    assert url(NOTHING, environment, tmp_path) == "redis://file"
+    environment["ROTA_REDIS_URL"] = "redis://environment"
+    found = resolve(NOTHING, environment, tmp_path)
+    assert found == ClientSettings("redis://environment", "filed", 9)
+    environment |= {"ROTA_NAMESPACE": "named", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7"}
+    found = resolve(ClientSettings(redis_url="redis://configured"), environment, tmp_path)
+    assert found == ClientSettings("redis://configured", "named", 7)
+
+
+def test_rota_config_names_the_file_instead(tmp_path: Path) -> None:
+    (tmp_path / "rota.toml").write_text('redis_url = "redis://here"')
+    other = tmp_path / "other.toml"
+    other.write_text('redis_url = "redis://other"')
+    assert url(NOTHING, {"ROTA_CONFIG": str(other)}, tmp_path) == "redis://other"
+    assert url(NOTHING, {"ROTA_CONFIG": "other.toml"}, tmp_path) == "redis://other"
+
+
+def test_the_url_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("redis://secret\n")
+    (tmp_path / "rota.toml").write_text('redis_url_file = "secret"')
+    assert url(NOTHING, {}, tmp_path) == "redis://secret"
+    assert url(NOTHING, {"ROTA_REDIS_URL_FILE": str(tmp_path / "secret")}, Path("/")) == "redis://secret"
+
+
+@pytest.mark.parametrize(
+    ("environment", "toml", "what"),
+    [
+        ({"ROTA_CONFIG": "gone.toml"}, "", "ROTA_CONFIG names"),
+        ({"ROTA_REDIS_URL_FILE": "/nowhere/secret"}, "", "ROTA_REDIS_URL_FILE names /nowhere/secret"),
+        ({"ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}, "", "must be a whole number, got 'big'"),
+        ({}, "redis_url = ", "is not TOML"),
+        ({}, "redis_url = 7", "redis_url must be of type str, got 7"),
+        ({}, 'redis_url_file = "gone"', "redis_url_file in"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_named(
+    tmp_path: Path, environment: dict[str, str], toml: str, what: str
+) -> None:
+    (tmp_path / "rota.toml").write_text(toml)
+    with pytest.raises(rota.NotConfigured) as caught:
+        resolve(NOTHING, environment, tmp_path)
+    assert what in str(caught.value)
+
+
+@pytest.fixture(name="bare")
+def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rota.default._default", DefaultClient())
+    for name in ("ROTA_REDIS_URL", "ROTA_REDIS_URL_FILE", "ROTA_NAMESPACE", "ROTA_CONFIG", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("bare")
+class TestDefaultClient:
+    def test_nothing_configured_names_all_four_ways(self) -> None:
+        with pytest.raises(rota.NotConfigured) as caught:
+            rota.enqueue_many([])
+        for way in ("rota.configure", "ROTA_REDIS_URL", "ROTA_CONFIG", "./rota.toml", "REDIS_URL"):
+            assert way in str(caught.value)
+
+    def test_it_is_made_once_and_again_after_configure(self) -> None:
+        rota.configure(redis_url="redis://one")
+        first = default_client()
+        assert default_client() is first
+        assert first.namespace == "rota"
+        rota.configure(namespace="shop")
+        second = default_client()
+        assert second is not first
+        assert second.namespace == "shop"
+
+    def test_a_worker_reaches_its_fleet_unless_the_application_says_otherwise(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ROTA_REDIS_URL", "redis://environment")
+        monkeypatch.setenv("ROTA_NAMESPACE", "environment")
+        inherit_from_fleet("redis://fleet", "fleet", 256)
+        assert default_client().namespace == "fleet"
+        rota.configure(namespace="shop")
+        assert default_client().namespace == "shop"
+
+    def test_a_namespace_that_cannot_be_used_is_refused(self) -> None:
+        with pytest.raises(rota.InvalidName, match=r"namespace '\{shop\}' is not usable"):
+            Client("redis://localhost", namespace="{shop}")
+        rota.configure(redis_url="redis://one", namespace="a b")
+        with pytest.raises(rota.InvalidName):
+            default_client()

@@ -1,0 +1,99 @@
+"""Options: their checks, their defaults, and what overrides them; durations."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from rota.durations import microseconds, seconds, unix_microseconds, utc_datetime
+from rota.errors import InvalidName
+from rota.options import TaskOptions, check_options, effective_options
+from rota.settings import TaskOverride
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    options = check_options({})
+    assert options == TaskOptions()
+    assert (options.queue, options.retries, options.backoff, options.base) == ("default", 10, "exponential", 2)
+    assert (options.max_delay, options.jitter, options.time_limit) == (3600, True, 3600)
+    assert (options.retry_on, options.dead_on) == ((Exception,), ())
+    assert options.soft_time_limit is options.expires is options.unique_for is None
+    assert options.unique is False
+
+
+def test_durations_are_seconds_or_timedelta_everywhere() -> None:
+    options = check_options(
+        {
+            "base": timedelta(milliseconds=500),
+            "max_delay": timedelta(minutes=1),
+            "time_limit": 30,
+            "soft_time_limit": timedelta(seconds=20),
+            "expires": timedelta(hours=1),
+            "unique": True,
+            "unique_for": 1.5,
+        }
+    )
+    assert (options.base, options.max_delay, options.time_limit, options.soft_time_limit) == (0.5, 60, 30, 20)
+    assert (options.expires, options.unique_for) == (3600, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"retries": -1}, ValueError, "retries must be 0 or more, got -1"),
+        ({"retries": 1.5}, TypeError, "retries must be a whole number, got 1.5"),
+        ({"retries": True}, TypeError, "retries must be a whole number"),
+        ({"queue": "two words"}, InvalidName, "queue name 'two words' is not usable"),
+        ({"queue": "mail-delayed"}, InvalidName, "may not end in '-delayed'"),
+        ({"queue": 7}, InvalidName, "queue must be a string"),
+        ({"backoff": "fibonacci"}, ValueError, "backoff must be"),
+        ({"base": -1}, ValueError, "base must be 0 seconds or more"),
+        ({"max_delay": "1h"}, TypeError, "max_delay must be seconds or a timedelta, got '1h'"),
+        ({"jitter": 1}, TypeError, "jitter must be True or False"),
+        ({"retry_on": ValueError()}, TypeError, "retry_on must be exception classes"),
+        ({"dead_on": (ValueError, int)}, TypeError, "dead_on must be exception classes"),
+        ({"time_limit": 0}, ValueError, "time_limit must be more than 0 seconds"),
+        ({"time_limit": float("inf")}, ValueError, "time_limit must be at most 100 years"),
+        ({"soft_time_limit": 60, "time_limit": 60}, ValueError, "soft_time_limit (60 s) must be shorter than"),
+        ({"unique": "key"}, TypeError, "unique must be True, False or a callable"),
+        ({"unique_for": 5}, ValueError, "give unique=True with it"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_it_must_be(given: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        check_options(given)
+    assert message in str(caught.value)
+
+
+def test_the_operator_overrides_the_declaration_and_the_call_overrides_both() -> None:
+    declared = check_options({"retries": 5, "time_limit": 30, "expires": 60})
+    override = TaskOverride(retries=3, time_limit_seconds=60.0, max_delay_seconds=10.0)
+    assert effective_options(declared, None, {}) is declared
+    options = effective_options(declared, override, {})
+    assert (options.retries, options.time_limit, options.max_delay, options.expires) == (3, 60, 10, 60)
+    options = effective_options(declared, override, {"retries": 1, "expires": 5})
+    assert (options.retries, options.time_limit, options.expires) == (1, 60, 5)
+
+
+def test_options_planted_by_another_producer_count_only_when_they_are_sound() -> None:
+    enqueued = {"retries": "many", "expires": -3, "time_limit": 1, "queue": "x", "colour": None}
+    assert effective_options(TaskOptions(), None, enqueued) == TaskOptions()
+
+
+def test_durations_are_told_apart_from_other_things() -> None:
+    assert seconds(timedelta(days=1), "delay") == 86_400
+    assert microseconds(0.000_001, "delay") == 1
+    with pytest.raises(TypeError, match="delay must be seconds or a timedelta, got True"):
+        seconds(True, "delay")
+    with pytest.raises(ValueError, match="at most 100 years"):
+        seconds(float("nan"), "delay")
+
+
+def test_instants_are_exact_to_the_microsecond() -> None:
+    when = datetime(2024, 2, 29, 12, 0, 0, 123_457, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    assert unix_microseconds(when, "at") == 1_709_188_200_123_457
+    assert utc_datetime(1_709_188_200_123_457) == when
+    with pytest.raises(ValueError, match="has no time zone"):
+        unix_microseconds(datetime(2024, 1, 1), "at")  # noqa: DTZ001 - that is the claim
+    with pytest.raises(ValueError, match="100 years"):
+        unix_microseconds(datetime(9999, 1, 1, tzinfo=UTC), "at")

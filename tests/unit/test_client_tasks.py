@@ -1,0 +1,127 @@
+"""Declaring tasks, and the registry."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rota
+from rota.errors import DuplicateTask, InvalidArguments, InvalidName
+from rota.registry import default_registry
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+
+
+def add(a: int, b: int = 2) -> int:
+    """Add."""
+    return a + b
+
+
+def elsewhere() -> Callable[..., Any]:
+    def add() -> None: ...
+
+    return add
+
+
+def test_a_task_is_called_as_the_function_is() -> None:
+    task = rota.task(add)
+    assert task(1, b=5) == 6
+    assert (task.__name__, task.__doc__, task.__module__) == ("add", "Add.", add.__module__)
+    assert repr(task) == f"<rota task add on queue default: {add.__module__}.add>"
+
+
+def test_it_is_found_by_its_name() -> None:
+    task = rota.task(add)
+    other = rota.task(name="sums.add", queue="sums")(elsewhere())
+    assert default_registry.get("add") is task
+    assert default_registry.get("sums.add") is other
+    assert default_registry.get("unknown") is None
+    assert "add" in default_registry
+    assert list(default_registry) == [task, other]
+    assert len(default_registry) == 2
+    assert [task.options.queue for task in default_registry] == ["default", "sums"]
+
+
+def test_two_functions_of_one_name_are_refused_with_both_places() -> None:
+    rota.task(add)
+    with pytest.raises(DuplicateTask) as caught:
+        rota.task(elsewhere())
+    assert f"{__name__}.add" in str(caught.value)
+    assert f"{__name__}.elsewhere.<locals>.add" in str(caught.value)
+
+
+def test_declaring_the_same_function_again_replaces_it() -> None:
+    rota.task(elsewhere())
+    again = rota.task(retries=1)(elsewhere())
+    assert default_registry.get("add") is again
+
+
+def test_a_coroutine_function_is_told_apart() -> None:
+    @rota.task
+    async def fetch(url: str) -> int:
+        return len(url)
+
+    @rota.task
+    def plain() -> None: ...
+
+    assert fetch.is_async
+    assert not plain.is_async
+    coroutine = fetch("abc")
+    with pytest.raises(StopIteration) as stopped:
+        coroutine.send(None)
+    assert stopped.value.value == 3
+
+
+def test_what_cannot_be_a_task_is_refused() -> None:
+    def rows() -> Iterator[int]:
+        yield 1
+
+    async def pages() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (rows, pages):
+        with pytest.raises(TypeError, match="is a generator"):
+            rota.task(function)
+    for thing in (7, int, rota.task(add)):
+        with pytest.raises(TypeError, match="takes a function"):
+            rota.task(thing)  # type: ignore[arg-type]  # that is the claim
+    with pytest.raises(InvalidName, match="task name '<lambda>' is not usable"):
+        rota.task(lambda: None)
+    with pytest.raises(InvalidName, match="task name 'send mail'"):
+        rota.task(name="send mail")(add)
+
+
+def test_arguments_are_fitted_to_the_signature_without_a_call() -> None:
+    def shrink(image_id: int, /, size: int, *, force: bool = False) -> None:
+        raise AssertionError(image_id, size, force)
+
+    task = rota.task(shrink)
+    assert task.bind([7], {"size": 3}) == ((7, 3), {})
+    assert task.bind([7, 3], {"force": True}) == ((7, 3), {"force": True})
+    for args, kwargs, what in (
+        ([], {}, "missing a required argument"),
+        ([1, 2, 3], {}, "too many positional arguments"),
+        ([1, 2], {"colour": 1}, "unexpected keyword argument 'colour'"),
+    ):
+        with pytest.raises(InvalidArguments) as caught:
+            task.bind(args, kwargs)
+        assert str(caught.value).startswith("the arguments do not fit shrink(image_id: int, /, size: int")
+        assert what in str(caught.value)
+
+
+def test_a_function_without_a_signature_takes_anything() -> None:
+    task = rota.task(name="update")(dict.update)
+    assert task.bind([1, 2], {"a": 3}) == ((1, 2), {"a": 3})
+
+
+def test_options_of_one_call_stand_apart_from_the_parameters() -> None:
+    @rota.task
+    def move(queue: str, delay: int = 0) -> None: ...
+
+    call = move.using(queue="bulk", delay=60, id="m-1").call("a", delay=5)
+    assert (call.name, call.args, call.kwargs) == ("move", ("a",), {"delay": 5})
+    assert (call.queue, call.delay, call.id) == ("bulk", 60, "m-1")
+    assert move.call("a").queue is None

@@ -1,0 +1,100 @@
+"""Arguments are strict JSON: what a task receives is what its caller wrote, or the call fails at once.
+
+Allowed are None, bool, int, float (finite), str, list, tuple (it arrives as a list) and dict with str keys.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from rota.body import MAX_DEPTH
+from rota.errors import InvalidArguments
+
+_MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which is 14,283 bits
+_OUTER_LEVELS = 2  # in the body, arguments stand inside its array and inside args or kwargs
+_HINTS = {
+    "datetime": "pass its .isoformat()",
+    "date": "pass its .isoformat()",
+    "timedelta": "pass its .total_seconds()",
+    "UUID": "pass it as str",
+    "Decimal": "pass it as str",
+    "bytes": "pass it as text, for instance base64",
+    "set": "pass a list",
+    "frozenset": "pass a list",
+}
+
+
+def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check that every argument is strict JSON.
+
+    Raises InvalidArguments with the path of the first one that is not, and its type.
+    """
+    if not isinstance(args, list | tuple):
+        raise InvalidArguments(f"{name}: args must be a list or a tuple, got {type(args).__name__}")
+    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+        raise InvalidArguments(f"{name}: kwargs must be a dict whose keys are str")
+    for number, value in enumerate(args):
+        _check(name, f"args[{number}]", value)
+    for key, value in kwargs.items():
+        _check(name, f"kwargs{_step(key)}", value)
+
+
+def _check(name: str, path: str, value: Any) -> None:
+    for where, fault in _faults(path, value, _OUTER_LEVELS):
+        raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
+
+
+def _faults(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list | tuple | dict):
+        if depth >= MAX_DEPTH:
+            yield path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
+            return
+        yield from _faults_inside(path, value, depth + 1)
+    else:
+        fault = _fault_in_scalar(value)
+        if fault:
+            yield path, fault
+
+
+def _faults_inside(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict):
+        for number, inner in enumerate(value):
+            yield from _faults(f"{path}[{number}]", inner, depth)
+        return
+    for key, inner in value.items():
+        fault = _fault_in_scalar(key) if isinstance(key, str) else f"is of type {type(key).__name__}, not str"
+        if fault:
+            yield path, f"has a key {key!r} that {fault}"
+        yield from _faults(f"{path}{_step(key)}", inner, depth)
+
+
+def _fault_in_scalar(value: Any) -> str | None:
+    match value:
+        case None | True | False:
+            return None
+        case Enum():
+            return f"is of type {type(value).__name__} (pass its .value)"
+        case str():
+            return None if _is_unicode(value) else "is text with a lone surrogate, which is not Unicode"
+        case float():
+            return None if math.isfinite(value) else f"is {value}, not a finite number"
+        case int():
+            return None if value.bit_length() < _MAX_DIGITS_BITS else "is a number of thousands of digits"
+        case _:
+            hint = _HINTS.get(type(value).__name__)
+            return f"is of type {type(value).__name__}" + (f" ({hint})" if hint else "")
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _step(key: Any) -> str:
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"

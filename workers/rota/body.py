@@ -1,0 +1,126 @@
+"""The body of a task: what Redis keeps under its id, and what any language can write.
+
+`[id, queue, name, args]`, optionally with a fifth element, an object with `kwargs` and `options`; its other
+fields are kept as `extra`. The classic two-element form `[name, args]` is read as well.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from rota.names import fault_in_name
+
+MAX_DEPTH = 64
+_CLASSIC, _SHORT, _FULL = 4, 2, 5
+
+
+class BodyError(ValueError):
+    """A body that cannot be read; the message is the reason, fit for an epitaph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A task as it was enqueued. `id` and `queue` are None where the producer gave none."""
+
+    id: str | None
+    queue: str | None
+    name: str
+    args: list[Any]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def encode_body(body: Body) -> bytes:
+    """Write a body as compact JSON in UTF-8; the fifth element only where there is something in it.
+
+    Raises ValueError, TypeError or RecursionError for values that are not JSON: see `arguments`.
+    """
+    fields: list[Any] = [body.id, body.queue, body.name, body.args]
+    rest = dict(body.extra)
+    if body.kwargs:
+        rest["kwargs"] = body.kwargs
+    if body.options:
+        rest["options"] = body.options
+    if rest:
+        fields.append(rest)
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
+    """Read a body of the classic or the full form, of at most `max_bytes` (0: any size).
+
+    Raises BodyError with the reason for anything else.
+    """
+    if max_bytes and len(raw) > max_bytes:
+        raise BodyError(f"the body has {len(raw)} bytes, more than the {max_bytes} allowed")
+    fields = _parse(raw)
+    if not isinstance(fields, list) or len(fields) not in (_SHORT, _CLASSIC, _FULL):
+        raise BodyError("the body is not an array [id, queue, name, args] or [name, args]")
+    if len(fields) == _SHORT:
+        fields = [None, None, *fields]
+    task_id, queue, name, args, *rest = fields
+    return _check(task_id, queue, name, args, rest[0] if rest else {})
+
+
+def _parse(raw: bytes) -> Any:
+    try:
+        parsed = json.loads(raw.decode(), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        raise BodyError(f"the body is not JSON: {error}") from None
+    # A body with few brackets cannot be deep: most bodies are never walked.
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deeper_than(parsed, MAX_DEPTH):
+        raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels")
+    return parsed
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _is_deeper_than(value: Any, depth: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(depth):
+        level = [inner for outer in level for inner in _children(outer)]
+        if not level:
+            return False
+    return any(isinstance(value, list | dict) for value in level)
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return []
+    return [inner for inner in value if isinstance(inner, list | dict)]
+
+
+def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:
+    if not isinstance(name, str):
+        raise BodyError(f"the task's name is not a string but {_shown(name)}")
+    fault = fault_in_name("task name", name)
+    if fault:
+        raise BodyError(fault)
+    if not isinstance(args, list):
+        raise BodyError(f"the arguments of {name} are not an array but {_shown(args)}")
+    for what, value in (("id", task_id), ("queue", queue)):
+        if not isinstance(value, str | None):
+            raise BodyError(f"the {what} is not a string but {_shown(value)}")
+    if not isinstance(rest, dict):
+        raise BodyError(f"the fifth element is not an object but {_shown(rest)}")
+    extra = {key: value for key, value in rest.items() if key not in ("kwargs", "options")}
+    return Body(task_id, queue, name, args, _part(rest, "kwargs"), _part(rest, "options"), extra)
+
+
+def _part(rest: dict[str, Any], key: str) -> dict[str, Any]:
+    value = rest.get(key, {})
+    if not isinstance(value, dict):
+        raise BodyError(f"{key} is not an object but {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    words = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
+    return words.get(type(value), "null" if value is None else "an object")

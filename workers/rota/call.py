@@ -1,0 +1,55 @@
+"""A call to be made: a task's name, its arguments, and how this one is to be enqueued."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
+
+from rota.durations import Duration
+from rota.options import Unique
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Any)  # so that rota.Call("resize") needs no annotation; typing has it from 3.13 on
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
+
+
+class CallOptions(TypedDict, total=False):
+    """How one call is enqueued; what is not given comes from the task's declaration.
+
+    `delay` (seconds or timedelta) or `at` (an aware datetime), not both. `id`: a task of that id that is live
+    already stays, and the handle says `duplicate`. `unique`, `unique_for`, `expires`, `retries` as declared.
+    """
+
+    queue: str | None
+    delay: Duration | None
+    at: datetime | None
+    id: str | None
+    unique: Unique | None
+    unique_for: Duration | None
+    expires: Duration | None
+    retries: int | None
+
+
+@dataclass(frozen=True)
+class Call(Generic[R]):
+    """One call, by name: what `task.call(...)` answers, or made by hand as `rota.Call("resize", args=[7])`.
+
+    `R` is what the task's function returns. The fields after `kwargs` are those of CallOptions.
+    """
+
+    name: str
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    queue: str | None = None
+    delay: Duration | None = None
+    at: datetime | None = None
+    id: str | None = None
+    unique: Unique | None = None
+    unique_for: Duration | None = None
+    expires: Duration | None = None
+    retries: int | None = None

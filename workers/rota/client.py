@@ -1,0 +1,240 @@
+"""The application's client: enqueues tasks and asks about them. Thread-safe, and safe to use after a fork."""
+
+import inspect
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar, Unpack, assert_never, overload
+
+from rota.call import Call, CallOptions
+from rota.durations import positive_seconds
+from rota.errors import RotaError, Unavailable, Uncertain, UnservedQueue
+from rota.handle import Handle
+from rota.options import check_queue
+from rota.pool import Answer, Answered, Pool, Refused, Unanswered
+from rota.prepare import prepare, require_name
+from rota.registry import default_registry
+from rota.replies import CancelWord, Enqueued
+from rota.status import State, TaskStatus, status_of
+from rota.store import BATCH, Command, NewTask, Store
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+DEFAULT_NAMESPACE: Final = "rota"
+DEFAULT_MAX_PAYLOAD_KB: Final = 256
+DEFAULT_TIMEOUT_SECONDS: Final = 5.0
+_BATCH_BYTES = 8 << 20  # a server stops reading one command at 1 GB, and a network long before that
+_BATCHES_AT_ONCE = 8
+_PACKAGE = str(Path(__file__).parent)
+
+
+class Client:
+    """A connection pool to one namespace of one server.
+
+    `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each wait for a connection and for
+    an answer. Close it, or use it as a context manager, when it is not needed any more.
+    """
+
+    def __init__(
+        self,
+        redis_url: str,
+        namespace: str = DEFAULT_NAMESPACE,
+        *,
+        max_payload_kb: int = DEFAULT_MAX_PAYLOAD_KB,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> None:
+        """Connects at the first call. Raises ValueError for a URL or InvalidName for a namespace that is none."""
+        self.namespace = require_name("namespace", namespace)
+        self._max_payload_kb = max_payload_kb
+        self._store = Store(namespace)
+        self._pool = Pool(redis_url, positive_seconds(timeout_seconds, "timeout_seconds"))
+        self._warned: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. May be repeated."""
+        self._pool.close()
+
+    # Producing
+
+    @overload
+    def enqueue(self, call: Call[R], /) -> Handle[R]: ...
+    @overload
+    def enqueue(
+        self,
+        name: str,
+        /,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Handle[Any]: ...
+    def enqueue(
+        self,
+        what: Call[Any] | str,
+        /,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Handle[Any]:
+        """Enqueue one call, or a task by its name; `queue` is required for a name not declared in this process.
+
+        Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
+        ServerFull when it was not accepted; Uncertain, carrying the id, when that is not known.
+        """
+        if isinstance(what, str):
+            what = Call(what, args, {} if kwargs is None else kwargs, **options)
+        elif args or kwargs or options:
+            raise TypeError("a Call brings its arguments and options: give them where it is made")
+        return self.enqueue_many([what])[0]
+
+    def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
+
+        Raises as `enqueue`; `Unavailable.accepted` and `Uncertain.accepted` name those taken before.
+        """
+        tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
+        batches = _batches(tasks)
+        handles: list[Handle[R]] = []
+        while window := list(islice(batches, _BATCHES_AT_ONCE)):
+            commands = [self._store.enqueue(uuid.uuid4().hex, batch) for batch in window]
+            answers = self._exchange_twice(commands, [handle.id for handle in handles])
+            _raise_for_failures(window, answers, [handle.id for handle in handles])
+            for batch, answer in zip(window, answers, strict=True):
+                assert isinstance(answer, Answered)
+                handles += [self._handle(task, word) for task, word in zip(batch, answer.value, strict=True)]
+        return handles
+
+    def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
+        """The classic call: enqueue a task by name, due `delay` seconds from now; answers its id."""
+        return self.enqueue(name, args=args, queue=queue, delay=delay).id
+
+    # Looking and steering
+
+    def status(self, task_id: str) -> TaskStatus:
+        """Where a task stands. Never raises: what cannot be found out is `unknown`, with the reason in `error`."""
+        try:
+            require_name("id", task_id)
+            return status_of(task_id, self._run(self._store.status(task_id)))
+        except RotaError as error:
+            return TaskStatus(task_id, State.UNKNOWN, error=str(error))
+
+    def cancel(self, task_id: str) -> CancelWord:
+        """End a task that waits (`cancelled`), mark one that runs (`running`); or say that it is dead or unknown.
+
+        Raises InvalidName, Unavailable or Uncertain.
+        """
+        require_name("id", task_id)
+        return self._run(self._store.cancel(task_id), [task_id])
+
+    def pause(self, queue: str) -> bool:
+        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
+        check_queue(queue)
+        return bool(self._run(self._store.pause(queue)))
+
+    def resume(self, queue: str) -> bool:
+        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
+        check_queue(queue)
+        return bool(self._run(self._store.resume(queue)))
+
+    def revive(self, task_id: str) -> bool:
+        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return bool(self._run(self._store.revive([task_id]), [task_id]))
+
+    # Sending
+
+    def _run(self, command: Command[T], ids: Sequence[str] = ()) -> T:
+        [answer] = self._pool.exchange([command])
+        match answer:
+            case Answered(value):
+                return value
+            case Refused(error):
+                raise error
+            case Unanswered(why):
+                raise Uncertain(f"{why}; it may have been carried out, and repeating it is safe", ids)
+            case _:
+                assert_never(answer)
+
+    def _exchange_twice(self, commands: Sequence[Command[T]], accepted: Sequence[str]) -> list[Answer[T]]:
+        # A nonce makes an enqueue exact: what got no answer goes out once more, unchanged, on another connection.
+        try:
+            answers = self._pool.exchange(commands)
+        except Unavailable as error:
+            error.accepted = tuple(accepted)
+            raise
+        unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
+        if unanswered:
+            try:
+                repeated = self._pool.exchange([commands[n] for n in unanswered])
+            except Unavailable:
+                return answers
+            for n, answer in zip(unanswered, repeated, strict=True):
+                if isinstance(answer, Answered):  # refused the second time says nothing about the first
+                    answers[n] = answer
+        return answers
+
+    def _handle(self, task: NewTask, word: Enqueued) -> Handle[Any]:
+        if word.unserved and task.queue not in self._warned:
+            self._warned.add(task.queue)
+            warnings.warn(
+                f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
+                "(is it in `tiers` of rota.toml, and the fleet running?)",
+                UnservedQueue,
+                stacklevel=_frames_of_ours(),
+            )
+        return Handle(word.holder or task.id, word.duplicate, self)
+
+
+def _batches(tasks: Iterable[NewTask]) -> Iterator[list[NewTask]]:
+    batch: list[NewTask] = []
+    size = 0
+    for task in tasks:
+        if batch and (len(batch) == BATCH or size + len(task.body) > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(task)
+        size += len(task.body)
+    if batch:
+        yield batch
+
+
+def _raise_for_failures(
+    window: Sequence[Sequence[NewTask]], answers: Sequence[Answer[Any]], accepted_before: Sequence[str]
+) -> None:
+    pairs = list(zip(window, answers, strict=True))
+    accepted = [
+        *accepted_before,
+        *(task.id for batch, answer in pairs if isinstance(answer, Answered) for task in batch),
+    ]
+    for _, answer in pairs:
+        if isinstance(answer, Unanswered):
+            ids = [task.id for batch, other in pairs if isinstance(other, Unanswered) for task in batch]
+            raise Uncertain(
+                f"{answer.why}, twice; the tasks may have been accepted: repeating with the same ids is safe",
+                ids,
+                accepted,
+            )
+    for _, answer in pairs:
+        if isinstance(answer, Refused):
+            answer.error.accepted = tuple(accepted)
+            raise answer.error
+
+
+def _frames_of_ours() -> int:
+    # A warning should name the application's line, however many of our frames the call went through.
+    level = 0
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    return level

@@ -1,0 +1,59 @@
+"""The task that runs now, as the code inside it sees it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rota.errors import NoCurrentTask
+
+
+@dataclass(slots=True)
+class CurrentTask:
+    """One attempt of a task, while it runs.
+
+    `kind`: immediate, delayed, retry or periodic. `attempt` counts from 1; `crashes` are the attempts that
+    ended with their worker. `due_at` by Redis time; `lag_seconds`, how late this attempt started. `deadline`:
+    when the time limit ends the attempt, None without one.
+    """
+
+    id: str
+    name: str
+    queue: str
+    kind: str
+    attempt: int
+    crashes: int
+    due_at: datetime
+    lag_seconds: float
+    deadline: datetime | None = None
+    extend: Callable[[], datetime | None] | None = field(default=None, repr=False, compare=False)
+
+    def beat(self) -> None:
+        """Say that the task makes progress: its time limits begin anew, and `deadline` moves with them."""
+        if self.extend is not None:
+            self.deadline = self.extend()
+
+
+_running: ContextVar[CurrentTask] = ContextVar("rota_current_task")
+
+
+def current_task() -> CurrentTask:
+    """The task this code runs in. Raises NoCurrentTask outside one, and in threads a task starts by itself."""
+    try:
+        return _running.get()
+    except LookupError:
+        raise NoCurrentTask(
+            "no task runs here: current_task() answers inside a task that a worker runs, and in a thread of "
+            "such a task only under a copy of its context (contextvars.copy_context)"
+        ) from None
+
+
+@contextmanager
+def running(task: CurrentTask) -> Iterator[CurrentTask]:
+    """Make `task` the current one for the code in the block."""
+    token = _running.set(task)
+    try:
+        yield task
+    finally:
+        _running.reset(token)

@@ -1,0 +1,84 @@
+"""The default client: the one tasks are enqueued through when nobody names another. `resolve` finds its server."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rota.call import Call
+    from rota.client import Client
+    from rota.handle import Handle
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a client is made from; None where a source does not say."""
+
+    redis_url: str | None = None
+    namespace: str | None = None
+    max_payload_kb: int | None = None
+
+    def or_else(self, other: "ClientSettings") -> "ClientSettings":
+        """These, and the other's where these do not say."""
+        return ClientSettings(
+            self.redis_url or other.redis_url,
+            self.namespace or other.namespace,
+            self.max_payload_kb or other.max_payload_kb,
+        )
+
+
+class DefaultClient:
+    """Holds the default client, made at the first use.
+
+    There is no lock, since a fork could leave one locked: two threads that meet at the first use make two
+    clients, of which one stays.
+    """
+
+    def __init__(self) -> None:
+        self._configured = ClientSettings()
+        self._fleet = ClientSettings()
+        self._client: Client | None = None
+
+    def configure(self, given: ClientSettings) -> None:
+        """Take what was given, keep the rest, and have the next use make a new client."""
+        self._configured = given.or_else(self._configured)
+        self._client = None
+
+    def inherit(self, fleet: ClientSettings) -> None:
+        """Take what the fleet runs on: it yields to `configure` alone."""
+        self._fleet = fleet
+        self._client = None
+
+    def get(self) -> "Client":
+        """The client. Raises NotConfigured or, for a URL that is none, ValueError."""
+        client = self._client
+        if client is None:
+            from rota.resolve import make_client  # noqa: PLC0415 - it brings redis-py, which `import rota` must not
+
+            client = self._client = make_client(self._configured.or_else(self._fleet))
+        return client
+
+
+_default = DefaultClient()
+
+
+def configure(*, redis_url: str | None = None, namespace: str | None = None, max_payload_kb: int | None = None) -> None:
+    """Say where the default client enqueues. What is not given stays as it is, or comes from the environment."""
+    _default.configure(ClientSettings(redis_url, namespace, max_payload_kb))
+
+
+def inherit_from_fleet(redis_url: str, namespace: str, max_payload_kb: int) -> None:
+    """Have tasks that enqueue tasks reach their own fleet. A worker calls it before any user code runs."""
+    _default.inherit(ClientSettings(redis_url, namespace, max_payload_kb))
+
+
+def default_client() -> "Client":
+    """The default client. Raises NotConfigured when nothing says which server."""
+    return _default.get()
+
+
+def enqueue_many(calls: "Iterable[Call[R]]") -> "list[Handle[R]]":
+    """Enqueue many calls through the default client: see `Client.enqueue_many`."""
+    return default_client().enqueue_many(calls)

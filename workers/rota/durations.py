@@ -1,0 +1,61 @@
+"""Durations as callers give them: seconds or timedelta, everywhere."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+Duration = float | timedelta
+
+MICROSECONDS = 1_000_000
+MAX_SECONDS = 100 * 365.25 * 86_400  # Lua's numbers hold microseconds exactly up to the year 2255
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def seconds(duration: Duration, what: str) -> float:
+    """A duration in seconds; `what` names it in errors.
+
+    Raises TypeError for anything but a number or a timedelta, ValueError when it is not finite or longer
+    than 100 years.
+    """
+    if isinstance(duration, timedelta):
+        value = duration.total_seconds()
+    elif isinstance(duration, bool) or not isinstance(duration, int | float):
+        raise TypeError(f"{what} must be seconds or a timedelta, got {duration!r}")
+    else:
+        value = float(duration)
+    if not math.isfinite(value) or abs(value) > MAX_SECONDS:
+        raise ValueError(f"{what} must be at most 100 years, got {duration!r}")
+    return value
+
+
+def positive_seconds(duration: Duration, what: str) -> float:
+    """A duration in seconds that is more than none. Raises as `seconds` does."""
+    value = seconds(duration, what)
+    if value <= 0:
+        raise ValueError(f"{what} must be more than 0 seconds, got {duration!r}")
+    return value
+
+
+def microseconds(duration: Duration, what: str) -> int:
+    """A duration in whole microseconds. Raises as `seconds` does."""
+    return round(seconds(duration, what) * MICROSECONDS)
+
+
+def unix_microseconds(when: datetime, what: str) -> int:
+    """An aware datetime as Unix time in microseconds, exactly.
+
+    Raises TypeError for anything else, ValueError when it is naive or lies too far ahead.
+    """
+    if not isinstance(when, datetime):
+        raise TypeError(f"{what} must be a datetime, got {when!r}")
+    if when.utcoffset() is None:
+        raise ValueError(f"{what} has no time zone: give it one, as in datetime.now(timezone.utc), got {when!r}")
+    value = (when - _EPOCH) // _MICROSECOND
+    if value > 2 * MAX_SECONDS * MICROSECONDS:
+        raise ValueError(f"{what} lies more than 100 years ahead: {when!r}")
+    return value
+
+
+def utc_datetime(unix_us: int) -> datetime:
+    """Unix time in microseconds as an aware datetime."""
+    return _EPOCH + timedelta(microseconds=unix_us)

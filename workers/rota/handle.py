@@ -1,0 +1,33 @@
+"""What an enqueue answers: the id of the task, and two things to do with it."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rota.replies import CancelWord
+
+if TYPE_CHECKING:
+    from rota.client import Client
+    from rota.status import TaskStatus
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Handle(Generic[R_co]):
+    """An enqueued task; `R_co` is what its function returns.
+
+    `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its
+    id, and this call added nothing.
+    """
+
+    id: str
+    duplicate: bool
+    client: "Client" = field(repr=False, compare=False)
+
+    def status(self) -> "TaskStatus":
+        """Where the task stands now. Never raises: see `Client.status`."""
+        return self.client.status(self.id)
+
+    def cancel(self) -> CancelWord:
+        """End the task if it still waits; mark it if it runs. Raises as `Client.cancel`."""
+        return self.client.cancel(self.id)

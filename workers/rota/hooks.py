@@ -1,0 +1,96 @@
+"""The application's own code at the edges of a worker's life and of each attempt.
+
+Hooks are kept in the order of their declaration. Declaring a function of the same module and qualified name
+again replaces it, as reloading a module does.
+"""
+
+import inspect
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rota.current import CurrentTask
+
+WorkerHook = Callable[[], object]
+AroundHook = Callable[[CurrentTask], Generator[None, None, None]]
+DeadHook = Callable[[CurrentTask, str], object]
+
+AnyHook = TypeVar("AnyHook", bound=Callable[..., Any])
+AnyWorkerHook = TypeVar("AnyWorkerHook", bound=WorkerHook)
+AnyAroundHook = TypeVar("AnyAroundHook", bound=AroundHook)
+AnyDeadHook = TypeVar("AnyDeadHook", bound=DeadHook)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """All hooks of a process."""
+
+    worker_start: list[WorkerHook] = field(default_factory=list)
+    worker_stop: list[WorkerHook] = field(default_factory=list)
+    around: list[AroundHook] = field(default_factory=list)
+    dead: list[DeadHook] = field(default_factory=list)
+
+    @contextmanager
+    def wrapped(self, task: CurrentTask) -> Iterator[None]:
+        """Run the block inside every `around_task` hook, the first declared outermost.
+
+        An exception of the block is raised in the hooks at their `yield`; one that a hook does not raise
+        again ends there. Raises RuntimeError when a hook does not yield exactly once.
+        """
+        with ExitStack() as stack:
+            for hook in self.around:
+                stack.enter_context(contextmanager(hook)(task))
+            yield
+
+
+default_hooks = Hooks()
+
+
+def on_worker_start(function: AnyWorkerHook) -> AnyWorkerHook:
+    """Call the function in each worker after the fork, before its first claim: open connections here."""
+    return _add_plain(default_hooks.worker_start, function)
+
+
+def on_worker_stop(function: AnyWorkerHook) -> AnyWorkerHook:
+    """Call the function in each worker that leaves in order, after its last task."""
+    return _add_plain(default_hooks.worker_stop, function)
+
+
+def around_task(function: AnyAroundHook) -> AnyAroundHook:
+    """Wrap each attempt in the generator function: it takes the CurrentTask and yields once."""
+    if not inspect.isgeneratorfunction(function):
+        raise TypeError(f"@rota.around_task takes a generator function that yields once, got {function!r}")
+    return _add(default_hooks.around, function)
+
+
+def on_dead(function: AnyDeadHook) -> AnyDeadHook:
+    """Call the function with the CurrentTask and the reason when a worker sets a task aside as dead.
+
+    Deaths that no worker sees (the last crash, the last lost lease) call nothing.
+    """
+    return _add_plain(default_hooks.dead, function)
+
+
+def _add_plain(hooks: list[Any], function: AnyHook) -> AnyHook:
+    if not inspect.isroutine(function) or _runs_nothing(function):
+        raise TypeError(f"a hook is a plain function, neither a coroutine function nor a generator, got {function!r}")
+    return _add(hooks, function)
+
+
+def _runs_nothing(function: Callable[..., Any]) -> bool:
+    # Calling one of these only makes an object that nobody would drive.
+    return inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+
+
+def _add(hooks: list[Any], function: AnyHook) -> AnyHook:
+    place = _place(function)
+    hooks[:] = [hook for hook in hooks if _place(hook) != place]
+    hooks.append(function)
+    return function
+
+
+def _place(function: Callable[..., Any]) -> object:
+    # Lambdas of one function share a qualified name: these stand for themselves.
+    name = function.__qualname__
+    return function if name.endswith("<lambda>") else (function.__module__, name)

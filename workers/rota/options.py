@@ -1,0 +1,186 @@
+"""The options of a task: every default, once, and what overrides them in which order."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from rota.durations import Duration, positive_seconds, seconds
+from rota.errors import InvalidName
+from rota.names import fault_in_queue_name
+
+if TYPE_CHECKING:
+    from rota.settings import TaskOverride
+
+Backoff = Literal["exponential", "linear"] | Callable[[int], float | timedelta]
+Unique = bool | Callable[..., object]
+Exceptions = type[BaseException] | tuple[type[BaseException], ...]
+
+
+class TaskArguments(TypedDict, total=False):
+    """The keyword arguments of `@rota.task` besides `name`. Durations are seconds or timedelta."""
+
+    queue: str
+    retries: int
+    backoff: Backoff
+    base: Duration
+    max_delay: Duration
+    jitter: bool
+    retry_on: Exceptions
+    dead_on: Exceptions
+    time_limit: Duration
+    soft_time_limit: Duration | None
+    expires: Duration | None
+    unique: Unique
+    unique_for: Duration | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """Options as declared, checked. Durations in seconds.
+
+    `retries` 10 means 11 attempts. `backoff`: see `retry`. `soft_time_limit` raises TimeLimit in the task,
+    `time_limit` kills it. `expires`: how late it may start before it is not started at all. `unique`: at most
+    one live task with these arguments, for its life or for `unique_for`.
+    """
+
+    queue: str = "default"
+    retries: int = 10
+    backoff: Backoff = "exponential"
+    base: float = 2.0
+    max_delay: float = 3600.0
+    jitter: bool = True
+    retry_on: tuple[type[BaseException], ...] = (Exception,)
+    dead_on: tuple[type[BaseException], ...] = ()
+    time_limit: float = 3600.0
+    soft_time_limit: float | None = None
+    expires: float | None = None
+    unique: Unique = False
+    unique_for: float | None = None
+
+
+def check_options(given: TaskArguments) -> TaskOptions:
+    """Check what a decorator was given and fill in the defaults.
+
+    Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
+    """
+    values: dict[str, Any] = {name: _CHECKS[name](value) for name, value in given.items()}
+    options = TaskOptions(**values)
+    if options.soft_time_limit is not None and options.soft_time_limit >= options.time_limit:
+        raise ValueError(
+            f"soft_time_limit ({options.soft_time_limit:g} s) must be shorter than "
+            f"time_limit ({options.time_limit:g} s)"
+        )
+    if options.unique_for is not None and not options.unique:
+        raise ValueError("unique_for says how long a task stays unique: give unique=True with it")
+    return options
+
+
+def effective_options(
+    options: TaskOptions, override: "TaskOverride | None", enqueued: Mapping[str, Any]
+) -> TaskOptions:
+    """Options in force for one task: declared < the operator's `[tasks.NAME]` < those it was enqueued with.
+
+    `enqueued` comes from the body, so from any producer: fields that are unknown or of a wrong type count as
+    not given.
+    """
+    changes: dict[str, Any] = {}
+    if override is not None:
+        changes = {_OVERRIDES[name]: value for name, value in dataclasses.asdict(override).items() if value is not None}
+    for name in ("retries", "expires"):
+        try:
+            changes[name] = _CHECKS[name](enqueued[name])
+        except (KeyError, TypeError, ValueError):
+            continue
+    return dataclasses.replace(options, **changes) if changes else options
+
+
+_OVERRIDES = {
+    "retries": "retries",
+    "time_limit_seconds": "time_limit",
+    "soft_time_limit_seconds": "soft_time_limit",
+    "max_delay_seconds": "max_delay",
+}
+
+
+def check_retries(value: object) -> int:
+    """A number of retries. Raises TypeError or ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"retries must be a whole number, got {value!r}")
+    if value < 0:
+        raise ValueError(f"retries must be 0 or more, got {value}")
+    return value
+
+
+def check_queue(value: str) -> str:
+    """A queue's name. Raises InvalidName."""
+    fault = fault_in_queue_name(value) if isinstance(value, str) else f"queue must be a string, got {value!r}"
+    if fault:
+        raise InvalidName(fault)
+    return value
+
+
+def check_unique(value: object) -> Unique:
+    """True, False, or a callable making the key from the task's arguments. Raises TypeError."""
+    if isinstance(value, bool) or callable(value):
+        return value
+    raise TypeError(f"unique must be True, False or a callable that makes the key, got {value!r}")
+
+
+def _check_backoff(value: object) -> Backoff:
+    if value == "exponential" or value == "linear" or callable(value):  # noqa: PLR1714 - mypy narrows only this form
+        return value
+    raise ValueError(f'backoff must be "exponential", "linear" or a callable taking the failures, got {value!r}')
+
+
+def _check_jitter(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"jitter must be True or False, got {value!r}")
+    return value
+
+
+def _exceptions(what: str) -> Callable[[Any], tuple[type[BaseException], ...]]:
+    def check(value: Any) -> tuple[type[BaseException], ...]:
+        classes = value if isinstance(value, tuple) else (value,)
+        for one in classes:
+            if not (isinstance(one, type) and issubclass(one, BaseException)):
+                raise TypeError(f"{what} must be exception classes, got {one!r}")
+        return classes
+
+    return check
+
+
+def _duration(what: str) -> Callable[[Any], float]:
+    return lambda value: positive_seconds(value, what)
+
+
+def _optional_duration(what: str) -> Callable[[Any], float | None]:
+    return lambda value: None if value is None else positive_seconds(value, what)
+
+
+def _not_negative(what: str) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        checked = seconds(value, what)
+        if checked < 0:
+            raise ValueError(f"{what} must be 0 seconds or more, got {value!r}")
+        return checked
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "queue": check_queue,
+    "retries": check_retries,
+    "backoff": _check_backoff,
+    "base": _not_negative("base"),
+    "max_delay": _not_negative("max_delay"),
+    "jitter": _check_jitter,
+    "retry_on": _exceptions("retry_on"),
+    "dead_on": _exceptions("dead_on"),
+    "time_limit": _duration("time_limit"),
+    "soft_time_limit": _optional_duration("soft_time_limit"),
+    "expires": _optional_duration("expires"),
+    "unique": check_unique,
+    "unique_for": _optional_duration("unique_for"),
+}

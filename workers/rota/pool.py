@@ -1,0 +1,125 @@
+"""The client's connections: redis-py's pool underneath, and no command ever repeated behind our back.
+
+An exchange tells three things apart for each command, because a caller must do three things: it was
+answered, it was refused (so not carried out), or it was sent and nothing came back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+from redis.retry import Retry
+
+from rota.address import parse_address, redact
+from rota.errors import ServerFull, Unavailable
+from rota.store import Command
+
+T = TypeVar("T")
+
+_NO_BOUND = 2**31  # threads each need a connection: running out of them must not fail an enqueue
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    """The command was carried out."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server answered that it did not carry the command out."""
+
+    error: Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The connection was lost, or silent for too long, after the command was sent."""
+
+    why: str
+
+
+Answer = Answered[T] | Refused | Unanswered
+
+
+class Pool:
+    """Connections to one server. Thread-safe; a forked child makes connections of its own."""
+
+    def __init__(self, url: str, timeout_seconds: float) -> None:
+        """Connects at the first use. Raises ValueError for a URL that is none."""
+        parse_address(url)
+        self._shown_url = redact(url)
+        self._pool = redis.ConnectionPool.from_url(
+            url,
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=timeout_seconds,
+            max_connections=_NO_BOUND,
+        )
+        # After the URL, whose query could say otherwise: scripts answer bytes, and retries are ours to decide.
+        self._pool.connection_kwargs.update(
+            retry=Retry(NoBackoff(), 0), health_check_interval=0, decode_responses=False, protocol=2
+        )
+
+    def exchange(self, commands: Sequence[Command[T]]) -> list[Answer[T]]:
+        """Send all commands at once and collect an answer for each.
+
+        Raises Unavailable, nothing having been sent, when there is no connection to be had.
+        """
+        connection = self._connect()
+        try:
+            answers = _pipeline(connection, [command.by_sha() for command in commands])
+            unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if unknown:
+                taught = _pipeline(connection, [commands[n].by_text() for n in unknown])
+                for n, answer in zip(unknown, taught, strict=True):
+                    answers[n] = answer
+        finally:
+            self._pool.release(connection)
+        return [self._judge(command, answer) for command, answer in zip(commands, answers, strict=True)]
+
+    def close(self) -> None:
+        """Close all connections. May be repeated; using the pool again opens new ones."""
+        self._pool.disconnect()
+
+    def _connect(self) -> redis.Connection:
+        try:
+            return self._pool.get_connection()
+        except (RedisError, OSError) as error:
+            raise Unavailable(f"no connection to {self._shown_url}: {error}") from error
+
+    def _judge(self, command: Command[T], answer: object) -> Answer[T]:
+        match answer:
+            case OutOfMemoryError():
+                return Refused(ServerFull(f"{self._shown_url} takes no more tasks, its memory is full: {answer}"))
+            case ResponseError() | redis.BusyLoadingError() | redis.AuthenticationError():
+                return Refused(Unavailable(f"{self._shown_url} refused: {answer}"))
+            case Exception():
+                return Unanswered(f"{self._shown_url} did not answer: {answer}")
+            case _:
+                return Answered(command.parse(answer))
+
+
+def _pipeline(connection: redis.Connection, packed: Sequence[bytes]) -> list[object]:
+    # One reply or exception a command.
+    try:
+        connection.send_packed_command([b"".join(packed)])  # type: ignore[no-untyped-call]  # redis-py does not type it
+    except (RedisError, OSError) as error:
+        return [error] * len(packed)
+    replies: list[object] = []
+    for _ in packed:
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+        except (RedisError, OSError) as error:
+            # What followed may have been carried out, even when the error itself is a refusal.
+            lost = redis.ConnectionError(f"the connection ended: {error}")
+            return [*replies, error, *[lost] * (len(packed) - len(replies) - 1)]
+    if any(isinstance(reply, ReadOnlyError) for reply in replies):
+        # It is no primary any more: the next connection looks for the new one.
+        connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
+    return replies

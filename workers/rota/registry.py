@@ -1,0 +1,47 @@
+"""The tasks a process knows, by name. A worker runs these and nothing else: no name is ever imported."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import DuplicateTask
+
+if TYPE_CHECKING:
+    from rota.tasks import Task
+
+    AnyTask = Task[..., Any]
+
+
+class Registry:
+    """Tasks by name, in the order of their declaration."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, AnyTask] = {}
+
+    def add(self, task: "AnyTask") -> None:
+        """Add a task; one of the same module and qualified name replaces the earlier.
+
+        Raises DuplicateTask when the name is taken by another function.
+        """
+        known = self._tasks.get(task.name)
+        if known is not None and known.place != task.place:
+            raise DuplicateTask(
+                f"two tasks are named {task.name!r}: {known.place} and {task.place}; "
+                f'give one of them another name, as in @rota.task(name="...")'
+            )
+        self._tasks[task.name] = task
+
+    def get(self, name: str) -> "AnyTask | None":
+        """The task of that name, or None."""
+        return self._tasks.get(name)
+
+    def __iter__(self) -> "Iterator[AnyTask]":
+        return iter(self._tasks.values())
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tasks
+
+
+default_registry = Registry()

@@ -1,0 +1,93 @@
+"""What follows a failed attempt: another one, and when, or the end. Pure: the random number is an argument.
+
+Exponential back-off with full jitter (Brooker, "Exponential Backoff And Jitter", 2015) is the default;
+`backoff="linear", base=2, jitter=False` is the classic rule of 2 x failures seconds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rota.durations import MICROSECONDS, Duration, seconds
+from rota.errors import Dead, Retry
+from rota.options import TaskOptions
+from rota.outcome import Retry as RetryOutcome
+
+_MAX_DOUBLINGS = 40  # 2 s doubled 40 times is 70,000 years: beyond it only floats overflow
+
+
+class DeadReason(StrEnum):
+    """Why there is no further attempt: a bounded set, fit for a metric's label."""
+
+    RETRIES = "retries"  # the last attempt failed
+    DEAD_ON = "dead_on"  # the exception is one of the task's dead_on
+    NOT_RETRIED = "not_retried"  # the exception is none of the task's retry_on
+    ASKED = "asked"  # the task raised rota.Dead
+    BACKOFF = "backoff"  # the task's own backoff function failed or answered no duration
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No further attempt. `why` is a sentence for people."""
+
+    reason: DeadReason
+    why: str
+
+
+def decide(
+    options: TaskOptions, failures: int, exception: BaseException, random: Callable[[], float]
+) -> RetryOutcome | GiveUp:
+    """Decide what follows an attempt that ended with `exception`.
+
+    `failures` counts this one, so it is `entry.failures + 1`. `random` answers a number in [0, 1).
+    """
+    end = _end(options, failures, exception)
+    if end is not None:
+        return end
+    try:
+        return RetryOutcome(_delay_us(options, failures, exception, random))
+    except Exception as error:  # noqa: BLE001 - the task boundary: a backoff function is the application's code
+        return GiveUp(DeadReason.BACKOFF, f"its backoff gave no delay: {_shown(error)} (after {_shown(exception)})")
+
+
+def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:
+    if isinstance(exception, Dead):
+        return GiveUp(DeadReason.ASKED, exception.why or "the task asked for it")
+    if isinstance(exception, options.dead_on):
+        return GiveUp(DeadReason.DEAD_ON, _shown(exception))
+    if not _is_retried(options, exception):
+        return GiveUp(DeadReason.NOT_RETRIED, _shown(exception))
+    if failures > options.retries:
+        return GiveUp(DeadReason.RETRIES, f"attempt {failures} of {options.retries + 1}: {_shown(exception)}")
+    return None
+
+
+def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
+    if isinstance(exception, (Retry, *options.retry_on)):
+        return True
+    # sys.exit() and the soft time limit fail an attempt as any Exception does.
+    return Exception in options.retry_on and not isinstance(exception, Exception)
+
+
+def _delay_us(options: TaskOptions, failures: int, exception: BaseException, random: Callable[[], float]) -> int:
+    asked = exception.delay if isinstance(exception, Retry) else None
+    delay = _backoff(options, failures, random) if asked is None else seconds(asked, "the delay of rota.Retry")
+    return max(0, round(delay * MICROSECONDS))
+
+
+def _backoff(options: TaskOptions, failures: int, random: Callable[[], float]) -> float:
+    if callable(options.backoff):
+        answer: Duration = options.backoff(failures)
+        return min(seconds(answer, "the answer of backoff"), options.max_delay)
+    if options.backoff == "linear":
+        longest = options.base * failures
+    else:
+        longest = options.base * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
+    bounded = min(longest, options.max_delay)
+    return bounded * random() if options.jitter else bounded
+
+
+def _shown(exception: BaseException) -> str:
+    text = str(exception)
+    name = type(exception).__name__
+    return f"{name}: {text}" if text else name

@@ -1,0 +1,83 @@
+"""Where a task stands, for people and programs that ask by id."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from rota.body import BodyError, decode_body
+from rota.durations import utc_datetime
+from rota.replies import TaskState
+
+
+class State(StrEnum):
+    """Where an id stands. `unknown`: never seen, or ended so long ago that nothing is left of it."""
+
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RUNNING = "running"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """Where a task stands. Texts are "" and times None where they do not apply.
+
+    `attempt` is the number of the attempt that runs, comes next, or was the last: failures, crashes and losses
+    (of a whole node) were attempts too. `epitaph` is what is known of a dead task's end. `error` says why
+    nothing could be found out, as when the server is not reachable.
+    """
+
+    id: str
+    state: State
+    queue: str = ""
+    name: str = ""
+    due_at: datetime | None = None
+    attempt: int = 0
+    failures: int = 0
+    crashes: int = 0
+    losses: int = 0
+    owner: str = ""
+    epitaph: dict[str, Any] | None = None
+    error: str = ""
+
+
+def status_of(task_id: str, found: TaskState) -> TaskStatus:
+    """What the store found, for the caller."""
+    ended_or_unknown = found.state in (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
+    starts = found.failures + found.crashes + found.losses
+    return TaskStatus(
+        id=task_id,
+        state=State(found.state),
+        queue=found.queue,
+        name=_name_in(found.body),
+        due_at=utc_datetime(found.due_us) if found.due_us else None,
+        attempt=0 if ended_or_unknown else starts + (found.state != State.DEAD),
+        failures=found.failures,
+        crashes=found.crashes,
+        losses=found.losses,
+        owner=found.owner,
+        epitaph=_epitaph(found.epitaph),
+    )
+
+
+def _name_in(body: bytes) -> str:
+    try:
+        return decode_body(body).name
+    except BodyError:
+        return ""
+
+
+def _epitaph(raw: bytes) -> dict[str, Any] | None:
+    if not raw:
+        return None
+    try:
+        parsed = json.loads(raw)
+    except ValueError:
+        return {"why": raw.decode(errors="replace")}
+    return parsed if isinstance(parsed, dict) else {"why": str(parsed)}

@@ -1,0 +1,159 @@
+"""`@rota.task`: a function that can be called as ever, and enqueued."""
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from rota.call import Call, CallOptions
+from rota.durations import Duration
+from rota.errors import InvalidArguments, InvalidName
+from rota.names import fault_in_name
+from rota.options import TaskArguments, TaskOptions, check_options
+from rota.registry import default_registry
+from rota.using import Using
+
+if TYPE_CHECKING:
+    from rota.client import Client
+    from rota.handle import Handle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """A function with a name and options under which workers run it. Calling it calls the function."""
+
+    __name__: str
+
+    def __init__(self, function: Callable[P, R], name: str, options: TaskOptions) -> None:
+        self.function = function
+        self.name = name
+        self.options = options
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, in this process, now."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<rota task {self.name} on queue {self.options.queue}: {self.place}>"
+
+    @property
+    def place(self) -> str:
+        """Where the function is: its module and qualified name."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives a coroutine, to be awaited in an event loop."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call of this task, for `enqueue_many` and `Client.enqueue`."""
+        return Call(self.name, args, kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """Have a worker call the function with these arguments, as soon as one is free.
+
+        Raises InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull or Uncertain.
+        """
+        return Using(self).enqueue(*args, **kwargs)
+
+    def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """As `enqueue`, due `delay` (seconds or timedelta) from now."""
+        return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
+
+    def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """As `enqueue`, due at an aware datetime; one in the past is due now. Raises ValueError for a naive one."""
+        return Using(self, {"at": when}).enqueue(*args, **kwargs)
+
+    def using(self, *, client: "Client | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
+        """This task with options for one call, apart from the function's own parameters.
+
+        `client` is the one to enqueue through, instead of the default client.
+        """
+        return Using(self, options, client)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Fit arguments to the function's signature without calling it; answers them as it would take them.
+
+        Raises InvalidArguments naming the task and what does not fit.
+        """
+        if self._signature is None:
+            return tuple(args), dict(kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
+        return bound.args, bound.kwargs
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature | None:
+        try:
+            return inspect.signature(self.function)
+        except ValueError:  # some functions written in C tell nothing of their parameters
+            return None
+
+
+class AsyncTask(Task[P, R]):
+    """A task whose function is a coroutine function. `R` is what awaiting it gives."""
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, R]], name: str, options: TaskOptions) -> None:
+        super().__init__(function, name, options)  # type: ignore[arg-type]  # R is the awaited value here
+
+    def __call__(  # type: ignore[override]  # a coroutine of what a plain task gives
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
+        """Call the function, giving its coroutine."""
+        return self.function(*args, **kwargs)  # type: ignore[return-value]  # as in __init__
+
+
+class Declare:
+    """What `@rota.task(...)` with options gives: it takes the function."""
+
+    def __init__(self, name: str | None, options: TaskOptions) -> None:
+        self._name = name
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
+        """Make the task and add it to the registry. Raises InvalidName, DuplicateTask or TypeError."""
+        made = _make(function, self._name, self._options)
+        default_registry.add(made)
+        return made
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, name: str | None = None, **options: Unpack[TaskArguments]) -> Declare: ...
+def task(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Unpack[TaskArguments]
+) -> Task[..., Any] | Declare:
+    """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
+
+    Without `name` it has the function's; the options and their defaults are those of TaskOptions, durations
+    seconds or timedelta. Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong.
+    """
+    declare = Declare(name, check_options(options))
+    return declare if function is None else declare(function)
+
+
+def _make(function: Callable[..., Any], name: str | None, options: TaskOptions) -> Task[..., Any]:
+    if isinstance(function, Task) or not inspect.isroutine(function):
+        raise TypeError(f"@rota.task takes a function, got {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__qualname__} is a generator: calling it runs nothing, so it cannot be a task")
+    given = function.__name__ if name is None else name
+    fault = fault_in_name("task name", given)
+    if fault:
+        raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
+    made = AsyncTask if inspect.iscoroutinefunction(function) else Task
+    return made(function, given, options)
