@@ -1,0 +1,92 @@
+"""Whether the fleet is alive and ready: pure judgments on what the slots show. Redis is never asked.
+
+Alive says that the master's loop turns; it must not depend on Redis, or an outage of Redis would restart
+every pod. Ready says that this node takes work now.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rota.slots import Phase
+from rota_supervisor.exporter.fleet import Member, master_of
+from rota_supervisor.layout import Role
+
+LIVE_TICKS = 3  # the master may miss two beats
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at, and what was seen, for people."""
+
+    name: str
+    ok: bool
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All checks of one question."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+
+def alive(fleet: tuple[Member, ...], tick_seconds: float) -> Verdict:
+    """Whether the master beats."""
+    return Verdict((_master_beats(master_of(fleet), tick_seconds * LIVE_TICKS),))
+
+
+def ready(fleet: tuple[Member, ...], *, tick_seconds: float, beat_seconds: float, redis_up: bool) -> Verdict:
+    """Whether this node takes work: the master runs the fleet, a worker and a poller serve, Redis answers."""
+    master = master_of(fleet)
+    return Verdict(
+        (
+            _master_beats(master, tick_seconds * LIVE_TICKS),
+            _master_serves(master),
+            _one_serves(Role.WORKER, fleet, beat_seconds),
+            _one_serves(Role.POLLER, fleet, beat_seconds),
+            Check("redis", redis_up, "the master reaches Redis" if redis_up else "the master does not reach Redis"),
+        )
+    )
+
+
+def serves(member: Member, beat_seconds: float) -> bool:
+    """Whether a worker or poller does its work. Inside a task its deadline rules, not the beat."""
+    match member.phase:
+        case Phase.IDLE:
+            return member.beat_age_seconds <= beat_seconds
+        case Phase.BUSY:
+            return member.beat_age_seconds <= beat_seconds or member.task_left_seconds > 0
+        case _:
+            return False
+
+
+def _master_beats(master: Member | None, limit_seconds: float) -> Check:
+    if master is None:
+        return Check("master_beats", ok=False, seen="there is no master")
+    age = master.beat_age_seconds
+    return Check("master_beats", age < limit_seconds, f"last beat {age:.1f} s ago, limit {limit_seconds:g} s")
+
+
+def _master_serves(master: Member | None) -> Check:
+    phase = Phase.EMPTY if master is None else master.phase
+    return Check("master_serves", phase is Phase.IDLE, f"the master is {_PHASES_OF_MASTER[phase]}")
+
+
+_PHASES_OF_MASTER = {
+    Phase.EMPTY: "gone",
+    Phase.BOOTING: "starting",
+    Phase.IDLE: "ready",
+    Phase.BUSY: "busy",
+    Phase.DRAINING: "draining",
+    Phase.QUIET: "quiet",
+}
+
+
+def _one_serves(role: Role, fleet: Iterable[Member], beat_seconds: float) -> Check:
+    of_role = [member for member in fleet if member.role is role]
+    serving = sum(serves(member, beat_seconds) for member in of_role)
+    return Check(f"{role}_serves", serving > 0, f"{serving} of {len(of_role)} {role}s serve")

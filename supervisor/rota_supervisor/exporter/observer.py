@@ -1,0 +1,118 @@
+"""Everything that a scrape, a probe or the status page needs to know, read under one lock."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Protocol
+
+from prometheus_client.core import Metric
+
+from rota import metrics as m
+from rota.slots import MASTER_SLOT, SlotMemory
+from rota_supervisor.exporter import health
+from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
+from rota_supervisor.exporter.families import empty_families, families
+from rota_supervisor.exporter.fleet import Member, members, started_at, usage_of
+from rota_supervisor.exporter.lag import Lag, LagWindow
+from rota_supervisor.exporter.queues import QueueReading
+from rota_supervisor.exporter.regions import Regions
+from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.exporter.zeroes import zeroes
+
+
+class Watch(Protocol):
+    """Knows the queues; None while Redis does not answer."""
+
+    def read(self) -> QueueReading | None:
+        """Ask, for half a second at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen at one time: the living processes, all samples, the lag of the last minutes by queue, and
+    the queues if Redis answered."""
+
+    fleet: tuple[Member, ...]
+    samples: Samples
+    lags: Mapping[str, Lag]
+    reading: QueueReading | None
+
+
+class Observer:
+    """Reads the slots of `memory` and asks `watch` for the queues. Also a collector of prometheus_client."""
+
+    def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int, watch: Watch) -> None:
+        self._settings = settings
+        self._memory = memory
+        self._master_pid = master_pid
+        self._started_at = started_at(master_pid)
+        self._version = version("rota")
+        self._watch = watch
+        self._regions = Regions(memory, settings.max_series)
+        self._cpu = CpuAccount()
+        self._lag = LagWindow()
+        self._lock = threading.Lock()
+        self._zeroes = list(zeroes(queue.name for queue in settings.queues))
+        for definition, labels in self._zeroes:
+            self._regions.bound.keep(definition, labels)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of a scrape, for prometheus_client's registry."""
+        return families(self.observe().samples)
+
+    def describe(self) -> Iterator[Metric]:
+        """Which metrics `collect` may give, so that a scrape can ask for some (`?name[]=`)."""
+        return empty_families()
+
+    def observe(self) -> Observation:
+        """Look at everything."""
+        began = time.monotonic()
+        reading = self._watch.read()
+        with self._lock:
+            fleet, samples = self._read_slots()
+            lags = self._lag.lags(samples, began)
+        put_settings(samples, self._settings, self._version, self._started_at)
+        put_fleet(samples, fleet, self._settings.queues)
+        if reading is not None:
+            put_reading(samples, reading)
+        samples.put(m.COLLECT_SECONDS, (), time.monotonic() - began)
+        return Observation(fleet, samples, lags, reading)
+
+    def note_lag(self) -> None:
+        """Remember how the lag stands now, if it is time to; to be called every second or so."""
+        now = time.monotonic()
+        if self._lag.is_due(now):
+            with self._lock:
+                self._lag.note(self._regions.read(()), now)
+
+    def alive(self) -> health.Verdict:
+        """Whether the master lives."""
+        with self._lock:
+            return health.alive(self._fleet(), self._settings.tick_seconds)
+
+    def ready(self) -> health.Verdict:
+        """Whether this node takes work."""
+        with self._lock:
+            fleet = self._fleet()
+            redis_up = self._regions.read_slot(MASTER_SLOT).value(m.REDIS_UP) == 1
+        settings = self._settings
+        return health.ready(
+            fleet, tick_seconds=settings.tick_seconds, beat_seconds=settings.beat_seconds, redis_up=redis_up
+        )
+
+    def _fleet(self) -> tuple[Member, ...]:
+        return members(self._memory, self._regions.touched(), self._master_pid)
+
+    def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
+        fleet = self._fleet()
+        samples = self._regions.read({member.slot for member in fleet if member.has_begun})
+        for definition, labels in self._zeroes:
+            samples.add(definition, labels, (0.0,) * definition.numbers)
+        samples.add(m.SERIES_DROPPED, (), (float(self._regions.bound.refused),))
+        usages = {member: usage for member in fleet if (usage := usage_of(member.pid))}
+        put_usage(samples, usages)
+        self._cpu.put(samples, usages)
+        return fleet, samples

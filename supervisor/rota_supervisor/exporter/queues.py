@@ -1,0 +1,112 @@
+"""What Redis says of the queues, asked at most once a second and waited for at most half a second.
+
+A thread of its own asks, so that nothing (a stalled server, a resolver without network) holds up a scrape
+for longer. When no answer comes in time there are no queue gauges: absent, never stale.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from rota.address import parse_address
+from rota.connection import Connection, ConnectionOptions
+from rota.replies import Overview
+from rota.server_errors import ServerError
+from rota.settings import ServerSettings
+from rota.store import Command, Store
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 1.0
+LIMIT_SECONDS = 0.5
+_MICROSECONDS = 1_000_000
+
+
+class Runs(Protocol):
+    """A connection, as far as it is needed here."""
+
+    def run(self, call: Command[T]) -> T:
+        """Run a script. Raises ServerError."""
+
+    def close(self) -> None:
+        """Close."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReading:
+    """`missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock."""
+
+    overview: Overview
+    missing_tasks: int
+    clock_offset_seconds: float
+
+
+def connector(server: ServerSettings) -> Callable[[], Connection]:
+    """How to connect to that server. Raises ValueError for an unusable URL; the connector ServerError."""
+    address = parse_address(server.redis_url)
+    options = ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
+    return lambda: Connection(address, options)
+
+
+class QueueWatch:
+    """Asks when somebody wants to know. `connect` makes a connection or raises ServerError."""
+
+    def __init__(self, store: Store, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
+        self._store = store
+        self._queues = queues
+        self._connect = connect
+        self._connection: Runs | None = None
+        self._changed = threading.Condition()
+        self._wanted = False
+        self._reading: QueueReading | None = None
+        self._asked_at = float("-inf")  # monotonic
+        threading.Thread(target=self._serve, name="queues", daemon=True).start()
+
+    def read(self) -> QueueReading | None:
+        """What Redis said within the last second; None when it did not answer."""
+        with self._changed:
+            if not self._is_fresh():
+                self._wanted = True
+                self._changed.notify_all()
+            if not self._changed.wait_for(self._is_fresh, LIMIT_SECONDS):
+                return None
+            return self._reading
+
+    def _is_fresh(self) -> bool:
+        return time.monotonic() - self._asked_at < FRESH_SECONDS
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted)
+                self._wanted = False
+            asked_at = time.monotonic()
+            reading = self._ask()
+            with self._changed:
+                self._reading, self._asked_at = reading, asked_at
+                self._changed.notify_all()
+
+    def _ask(self) -> QueueReading | None:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._read_from(self._connection)
+        except (ServerError, ValueError, IndexError, TypeError):
+            # The master logs an outage; here it shows as absent gauges, as does a reply of another shape
+            # (the last three), which must not end this thread. The next ask connects anew.
+            self._disconnect()
+            return None
+
+    def _read_from(self, connection: Runs) -> QueueReading:
+        before = time.time()
+        overview = connection.run(self._store.overview(self._queues))
+        wall = (before + time.time()) / 2
+        missing = connection.run(self._store.audit()).missing
+        return QueueReading(overview, missing, overview.now_us / _MICROSECONDS - wall)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,151 @@
+"""The reading side of metrics: what the processes of all slots recorded, as one set of samples.
+
+1. Only slots that were ever written are looked at: reading a hole of a memfd would fill it with a page.
+2. Counters and histograms are summed over all slots, dead ones too, so they never go back.
+3. A gauge counts only from a slot whose process lives.
+4. There are at most `max_series` series, and one `_other` a metric into which label sets beyond are added.
+"""
+
+import errno
+import math
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from rota.metrics import BY_NAME, OTHER, Definition, GaugeDefinition, HistogramDefinition, Merge
+from rota.recorder import FIRST_WORD, decode_key, scan, used_words
+from rota.slots import REGION_BYTES, SlotMemory
+from rota_supervisor.exporter.samples import Labels, Numbers, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of one slot, and where its numbers stand, in words."""
+
+    definition: Definition
+    labels: Labels
+    start: int
+    end: int
+
+
+class RegionReader:
+    """One slot's records. Their places never change, so each is parsed once."""
+
+    def __init__(self, region: memoryview) -> None:
+        self._region = region
+        self._words = region.cast("q")
+        self._numbers = region.cast("d")
+        self._parsed = FIRST_WORD
+        self._series: list[Series] = []
+
+    def read(self) -> Iterator[tuple[Series, Numbers]]:
+        """Each series with its numbers as they are now."""
+        self._parse_new()
+        for series in self._series:
+            yield series, tuple(self._numbers[series.start : series.end])
+
+    def _parse_new(self) -> None:
+        used = used_words(self._words)
+        if used < self._parsed:  # a process disowned damaged records and begins there anew
+            self._parsed = FIRST_WORD
+            self._series.clear()
+        for record in scan(self._region, self._words, self._parsed, used):
+            self._parsed = record.at + record.numbers
+            name, labels = decode_key(record.key)
+            definition = BY_NAME.get(name)
+            # Records of another version of Rota in the same slot are left alone.
+            if definition and definition.numbers == record.numbers and len(definition.labels) == len(labels):
+                self._series.append(Series(definition, labels, record.at, self._parsed))
+
+
+class SeriesBound:
+    """Says which label sets are shown under their own names. Whoever was admitted stays."""
+
+    def __init__(self, max_series: int) -> None:
+        self._room = max_series
+        self._admitted: set[tuple[str, Labels]] = set()
+        self._refused: set[tuple[str, Labels]] = set()
+
+    @property
+    def refused(self) -> int:
+        """How many label sets found no room so far."""
+        return len(self._refused)
+
+    def admit(self, definition: Definition, labels: Labels) -> Labels:
+        """These labels, or `_other` for each when there is no room."""
+        if (definition.name, labels) in self._admitted:
+            return labels
+        others = (OTHER,) * len(labels)
+        if labels != others and exposed_series(definition) > self._room:
+            self._refused.add((definition.name, labels))
+            return others
+        self.keep(definition, labels)
+        return labels
+
+    def keep(self, definition: Definition, labels: Labels) -> None:
+        """Admit these labels, room or not."""
+        self._room -= exposed_series(definition)
+        self._admitted.add((definition.name, labels))
+
+
+def exposed_series(definition: Definition) -> int:
+    """How many time series one label set of a metric is for Prometheus: a histogram has `_count` and `+Inf` too."""
+    return definition.numbers + 1 if isinstance(definition, HistogramDefinition) else 1
+
+
+class Regions:
+    """All slots' records. Not safe for two threads at once."""
+
+    def __init__(self, memory: SlotMemory, max_series: int) -> None:
+        self._memory = memory
+        self._readers: dict[int, RegionReader] = {}
+        self.bound = SeriesBound(max_series)
+
+    def touched(self) -> Iterator[int]:
+        """The slots that were ever written to."""
+        at = 0
+        while True:
+            try:
+                at = os.lseek(self._memory.fd, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # no data beyond
+                    return
+                raise
+            number = at // REGION_BYTES
+            yield number
+            at = (number + 1) * REGION_BYTES
+
+    def read(self, living: Collection[int]) -> Samples:
+        """The samples of all slots; `living` are those whose gauges count."""
+        samples = Samples()
+        for number in self.touched():
+            self._merge(samples, self._reader(number).read(), living=number in living)
+        return samples
+
+    def read_slot(self, number: int) -> Samples:
+        """The samples of one slot alone, taken to live."""
+        samples = Samples()
+        self._merge(samples, self._reader(number).read(), living=True)
+        return samples
+
+    def _reader(self, number: int) -> RegionReader:
+        reader = self._readers.get(number)
+        if reader is None:
+            reader = self._readers[number] = RegionReader(self._memory.slot(number).metrics)
+        return reader
+
+    def _merge(self, samples: Samples, records: Iterable[tuple[Series, Numbers]], *, living: bool) -> None:
+        for series, numbers in records:
+            labels = self.bound.admit(series.definition, series.labels)
+            if not isinstance(series.definition, GaugeDefinition):
+                samples.add(series.definition, labels, numbers)
+            elif living and not math.isnan(numbers[0]):
+                _merge_gauge(samples, series.definition, labels, numbers[0])
+
+
+def _merge_gauge(samples: Samples, definition: GaugeDefinition, labels: Labels, value: float) -> None:
+    known = samples.value(definition, *labels)
+    if known is not None and definition.merge is Merge.MAX:
+        samples.put(definition, labels, max(known, value))
+    else:
+        samples.add(definition, labels, (value,))

@@ -1,0 +1,49 @@
+"""What the exporter is told at its start: the part of the configuration it needs, frozen.
+
+The master writes it into the child's first message (`dataclasses.asdict` is its JSON shape); nothing else
+in the exporter reads the configuration file or the environment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rota.recorder import MAX_SERIES
+from rota.settings import LogSettings, ServerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """A configured queue. `lag_target`: the share of starts that must meet the objective."""
+
+    name: str
+    weight: float = 1.0
+    lag_objective_seconds: float = 30.0
+    lag_target: float = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterSettings:
+    """`queues`: those of all tiers, highest first. `beat_seconds`: the longest silence of a child outside a
+    task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
+    `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike."""
+
+    server: ServerSettings
+    queues: tuple[QueueSettings, ...]
+    beat_seconds: float = 30.0
+    tick_seconds: float = 1.0
+    max_series: int = MAX_SERIES
+    ask_redis: bool = True
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:
+    """Read what `dataclasses.asdict` and JSON made of settings. Raises KeyError or TypeError for another shape."""
+    return ExporterSettings(
+        **{
+            **raw,
+            "server": ServerSettings(**raw["server"]),
+            "queues": tuple(QueueSettings(**queue) for queue in raw["queues"]),
+            "log": LogSettings(**raw["log"]),
+        }
+    )

@@ -1,0 +1,90 @@
+"""docs/metrics.md and the code say the same: every metric, its labels, its buckets, and what it costs."""
+
+import re
+
+import pytest
+
+from prose import ROOT
+from rota import metrics as m
+from rota.replies import Overview, QueueState
+from rota.settings import ServerSettings
+from rota.slots import Phase
+from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
+from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.queues import QueueReading
+from rota_supervisor.exporter.regions import exposed_series
+from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.exporter.zeroes import zeroes
+from rota_supervisor.layout import Role
+
+PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+TYPES = {m.CounterDefinition: "counter", m.GaugeDefinition: "gauge", m.HistogramDefinition: "histogram"}
+READING = QueueReading(Overview(0, 0, (QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True),)), 0, 0.0)
+
+
+def row(definition: m.Definition) -> str:
+    labels = " ".join(f"`{label}`" for label in definition.labels)
+    cells = (f"`{definition.name}`", TYPES[type(definition)], labels, definition.help, ", ".join(definition.writers))
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def test_the_page_lists_every_metric_as_it_is_and_no_other() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `rota_")]
+    assert rows == [row(definition) for definition in m.ALL]
+
+
+@pytest.mark.parametrize("buckets", [m.LAG_BUCKETS, m.RUNTIME_BUCKETS, m.COMMAND_BUCKETS])
+def test_the_page_names_the_buckets(buckets: tuple[float, ...]) -> None:
+    assert f": {' '.join(f'{bound:g}'.removeprefix('0') for bound in buckets)}" in PAGE
+
+
+def cost(what: str) -> int:
+    """What the page says that something costs, in series."""
+    found = re.search(rf"^\| {what}[^|]*\| (?:up to )?(\d+) \|$", PAGE, re.MULTILINE)
+    assert found, what
+    return int(found[1])
+
+
+def total(samples: Samples) -> int:
+    return sum(1 for definition in m.ALL for _ in samples.series(definition))
+
+
+def by_redis() -> int:
+    samples = Samples()
+    put_reading(samples, READING)
+    return sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if labels == ("q",))
+
+
+def test_the_page_says_what_a_queue_costs() -> None:
+    samples = Samples()
+    put_settings(samples, ExporterSettings(ServerSettings("", "ns"), (QueueSettings("q"),)), "1", 0.0)
+    put_fleet(samples, (), (QueueSettings("q"),))
+    configured = sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if labels == ("q",))
+    recorded = sum(exposed_series(definition) for definition, labels in zeroes(["q"]) if "q" in labels)
+    assert cost("configured queue") == recorded + configured + by_redis()
+    assert cost("queue in Redis that is not configured") == by_redis()
+
+
+def test_the_page_says_what_a_process_costs() -> None:
+    samples = Samples()
+    member = Member(8, Role.WORKER, 1, Phase.IDLE, 0.0)
+    put_fleet(samples, (member,), ())
+    put_usage(samples, {member: Usage(1, 1.0, 1)})
+    CpuAccount().put(samples, {member: Usage(1, 1.0, 1)})
+    assert cost("living process") == total(samples)
+
+
+def test_the_page_says_what_a_task_and_a_pool_cost() -> None:
+    values = {"outcome": 6, "reason": 10, "state": len(m.WORKER_STATES)}
+
+    def costs(label: str) -> int:
+        found = 0
+        for definition in m.ALL:
+            if label in definition.labels:
+                sets = [values.get(other, 1) for other in definition.labels]
+                found += exposed_series(definition) * max(sets)
+        return found
+
+    assert cost("queue and task that ran") == costs("task")
+    assert cost("pool") == costs("pool")

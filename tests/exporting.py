@@ -1,0 +1,141 @@
+"""A real exporter for tests: spawned as the master does it, with slots that the test fills."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from rota.metrics import REDIS_UP
+from rota.recorder import Recorder
+from rota.settings import ServerSettings
+from rota.slots import MASTER_SLOT, Phase, Slot, SlotMemory
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.layout import RANGES, Role
+from rota_supervisor.messages import First
+from rota_supervisor.spawn import Lines, Spawned, spawn
+
+DEADLINE_SECONDS = 30.0
+EXPORTER_SLOT = RANGES[Role.EXPORTER][0]
+POLLER_SLOT = RANGES[Role.POLLER][0]
+WORKER_SLOT = RANGES[Role.WORKER][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What an endpoint answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def settings_for(url: str, namespace: str, *queues: str, **changes: Any) -> ExporterSettings:
+    """Settings of an exporter for these queues."""
+    named = tuple(QueueSettings(queue) for queue in queues)
+    return dataclasses.replace(ExporterSettings(ServerSettings(url, namespace), named), **changes)
+
+
+class Exporter:
+    """A fleet of one exporter whose master is this process. The test writes the other slots."""
+
+    def __init__(self, settings: ExporterSettings) -> None:
+        self.settings = settings
+        self.memory = SlotMemory.create(1024)
+        self.death_fd, self._death_write_fd = os.pipe2(os.O_CLOEXEC)
+        self.bell_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.spawned: Spawned | None = None
+        self.fill(MASTER_SLOT, Phase.IDLE)
+        self.master = self.recorder(MASTER_SLOT)
+        self.master.gauge(REDIS_UP).set(1)
+
+    @property
+    def target(self) -> str:
+        """Host and port, as Prometheus names a target."""
+        return "{}:{}".format(*self.listener.getsockname())
+
+    @property
+    def pid(self) -> int:
+        assert self.spawned is not None
+        return self.spawned.pid
+
+    def fill(self, number: int, phase: Phase, pid: int | None = None) -> Slot:
+        """Let a process, by default this one, live in a slot."""
+        slot = self.memory.slot(number)
+        slot.begin(1)
+        slot.enter(1, pid or os.getpid())
+        slot.phase = phase
+        return slot
+
+    def recorder(self, number: int) -> Recorder:
+        """The recorder of a slot, as the next process in it makes one."""
+        return Recorder(self.memory.slot(number).metrics)
+
+    def start(self) -> "Exporter":
+        """Spawn it and wait until it serves."""
+        nonce = secrets.randbits(32)
+        self.memory.slot(EXPORTER_SLOT).begin(nonce)
+        first = First("exporter", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
+        lines = Lines(self.memory.fd, self.death_fd, self.bell_fd)
+        self.spawned = spawn(first, lines, self.listener.fileno())
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while self.memory.slot(EXPORTER_SLOT).phase is not Phase.IDLE:
+            assert time.monotonic() < deadline, "the exporter does not serve"
+            time.sleep(0.01)
+        return self
+
+    def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> Page:
+        """Ask an endpoint. A refusal is an answer too."""
+        request = urllib.request.Request(f"http://{self.target}{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as response:
+                return Page(response.status, dict(response.headers), response.read().decode())
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return Page(refusal.code, dict(refusal.headers), refusal.read().decode())
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait; its exit code, negative for the signal that ended it."""
+        os.kill(self.pid, number)
+        return self.wait()
+
+    def drop_death_pipe(self) -> None:
+        """What the kernel does when the master dies."""
+        os.close(self._death_write_fd)
+        self._death_write_fd = -1
+
+    def wait(self) -> int:
+        """Its exit code."""
+        assert self.spawned is not None
+        _, status = os.waitpid(self.spawned.pid, 0)
+        self.spawned.channel.close()
+        self.spawned = None
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        """End it, however it is."""
+        if self.spawned is not None:
+            self.end(signal.SIGKILL)
+        self.listener.close()
+        for fd in (self.death_fd, self._death_write_fd, self.bell_fd, self.memory.fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def small_fleet(url: str, namespace: str) -> Exporter:
+    """An exporter not started yet, of queues `mail` and `bulk`, with a poller and a worker that live."""
+    made = Exporter(settings_for(url, namespace, "mail", "bulk"))
+    made.fill(POLLER_SLOT, Phase.IDLE)
+    made.fill(WORKER_SLOT, Phase.IDLE)
+    return made

@@ -1,0 +1,276 @@
+"""The exporter as a process: spawned as the master does it, over slots that the test fills and a real server."""
+
+import contextlib
+import gzip
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
+from rota import metrics as m
+from rota.address import parse_address
+from rota.connection import Connection
+from rota.life import EXIT_ORPHANED
+from rota.slots import CurrentTask, Phase, boottime_ns
+from rota.store import NewTask, Store
+from servers import Server
+
+NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
+Labels = tuple[tuple[str, str], ...]
+
+
+@pytest.fixture
+def exporter(namespace: str) -> Iterator[Exporter]:
+    """A served fleet without Redis."""
+    made = small_fleet(NO_SERVER, namespace)
+    yield made.start()
+    made.close()
+
+
+def scrape(exporter: Exporter) -> dict[str, dict[Labels, float]]:
+    """All samples by name and labels."""
+    page = exporter.get("/metrics")
+    assert page.status == 200
+    found: dict[str, dict[Labels, float]] = {}
+    for family in text_string_to_metric_families(page.body):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def enqueue(server: Server, namespace: str, *queues: str, due: str = "") -> None:
+    ids = [f"task{number}{due.lstrip('+')}" for number in range(len(queues))]
+    bodies = [f'["{task_id}","{queue}","t",[]]'.encode() for task_id, queue in zip(ids, queues, strict=True)]
+    tasks = [NewTask(task_id, queue, body, due) for task_id, queue, body in zip(ids, queues, bodies, strict=True)]
+    with contextlib.closing(Connection(parse_address(server.url))) as connection:
+        connection.run(Store(namespace).enqueue("nonce" + due, tasks))
+
+
+def of_queue(queue: str) -> Labels:
+    return (("queue", queue),)
+
+
+def test_the_queues_are_shown_as_redis_has_them(server: Server, namespace: str) -> None:
+    exporter = small_fleet(server.url, namespace)
+    enqueue(server, namespace, "mail", "mail", "unconfigured")
+    enqueue(server, namespace, "mail", due="+3600000000")
+    try:
+        found = scrape(exporter.start())
+    finally:
+        exporter.close()
+    assert found["rota_queue_ready_tasks"] == {of_queue("mail"): 2, of_queue("bulk"): 0, of_queue("unconfigured"): 1}
+    assert found["rota_queue_scheduled_tasks"][of_queue("mail")] == 1
+    assert found["rota_tasks_enqueued_total"] == {of_queue("mail"): 3, of_queue("bulk"): 0, of_queue("unconfigured"): 1}
+    assert found["rota_queue_served"][of_queue("mail")] == 0
+    assert found["rota_audit_missing_tasks"] == {(): 0}
+    assert abs(found["rota_redis_clock_offset_seconds"][()]) < DEADLINE_SECONDS
+
+
+def test_a_node_that_shall_not_show_the_queues_does_not_ask(server: Server, namespace: str) -> None:
+    exporter = Exporter(settings_for(server.url, namespace, "mail", ask_redis=False))
+    try:
+        found = scrape(exporter.start())
+    finally:
+        exporter.close()
+    assert "rota_queue_ready_tasks" not in found
+    assert "rota_queue_weight" in found
+
+
+def test_what_all_slots_recorded_is_one_answer(exporter: Exporter) -> None:
+    for slot in (WORKER_SLOT, WORKER_SLOT + 1):
+        worker = exporter.recorder(slot)
+        worker.histogram(m.TASK_LAG, "mail", "delayed").observe(0.2)
+        worker.counter(m.TASKS_PROCESSED, "mail", "send", "done").add()
+    exporter.master.gauge(m.WORKERS_DESIRED, "default").set(2)
+    found = scrape(exporter)
+    assert found["rota_task_lag_seconds_count"][(("kind", "delayed"), ("queue", "mail"))] == 2
+    assert found["rota_task_lag_seconds_count"][(("kind", "retry"), ("queue", "bulk"))] == 0
+    assert found["rota_tasks_processed_total"] == {(("outcome", "done"), ("queue", "mail"), ("task", "send")): 2}
+    assert found["rota_workers_desired"] == {(("pool", "default"),): 2}
+    assert found["rota_process_restarts_total"][(("reason", "signal"), ("role", "worker"))] == 0
+    assert found["rota_heartbeat_age_seconds"].keys() == {
+        (("role", role), ("slot", str(slot)))
+        for role, slot in (("master", 0), ("exporter", 1), ("poller", POLLER_SLOT), ("worker", WORKER_SLOT))
+    }
+    assert min(found["rota_process_resident_memory_bytes"].values()) > 1 << 20
+
+
+def test_the_gauges_of_a_process_go_when_it_dies_and_its_counters_stay(exporter: Exporter) -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        exporter.fill(WORKER_SLOT + 1, Phase.BUSY, child.pid)
+        worker = exporter.recorder(WORKER_SLOT + 1)
+        worker.gauge(m.WORKERS_BUSY, "default").set(1)
+        worker.counter(m.CLAIMS, "mail").add(3)
+        alive = scrape(exporter)
+        child.kill()
+    dead = scrape(exporter)
+    assert alive["rota_workers_busy"] == {(("pool", "default"),): 1}
+    assert "rota_workers_busy" not in dead
+    assert alive["rota_claims_total"] == dead["rota_claims_total"]
+    slot = (("role", "worker"), ("slot", str(WORKER_SLOT + 1)))
+    assert slot in alive["rota_process_open_fds"]
+    assert slot not in dead["rota_process_open_fds"]
+
+
+def test_the_longest_running_task_is_shown(exporter: Exporter) -> None:
+    slot = exporter.fill(WORKER_SLOT, Phase.BUSY)
+    slot.start_task(CurrentTask("id-1", "send", "mail", boottime_ns() - 90 * 10**9, 0))
+    assert scrape(exporter)["rota_queue_oldest_running_age_seconds"][of_queue("mail")] >= 90
+    process = next(p for p in exporter.get("/status.json").json()["processes"] if p["slot"] == WORKER_SLOT)
+    assert process["task"] == {"id": "id-1", "name": "send", "queue": "mail"}
+
+
+def test_without_redis_the_queues_are_absent_and_all_else_is_there(
+    server: Server, namespace: str, tmp_path: Path
+) -> None:
+    private = Server(server.binary, tmp_path).start()
+    exporter = small_fleet(private.url, namespace)
+    try:
+        exporter.start()
+        assert "rota_queue_ready_tasks" in scrape(exporter)
+        private.kill()
+        found = wait_until_shown(exporter, "rota_queue_ready_tasks", shown=False)
+        assert "rota_tasks_enqueued_total" not in found
+        assert "rota_task_lag_seconds_count" in found
+        assert exporter.get("/status.json").json()["redis"] is False
+        assert exporter.get("/livez").status == 200
+        private.start()
+        wait_until_shown(exporter, "rota_queue_ready_tasks", shown=True)
+    finally:
+        exporter.close()
+        private.stop()
+
+
+def test_a_stalled_redis_holds_up_no_scrape(server: Server, namespace: str, tmp_path: Path) -> None:
+    private = Server(server.binary, tmp_path).start()
+    exporter = small_fleet(private.url, namespace)
+    try:
+        exporter.start()
+        scrape(exporter)
+        os.kill(private.pid, signal.SIGSTOP)
+        wait_until_shown(exporter, "rota_queue_ready_tasks", shown=False)
+        os.kill(private.pid, signal.SIGCONT)
+        wait_until_shown(exporter, "rota_queue_ready_tasks", shown=True)
+    finally:
+        exporter.close()
+        private.stop()
+
+
+def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str, dict[Labels, float]]:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (name in (found := scrape(exporter))) is not shown:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
+    assert exporter.get("/livez").body == "ok\n"
+    assert (exporter.get("/readyz").status, exporter.get("/readyz").body) == (200, "ok\n")
+    exporter.memory.slot(0).phase = Phase.DRAINING
+    exporter.master.gauge(m.REDIS_UP).set(0)
+    refused = exporter.get("/readyz")
+    assert (refused.status, refused.body) == (503, "the master is draining; the master does not reach Redis\n")
+    told = exporter.get("/readyz?verbose").json()
+    assert (told["ok"], [check["name"] for check in told["checks"] if not check["ok"]]) == (
+        False,
+        ["master_serves", "redis"],
+    )
+    assert exporter.get("/livez").status == 200
+
+
+def test_a_silent_master_is_not_alive(exporter: Exporter) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (page := exporter.get("/livez")).status == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert page.status == 503
+    assert "limit 3 s" in page.body
+    exporter.memory.slot(0).beat()
+    assert exporter.get("/livez").status == 200
+
+
+def test_each_endpoint_says_what_it_is_and_the_rest_is_refused_clearly(exporter: Exporter) -> None:
+    kinds = {path: exporter.get(path).headers["Content-Type"] for path in ("/", "/status.json", "/livez", "/metrics")}
+    assert kinds["/"].startswith("text/html")
+    assert kinds["/status.json"] == "application/json"
+    assert kinds["/livez"].startswith("text/plain")
+    assert kinds["/metrics"].startswith("text/plain; version=0.0.4")
+    unknown = exporter.get("/nowhere")
+    assert unknown.status == 404
+    assert "/metrics" in unknown.body
+    for path in ("/", "/metrics", "/readyz"):
+        refused = exporter.get(path, "POST", b"x" * 1000)
+        assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+        assert refused.body == f"{path} only answers GET, HEAD\n"
+        head = exporter.get(path, "HEAD")
+        assert (head.status, head.body) == (200, "")
+
+
+def test_the_library_negotiates_format_compression_and_names(exporter: Exporter) -> None:
+    open_metrics = exporter.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert open_metrics.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert open_metrics.body.endswith("# EOF\n")
+    some = exporter.get("/metrics?name[]=rota_redis_up&name[]=rota_claims_total").body
+    assert {line.split()[2] for line in some.splitlines() if line.startswith("# TYPE")} == {
+        "rota_redis_up",
+        "rota_claims_total",
+    }
+    request = urllib.request.Request(f"http://{exporter.target}/metrics", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as response:
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert b"rota_redis_up 1.0" in gzip.decompress(response.read())
+
+
+def test_clients_that_say_nothing_do_not_keep_others_waiting(exporter: Exporter) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(exporter.listener.getsockname()))
+        assert exporter.get("/livez").status == 200
+
+
+def test_nonsense_instead_of_http_harms_nobody(exporter: Exporter) -> None:
+    for nonsense in (b"\x00\xff\x00\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"\r\n"):
+        with socket.create_connection(exporter.listener.getsockname()) as client:
+            client.sendall(nonsense)
+            client.shutdown(socket.SHUT_WR)
+            client.settimeout(DEADLINE_SECONDS)
+            while client.recv(4096):
+                pass
+    assert exporter.get("/livez").status == 200
+
+
+def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -> None:
+    assert os.eventfd_read(exporter.bell_fd) == 1
+    slot = exporter.memory.slot(EXPORTER_SLOT)
+    assert slot.pid == exporter.pid
+    before = slot.beat_ns
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while slot.beat_ns == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert exporter.end() == 0
+
+
+def test_it_leaves_at_once_when_the_master_is_gone(exporter: Exporter) -> None:
+    exporter.drop_death_pipe()
+    assert exporter.wait() == EXIT_ORPHANED
+
+
+def test_who_asks_between_two_exporters_is_answered_by_the_next(exporter: Exporter) -> None:
+    assert exporter.end() == 0
+    with socket.create_connection(exporter.listener.getsockname()) as client:
+        client.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        exporter.memory.slot(0).beat()
+        exporter.start()
+        assert select.select([client], [], [], DEADLINE_SECONDS)[0]
+        assert b"200 OK" in client.recv(4096)

@@ -1,0 +1,59 @@
+"""The exporter's metrics, judged by Prometheus's own tools and by a Prometheus that scrapes them."""
+
+from pathlib import Path
+
+from exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
+from prometheus import Prometheus, promtool, scrape_config
+from rota import metrics as m
+from servers import Server
+
+
+def test_promtool_accepts_the_endpoint(server: Server, namespace: str) -> None:
+    exporter = small_fleet(server.url, namespace)
+    fill_every_metric(exporter)
+    try:
+        text = exporter.start().get("/metrics").body
+    finally:
+        exporter.close()
+    checked = promtool("check", "metrics", text=text)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def fill_every_metric(exporter: Exporter) -> None:
+    """Record every metric that some process records, as that process would."""
+    slots = {m.Writer.MASTER: 0, m.Writer.POLLER: POLLER_SLOT, m.Writer.WORKER: WORKER_SLOT}
+    recorders = {writer: exporter.recorder(slot) for writer, slot in slots.items()}
+    for definition in m.ALL:
+        labels = tuple({"queue": "mail", "kind": "retry"}.get(label, "x") for label in definition.labels)
+        for writer in recorders.keys() & set(definition.writers):
+            match definition:
+                case m.CounterDefinition():
+                    recorders[writer].counter(definition, *labels).add()
+                case m.GaugeDefinition():
+                    recorders[writer].gauge(definition, *labels).set(1)
+                case m.HistogramDefinition():
+                    recorders[writer].histogram(definition, *labels).observe(0.1)
+                case _:
+                    raise AssertionError(definition)
+
+
+def test_a_real_prometheus_scrapes_every_metric(server: Server, namespace: str, tmp_path: Path) -> None:
+    exporter = small_fleet(server.url, namespace)
+    fill_every_metric(exporter)
+    prometheus = Prometheus(tmp_path, scrape_config(exporter.target))
+    try:
+        exporter.start()
+        prometheus.start()
+        prometheus.wait_for('rota_redis_up{job="rota"}')
+        for definition in m.ALL:
+            suffix = "_bucket" if isinstance(definition, m.HistogramDefinition) else ""
+            answer = prometheus.query(f"{definition.name}{suffix}")
+            assert answer.result, f"Prometheus knows nothing of {definition.name}"
+            assert not answer.warnings
+        assert (
+            prometheus.query('histogram_quantile(0.5, rota_task_lag_seconds_bucket{queue="mail",kind="retry"})').value()
+            > 0
+        )
+    finally:
+        prometheus.stop()
+        exporter.close()

@@ -1,0 +1,97 @@
+"""Counters and histograms never go back while their writer is killed and replaced."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from rota import metrics as m
+from rota.recorder import Recorder
+from rota.slots import SlotMemory
+from rota_supervisor.exporter.regions import Regions
+from rota_supervisor.exporter.samples import Samples
+
+KILLS = 20
+DEADLINE_SECONDS = 60.0
+WRITER = """
+import itertools, sys
+from rota import metrics as m
+from rota.recorder import Recorder
+from rota.slots import SlotMemory
+
+recorder = Recorder(SlotMemory.attach(int(sys.argv[1])).slot(1).metrics)
+for number in itertools.count():
+    recorder.counter(m.CLAIMS, "q").add()
+    recorder.histogram(m.TASK_LAG, "q", m.KINDS[number % 4]).observe(number % 100 / 10)
+    recorder.counter(m.TASK_RETRIES, "q", f"{sys.argv[2]}-{number % 500}").add()
+"""
+
+Seen = dict[tuple[str, ...], tuple[float, ...]]
+
+
+def seen_in(samples: Samples) -> Seen:
+    """All counters and histograms."""
+    definitions = (m.CLAIMS, m.TASK_LAG, m.TASK_RETRIES)
+    return {(d.name, *labels): numbers for d in definitions for labels, numbers in samples.series(d)}
+
+
+class Watcher(threading.Thread):
+    """Reads over and over, and keeps what went back."""
+
+    def __init__(self, memory: SlotMemory) -> None:
+        super().__init__()
+        self.latest: Seen = {}
+        self.steps_back: list[str] = []
+        self.reads = 0
+        self._regions = Regions(memory, 1 << 30)
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            now = seen_in(self._regions.read(()))
+            self._compare(now)
+            self.latest = now
+            self.reads += 1
+
+    def _compare(self, now: Seen) -> None:
+        for key, before in self.latest.items():
+            if any(new < old for new, old in zip(now.get(key, ()), before, strict=True)):
+                self.steps_back.append(f"{key}: {before} became {now.get(key)}")
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+    def starts(self) -> float:
+        return self.latest.get((m.CLAIMS.name, "q"), (0.0,))[0]
+
+
+def test_nothing_goes_back_while_the_writer_is_killed_twenty_times() -> None:
+    memory = SlotMemory.create(2)
+    watcher = Watcher(memory)
+    watcher.start()
+    try:
+        for life in range(KILLS):
+            kill_once_it_counts(memory, watcher, life)
+    finally:
+        watcher.stop()
+    assert watcher.steps_back == []
+    assert watcher.reads > KILLS
+    recorder = Recorder(memory.slot(1).metrics)
+    recorder.counter(m.CLAIMS, "q").add()
+    after = seen_in(Regions(memory, 1 << 30).read(()))
+    assert after[(m.CLAIMS.name, "q")][0] >= watcher.starts() + 1, "the last life's count goes on"
+
+
+def kill_once_it_counts(memory: SlotMemory, watcher: Watcher, life: int) -> None:
+    before = watcher.starts()
+    arguments = [sys.executable, "-c", WRITER, str(memory.fd), str(life)]
+    with subprocess.Popen(arguments, pass_fds=[memory.fd], env=os.environ) as writer:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while watcher.starts() < before + 200 + 37 * life:  # each life is killed at another place
+            assert writer.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        writer.send_signal(signal.SIGKILL)

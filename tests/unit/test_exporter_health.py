@@ -1,0 +1,86 @@
+"""Alive and ready, judged from what slots show."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from rota.slots import CurrentTask, Phase
+from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.health import alive, ready, serves
+from rota_supervisor.layout import Role
+
+MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
+POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)
+WORKER = Member(8, Role.WORKER, 3, Phase.IDLE, 0.5)
+TASK = CurrentTask("id", "resize", "images", 1, 2)
+
+
+def faults(*fleet: Member, redis_up: bool = True) -> list[str]:
+    """The names of the checks that failed."""
+    verdict = ready(fleet, tick_seconds=1.0, beat_seconds=30.0, redis_up=redis_up)
+    assert verdict.ok == all(check.ok for check in verdict.checks)
+    return [check.name for check in verdict.checks if not check.ok]
+
+
+def but(member: Member, **changes: Any) -> Member:
+    return dataclasses.replace(member, **changes)
+
+
+@pytest.mark.parametrize(("age", "ok"), [(0.0, True), (2.9, True), (3.0, False), (100.0, False)])
+def test_alive_is_a_master_whose_beat_is_younger_than_three_ticks(age: float, ok: bool) -> None:
+    assert alive((but(MASTER, beat_age_seconds=age),), 1.0).ok is ok
+
+
+def test_without_a_master_nothing_is_alive() -> None:
+    assert not alive((WORKER, POLLER), 1.0).ok
+
+
+@pytest.mark.parametrize("phase", [Phase.BOOTING, Phase.DRAINING, Phase.QUIET])
+def test_a_master_that_boots_or_drains_is_alive_and_not_ready(phase: Phase) -> None:
+    master = but(MASTER, phase=phase)
+    assert alive((master, POLLER, WORKER), 1.0).ok
+    assert faults(master, POLLER, WORKER) == ["master_serves"]
+
+
+def test_ready_needs_a_worker_a_poller_and_redis() -> None:
+    assert faults(MASTER, POLLER, WORKER) == []
+    assert faults(MASTER, POLLER) == ["worker_serves"]
+    assert faults(MASTER, WORKER) == ["poller_serves"]
+    assert faults(MASTER, POLLER, WORKER, redis_up=False) == ["redis"]
+    assert faults() == ["master_beats", "master_serves", "worker_serves", "poller_serves"]
+
+
+def test_one_worker_that_serves_is_enough() -> None:
+    hung = but(WORKER, slot=9, beat_age_seconds=1000.0)
+    assert faults(MASTER, POLLER, hung, WORKER, but(WORKER, slot=10, phase=Phase.BOOTING)) == []
+    assert faults(MASTER, POLLER, hung) == ["worker_serves"]
+
+
+@pytest.mark.parametrize(
+    ("member", "ok"),
+    [
+        (WORKER, True),
+        (but(WORKER, beat_age_seconds=30.0), True),
+        (but(WORKER, beat_age_seconds=30.1), False),
+        (but(WORKER, phase=Phase.BUSY, task=TASK, beat_age_seconds=600.0, task_left_seconds=3000.0), True),
+        (but(WORKER, phase=Phase.BUSY, task=TASK, beat_age_seconds=600.0, task_left_seconds=float("inf")), True),
+        (but(WORKER, phase=Phase.BUSY, task=TASK, beat_age_seconds=600.0, task_left_seconds=-1.0), False),
+        (but(WORKER, phase=Phase.DRAINING), False),
+        (but(WORKER, phase=Phase.QUIET), False),
+        (but(WORKER, phase=Phase.EMPTY), False),
+    ],
+)
+def test_inside_a_task_the_deadline_rules_and_outside_the_beat(member: Member, ok: bool) -> None:
+    assert serves(member, 30.0) is ok
+
+
+def test_what_was_seen_is_told_in_words() -> None:
+    verdict = ready((but(MASTER, phase=Phase.DRAINING),), tick_seconds=1.0, beat_seconds=30.0, redis_up=False)
+    assert [check.seen for check in verdict.checks] == [
+        "last beat 0.5 s ago, limit 3 s",
+        "the master is draining",
+        "0 of 0 workers serve",
+        "0 of 0 pollers serve",
+        "the master does not reach Redis",
+    ]

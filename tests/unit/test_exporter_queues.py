@@ -1,0 +1,109 @@
+"""Asking Redis for the queues: seldom, never for long, and never with an old answer."""
+
+import threading
+import time
+from typing import TypeVar, cast
+
+import pytest
+
+from rota.replies import Audit, Overview
+from rota.server_errors import ConnectionLost
+from rota.settings import ServerSettings
+from rota.store import Command, Store
+from rota_supervisor.exporter.queues import FRESH_SECONDS, LIMIT_SECONDS, QueueReading, QueueWatch, connector
+
+T = TypeVar("T")
+DEADLINE_SECONDS = 30.0
+
+
+class Redis:
+    """A server and the connections to it: counts asks, and can be made to fail, to babble or to hang."""
+
+    def __init__(self) -> None:
+        self.connects = 0
+        self.overviews = 0
+        self.failure: Exception | None = None
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def connect(self) -> "Redis":
+        self.connects += 1
+        if self.failure:
+            raise self.failure
+        return self
+
+    def run(self, call: Command[T]) -> T:
+        self.answers.wait(DEADLINE_SECONDS)
+        if self.failure:
+            raise self.failure
+        if call.script.name == "audit":
+            return cast(T, Audit(accepted=5, done=2, cancelled=0, expired=0, purged=0, live=1))
+        self.overviews += 1
+        return cast(T, Overview(int(time.time() * 1e6) + 3_000_000, 1, ()))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def watch(on: Redis) -> QueueWatch:
+    return QueueWatch(Store("ns"), ("mail",), on.connect)
+
+
+def read_until(watched: QueueWatch, *, known: bool) -> QueueReading | None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while ((reading := watched.read()) is not None) is not known:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return reading
+
+
+def test_a_reading_holds_the_audit_and_how_far_the_clocks_are_apart() -> None:
+    reading = read_until(watch(Redis()), known=True)
+    assert reading is not None
+    assert reading.missing_tasks == 2
+    assert reading.clock_offset_seconds == pytest.approx(3.0, abs=1.0)
+
+
+def test_many_readers_are_one_ask_a_second() -> None:
+    on = Redis()
+    watched = watch(on)
+    read_until(watched, known=True)
+    began = time.monotonic()
+    readers = [threading.Thread(target=watched.read) for _ in range(20)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert on.overviews <= 2 + (time.monotonic() - began)
+    assert on.connects == 1
+
+
+@pytest.mark.parametrize("failure", [ConnectionLost("gone"), ValueError("not an overview"), TypeError("None")])
+def test_after_a_failure_there_is_no_reading_until_a_new_connection_answers(failure: Exception) -> None:
+    on = Redis()
+    watched = watch(on)
+    read_until(watched, known=True)
+    on.failure = failure
+    read_until(watched, known=False)
+    on.failure = None
+    read_until(watched, known=True)
+    assert on.connects >= 2
+
+
+def test_a_server_that_hangs_is_not_waited_for_and_its_late_answer_is_not_shown_as_fresh() -> None:
+    on = Redis()
+    on.answers.clear()
+    watched = watch(on)
+    began = time.monotonic()
+    assert watched.read() is None
+    assert time.monotonic() - began >= LIMIT_SECONDS * 0.9
+    while time.monotonic() - began < 2 * FRESH_SECONDS:
+        assert watched.read() is None
+    on.answers.set()
+    read_until(watched, known=True)
+    assert on.overviews >= 2, "the late answer was older than a second, so it was asked again"
+
+
+def test_an_unusable_url_is_refused_at_the_start() -> None:
+    with pytest.raises(ValueError, match="not a Redis URL"):
+        connector(ServerSettings("http://nowhere", "ns"))

@@ -1,0 +1,251 @@
+"""The recorder: what is written is read back, by the next process of the slot and by readers, and nothing is lost."""
+
+import math
+import struct
+from collections import Counter as Tally
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota import metrics as m
+from rota.recorder import FIRST_WORD, Recorder, decode_key, scan, used_words
+from rota.slots import METRICS_AT, REGION_BYTES, WORD, SlotMemory
+from rota_supervisor.exporter.regions import RegionReader
+
+SMALL_BYTES = (32 << 10) + 4096
+
+
+def region(size: int = REGION_BYTES - METRICS_AT) -> memoryview:
+    """Memory as a slot has it, of that many bytes."""
+    return memoryview(bytearray(size))
+
+
+def read(of: memoryview) -> dict[tuple[str, ...], tuple[float, ...]]:
+    """All series in a region, by metric and label values."""
+    return {(series.definition.name, *series.labels): numbers for series, numbers in RegionReader(of).read()}
+
+
+def words(of: memoryview) -> memoryview:
+    return of.cast("q")
+
+
+LABELS = st.text(max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(LABELS, LABELS, st.floats(0, 1e9)), max_size=30), st.integers(1, 3))
+def test_whatever_is_observed_is_read_back_by_its_labels(seen: list[tuple[str, str, float]], lives: int) -> None:
+    memory = region()
+    for life in range(lives):
+        recorder = Recorder(memory)
+        for queue, kind, value in seen[life::lives]:
+            recorder.histogram(m.QUEUE_WAIT, queue, kind).observe(value)
+            recorder.counter(m.CLAIMS, queue).add(2)
+    found = read(memory)
+    starts = Tally((queue, kind) for queue, kind, _ in seen)
+    for (queue, kind), count in starts.items():
+        *counts, total = found[(m.QUEUE_WAIT.name, queue, kind)]
+        assert sum(counts) == count
+        assert total == pytest.approx(sum(v for q, k, v in seen if (q, k) == (queue, kind)))
+    for queue, count in Tally(queue for queue, _, _ in seen).items():
+        assert found[(m.CLAIMS.name, queue)] == (2.0 * count,)
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket"),
+    [(0.0, 0), (0.001, 0), (0.0011, 1), (3600.0, 19), (3600.1, 20), (math.inf, 20), (-5.0, 0)],
+)
+def test_an_observation_falls_into_the_first_bucket_whose_bound_it_does_not_exceed(value: float, bucket: int) -> None:
+    memory = region()
+    Recorder(memory).histogram(m.TASK_LAG, "q", "retry").observe(value)
+    *counts, total = read(memory)[(m.TASK_LAG.name, "q", "retry")]
+    assert [at for at, count in enumerate(counts) if count] == [bucket]
+    assert total == max(value, 0.0)
+
+
+def test_a_child_is_the_same_when_it_is_asked_for_again() -> None:
+    recorder = Recorder(region())
+    assert recorder.counter(m.CLAIMS, "a") is recorder.counter(m.CLAIMS, "a")
+    assert recorder.counter(m.CLAIMS, "a") is not recorder.counter(m.CLAIMS, "b")
+    assert recorder.gauge(m.REDIS_UP) is recorder.gauge(m.REDIS_UP)
+    assert recorder.histogram(m.REDIS_COMMAND, "turn") is recorder.histogram(m.REDIS_COMMAND, "turn")
+
+
+def test_the_next_process_of_a_slot_goes_on_counting() -> None:
+    memory = region()
+    for _ in range(3):
+        recorder = Recorder(memory)
+        recorder.counter(m.CLAIMS, "a").add()
+        recorder.histogram(m.TASK_LAG, "a", "delayed").observe(0.5)
+    assert read(memory)[(m.CLAIMS.name, "a")] == (3.0,)
+    assert sum(read(memory)[(m.TASK_LAG.name, "a", "delayed")][:-1]) == 3
+    assert len(read(memory)) == 3, "the counter of dropped series is the third"
+
+
+def test_the_gauges_of_a_process_go_away_with_the_next_one() -> None:
+    memory = region()
+    Recorder(memory).gauge(m.WORKERS_BUSY, "mail").set(1)
+    recorder = Recorder(memory)
+    assert math.isnan(read(memory)[(m.WORKERS_BUSY.name, "mail")][0])
+    recorder.gauge(m.WORKERS_BUSY, "mail").set(0)
+    assert read(memory)[(m.WORKERS_BUSY.name, "mail")] == (0.0,)
+
+
+def test_a_gauge_shows_nothing_until_it_is_set() -> None:
+    memory = region()
+    Recorder(memory).gauge(m.REDIS_UP)
+    assert math.isnan(read(memory)[(m.REDIS_UP.name,)][0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(min_size=8, max_size=400))
+def test_garbage_beyond_used_is_neither_read_nor_kept(garbage: bytes) -> None:
+    memory = region()
+    Recorder(memory).counter(m.CLAIMS, "a").add()
+    end = used_words(words(memory)) * WORD
+    memory[end : end + len(garbage)] = garbage
+    assert (m.CLAIMS.name, "a") in read(memory)
+    recorder = Recorder(memory)
+    recorder.counter(m.CLAIMS, "b").add()
+    recorder.histogram(m.TASK_LAG, "b", "retry").observe(1)
+    found = read(memory)
+    assert found[(m.CLAIMS.name, "a")] == (1.0,)
+    assert found[(m.CLAIMS.name, "b")] == (1.0,)
+    assert sum(found[(m.TASK_LAG.name, "b", "retry")][:-1]) == 1
+
+
+def test_a_record_cut_short_anywhere_is_not_followed() -> None:
+    memory = region()
+    recorder = Recorder(memory)
+    recorder.counter(m.CLAIMS, "a").add()
+    before = used_words(words(memory))
+    recorder.histogram(m.TASK_LAG, "a", "delayed").observe(1)
+    whole = bytes(memory)
+    after = used_words(words(memory))
+    for end in range(before, after):
+        torn = region()
+        torn[:] = whole
+        torn[0:WORD] = struct.pack("q", end)  # what a reader would follow if `used` came first
+        assert (m.TASK_LAG.name, "a", "delayed") not in read(torn)
+        assert read(torn)[(m.CLAIMS.name, "a")] == (1.0,)
+
+
+def test_a_damaged_record_ends_the_region_and_the_next_process_writes_over_it() -> None:
+    memory = region()
+    recorder = Recorder(memory)
+    recorder.counter(m.CLAIMS, "a").add()
+    at = used_words(words(memory))
+    recorder.counter(m.CLAIMS, "b").add()
+    reader = RegionReader(memory)
+    assert len(list(reader.read())) == 3
+    memory[(at + 4) * WORD + 2] ^= 0xFF
+    assert (m.CLAIMS.name, "b") not in read(memory)
+    Recorder(memory).counter(m.CLAIMS, "c").add(5)
+    assert read(memory) == {
+        (m.SERIES_DROPPED.name,): (0.0,),
+        (m.CLAIMS.name, "a"): (1.0,),
+        (m.CLAIMS.name, "c"): (5.0,),
+    }
+    assert len(list(reader.read())) == 3
+
+
+@pytest.mark.parametrize("used", [-1, 0, 1 << 62])
+def test_nonsense_in_used_is_not_followed(used: int) -> None:
+    memory = region()
+    memory[0:WORD] = struct.pack("q", used)
+    assert read(memory) == {}
+    Recorder(memory).counter(m.CLAIMS, "a").add()
+    assert read(memory)[(m.CLAIMS.name, "a")] == (1.0,)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=2000))
+def test_a_region_of_garbage_is_read_without_an_error(garbage: bytes) -> None:
+    memory = region(4096)
+    memory[: len(garbage)] = garbage
+    for record in scan(memory, words(memory), FIRST_WORD, used_words(words(memory))):
+        decode_key(record.key)
+
+
+def test_label_sets_beyond_the_cap_of_a_metric_become_other_and_are_counted() -> None:
+    memory = region()
+    recorder = Recorder(memory, max_series=3)
+    for number in range(10):
+        recorder.counter(m.TASK_RETRIES, "q", f"task{number}").add()
+    recorder.counter(m.CLAIMS, "q").add()
+    found = read(memory)
+    assert found[(m.TASK_RETRIES.name, "q", "task2")] == (1.0,)
+    assert found[(m.TASK_RETRIES.name, "_other", "_other")] == (7.0,)
+    assert found[(m.SERIES_DROPPED.name,)] == (7.0,)
+    assert found[(m.CLAIMS.name, "q")] == (1.0,), "another metric has room of its own"
+
+
+def test_a_full_region_loses_no_observation_of_any_metric() -> None:
+    memory = region(SMALL_BYTES)
+    recorder = Recorder(memory)
+    for number in range(1000):
+        recorder.histogram(m.TASK_RUNTIME, "q", f"task{number}").observe(1)
+    histograms = [d for d in m.ALL if isinstance(d, m.HistogramDefinition)]
+    counters = [d for d in m.ALL if isinstance(d, m.CounterDefinition)]
+    for histogram in histograms:
+        recorder.histogram(histogram, *("label" for _ in histogram.labels)).observe(1)
+    for counter in counters:
+        recorder.counter(counter, *("label" for _ in counter.labels)).add()
+    found = read(memory)
+    totals = Tally[str]()
+    for (name, *_), numbers in found.items():
+        totals[name] += int(sum(numbers[:-1]) if len(numbers) > 1 else numbers[0])
+    assert totals[m.TASK_RUNTIME.name] == 1001
+    assert all(totals[d.name] >= 1 for d in histograms + counters)
+    assert found[(m.TASK_RUNTIME.name, "_other", "_other")][-1] > 900
+    assert totals[m.SERIES_DROPPED.name] > 900
+
+
+def test_ten_thousand_task_names_take_no_memory_beyond_the_region() -> None:
+    recorder = Recorder(region(SMALL_BYTES))
+    for number in range(10_000):
+        recorder.counter(m.TASK_RETRIES, "q", f"task{number}").add()
+    assert len(recorder._counters) < 200
+
+
+def test_a_label_longer_than_any_name_becomes_other() -> None:
+    memory = region()
+    Recorder(memory).counter(m.CLAIMS, "x" * 1000).add()
+    assert read(memory)[(m.CLAIMS.name, "_other")] == (1.0,)
+
+
+def test_every_metric_finds_its_other_in_the_space_kept_for_it() -> None:
+    memory = region(SMALL_BYTES)
+    recorder = Recorder(memory, max_series=0)
+    for definition in m.ALL:
+        labels = ("label",) * len(definition.labels)
+        match definition:
+            case m.CounterDefinition():
+                recorder.counter(definition, *labels).add()
+            case m.GaugeDefinition():
+                recorder.gauge(definition, *labels).set(1)
+            case m.HistogramDefinition():
+                recorder.histogram(definition, *labels).observe(1)
+            case _:
+                raise AssertionError(definition)
+    assert used_words(words(memory)) * WORD < 32 << 10
+    assert len(read(memory)) == len(m.ALL)
+
+
+def test_a_wrong_number_of_label_values_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"rota_claims_total has the labels \('queue',\), got the values \(\)"):
+        Recorder(region()).counter(m.CLAIMS)
+
+
+def test_a_region_too_small_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs more than 32768 bytes, got 4096"):
+        Recorder(region(4096))
+
+
+def test_a_slot_has_room_for_hundreds_of_tasks() -> None:
+    memory = SlotMemory.create(1)
+    recorder = Recorder(memory.slot(0).metrics)
+    for number in range(1500):
+        recorder.histogram(m.TASK_RUNTIME, f"queue{number % 20}", f"some_module_task_{number}").observe(0.1)
+    assert read(memory.slot(0).metrics)[(m.SERIES_DROPPED.name,)] == (0.0,)

@@ -1,0 +1,129 @@
+"""The regions of all slots as one set of samples: what is summed, whose gauges count, where the bound is."""
+
+from itertools import pairwise
+
+import pytest
+
+from rota import metrics as m
+from rota.recorder import Recorder
+from rota.slots import SlotMemory
+from rota_supervisor.exporter.regions import Regions, SeriesBound, exposed_series
+
+
+def recorder(memory: SlotMemory, slot: int) -> Recorder:
+    return Recorder(memory.slot(slot).metrics)
+
+
+def test_only_slots_ever_written_to_are_looked_at() -> None:
+    memory = SlotMemory.create(1024)
+    regions = Regions(memory, 1000)
+    assert list(regions.touched()) == []
+    for slot in (0, 1, 8, 1023):
+        recorder(memory, slot)
+    assert list(regions.touched()) == [0, 1, 8, 1023]
+    regions.read(range(1024))
+    assert list(regions.touched()) == [0, 1, 8, 1023]
+
+
+def test_counters_and_histograms_are_summed_over_slots_dead_ones_too() -> None:
+    memory = SlotMemory.create(8)
+    for slot in (2, 5):
+        recorder(memory, slot).counter(m.CLAIMS, "q").add(slot)
+        recorder(memory, slot).histogram(m.TASK_LAG, "q", "retry").observe(slot)
+    samples = Regions(memory, 1000).read(living=())
+    assert samples.value(m.CLAIMS, "q") == 7
+    numbers = samples.get(m.TASK_LAG, "q", "retry")
+    assert numbers is not None
+    assert (sum(numbers[:-1]), numbers[-1]) == (2, 7)
+
+
+def test_a_gauge_counts_only_from_a_living_slot() -> None:
+    memory = SlotMemory.create(8)
+    for slot in (2, 3, 5):
+        recorder(memory, slot).gauge(m.WORKERS_BUSY, "mail").set(1)
+    regions = Regions(memory, 1000)
+    assert regions.read({2, 5}).value(m.WORKERS_BUSY, "mail") == 2
+    assert regions.read(()).value(m.WORKERS_BUSY, "mail") is None
+
+
+def test_a_gauge_that_must_not_be_summed_is_the_highest_of_all() -> None:
+    memory = SlotMemory.create(8)
+    for slot in (4, 5, 6):
+        recorder(memory, slot).gauge(m.INFLIGHT_ORPHANS).set({4: 1, 5: 3, 6: 2}[slot])
+    assert Regions(memory, 1000).read({4, 5, 6}).value(m.INFLIGHT_ORPHANS) == 3
+
+
+def test_a_gauge_set_to_nan_is_absent() -> None:
+    memory = SlotMemory.create(1)
+    gauge = recorder(memory, 0).gauge(m.WORKERS, "mail", "booting")
+    gauge.set(1)
+    regions = Regions(memory, 1000)
+    assert regions.read({0}).value(m.WORKERS, "mail", "booting") == 1
+    gauge.set(float("nan"))
+    assert regions.read({0}).value(m.WORKERS, "mail", "booting") is None
+
+
+def test_series_made_after_the_first_read_are_found() -> None:
+    memory = SlotMemory.create(2)
+    regions = Regions(memory, 1000)
+    writer = recorder(memory, 1)
+    writer.counter(m.CLAIMS, "a").add()
+    assert regions.read(()).value(m.CLAIMS, "b") is None
+    writer.counter(m.CLAIMS, "a").add()
+    writer.counter(m.CLAIMS, "b").add()
+    assert regions.read(()).value(m.CLAIMS, "a") == 2
+    assert regions.read(()).value(m.CLAIMS, "b") == 1
+
+
+def test_records_of_another_version_are_left_alone() -> None:
+    memory = SlotMemory.create(1)
+    writer = recorder(memory, 0)
+    writer.counter(m.CounterDefinition("rota_of_the_future_total", "", (), ())).add()
+    writer.histogram(m.HistogramDefinition(m.TASK_LAG.name, "", ("queue", "kind"), (), (1.0,)), "q", "retry").observe(1)
+    writer.counter(m.CLAIMS, "q").add()
+    samples = Regions(memory, 1000).read(())
+    assert samples.get(m.TASK_LAG, "q", "retry") is None
+    assert samples.value(m.CLAIMS, "q") == 1
+
+
+def test_the_bound_holds_over_all_slots_and_nothing_goes_uncounted() -> None:
+    memory = SlotMemory.create(8)
+    regions = Regions(memory, 100)
+    for slot in range(8):
+        writer = recorder(memory, slot)
+        for number in range(50):
+            writer.counter(m.TASK_RETRIES, "q", f"task{slot}.{number}").add()
+    samples = regions.read(())
+    shown = dict(samples.series(m.TASK_RETRIES))
+    assert len(shown) == 100, "99 beside the counter of dropped series, and the other"
+    assert sum(numbers[0] for numbers in shown.values()) == 400
+    assert regions.bound.refused == 400 - 99
+
+
+def test_a_label_set_once_shown_stays_and_nothing_goes_back_when_the_bound_is_met() -> None:
+    memory = SlotMemory.create(2)
+    regions = Regions(memory, 10)
+    writer = recorder(memory, 1)
+    seen: list[dict[tuple[str, ...], tuple[float, ...]]] = []
+    for number in range(30):
+        writer.counter(m.TASK_RETRIES, "q", f"task{number}").add()
+        writer.counter(m.TASK_RETRIES, "q", "task0").add()
+        seen.append(dict(regions.read(()).series(m.TASK_RETRIES)))
+    for before, after in pairwise(seen):
+        assert before.keys() <= after.keys()
+        assert all(before[labels] <= after[labels] for labels in before)
+
+
+@pytest.mark.parametrize(
+    ("definition", "series"), [(m.CLAIMS, 1), (m.REDIS_UP, 1), (m.TASK_LAG, len(m.LAG_BUCKETS) + 3)]
+)
+def test_a_histogram_costs_as_many_series_as_it_exposes(definition: m.Definition, series: int) -> None:
+    assert exposed_series(definition) == series
+
+
+def test_what_is_kept_is_shown_whether_there_is_room_or_not() -> None:
+    bound = SeriesBound(0)
+    bound.keep(m.CLAIMS, ("q",))
+    assert bound.admit(m.CLAIMS, ("q",)) == ("q",)
+    assert bound.admit(m.CLAIMS, ("r",)) == ("_other",)
+    assert bound.refused == 1

@@ -1,0 +1,135 @@
+"""The status page: what it shows, and that nothing a producer names can break out of it."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from rota_supervisor.exporter.page import page, seconds
+
+EVIL = "<script>alert('1')</script>\"&"
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    """A fleet in which all is well, but for the changes."""
+    queue = {
+        "name": "mail",
+        "configured": True,
+        "lag_objective_seconds": 5.0,
+        "state": {
+            "ready": 1234, "scheduled": 2, "overdue": 3, "inflight": 4, "dead": 5, "accepted": 6,
+            "oldest_ready_age_seconds": 0.25, "oldest_overdue_age_seconds": 0.0, "paused": False, "served": True,
+        },
+        "lag": {"window_seconds": 300.0, "starts": 10, "p50_seconds": 0.0042, "p99_seconds": 1.5},
+        "processed": {"done": 77},
+    }  # fmt: skip
+    process = {
+        "slot": 8, "role": "worker", "pid": 4711, "phase": "busy", "beat_age_seconds": 3.25,
+        "task": {"id": "id-1", "name": "send", "queue": "mail"}, "task_age_seconds": 3.25,
+    }  # fmt: skip
+    return {
+        "fleet": "shop",
+        "ready": {"ok": True, "checks": [{"name": "redis", "ok": True, "seen": "the master reaches Redis"}]},
+        "redis": True,
+        "started_at": 0.0,
+        "missing_tasks": 0,
+        "pools": [{"name": "default", "desired": 4, "workers": {"running": 3, "booting": 1}}],
+        "processes": [process],
+        "queues": [queue],
+        "restarts": [{"role": "worker", "reason": "signal", "count": 2}],
+        **changes,
+    }
+
+
+class Outline(HTMLParser):
+    """Tags opened, and all text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not [name for name, _ in attrs if name in {"src", "srcset", "onload", "onclick"}]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_shows_queues_pools_processes_and_restarts() -> None:
+    text = Outline(page(state())).text
+    for shown in (
+        "shop",
+        "ready",
+        "1,234",
+        "4.2 ms",
+        "1.5 s",
+        "77",
+        "3 running, 1 booting",
+        "4711",
+        "send id-1",
+        "signal",
+    ):
+        assert shown in text
+
+
+def test_names_are_escaped_wherever_they_stand() -> None:
+    evil = state(fleet=EVIL, restarts=[{"role": EVIL, "reason": EVIL, "count": 1}])
+    evil["queues"][0]["name"] = EVIL
+    evil["pools"][0] |= {"name": EVIL, "workers": {EVIL: 1}}
+    evil["processes"][0] |= {"role": EVIL, "phase": EVIL, "task": {"id": EVIL, "name": EVIL, "queue": EVIL}}
+    evil["ready"] = {"ok": False, "checks": [{"name": EVIL, "ok": False, "seen": EVIL}]}
+    html = page(evil)
+    assert "<script" not in html
+    assert Outline(html).text.count(EVIL) >= 9
+    assert Outline(html).tags.count("script") == 0
+
+
+def test_the_page_reloads_itself_and_fetches_nothing() -> None:
+    html = page(state())
+    assert '<meta http-equiv="refresh" content="5">' in html
+    assert not {"script", "link", "img", "iframe"} & set(Outline(html).tags)
+
+
+def test_without_redis_the_page_says_so_and_shows_dashes() -> None:
+    away = state(redis=False, missing_tasks=None)
+    away["queues"][0] |= {"state": None, "lag": None}
+    text = Outline(page(away)).text
+    assert "Redis is away" in text
+    assert "1,234" not in text
+
+
+def test_what_is_wrong_stands_out() -> None:
+    wrong = state(missing_tasks=3)
+    wrong["ready"] = {
+        "ok": False,
+        "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}],
+    }
+    wrong["queues"][0]["state"] |= {"paused": True, "served": False}
+    wrong["queues"][0]["lag"]["p99_seconds"] = 7.0
+    html = page(wrong)
+    text = Outline(html).text
+    for told in (
+        "not ready",
+        "the master does not reach Redis",
+        "paused",
+        "not served",
+        "3 accepted tasks are missing",
+    ):
+        assert told in text
+    assert '<span class="bad">7.0 s</span>' in html, "the objective is 5 s"
+
+
+def test_an_empty_fleet_is_a_page_too() -> None:
+    text = Outline(page(state(pools=[], processes=[], queues=[], restarts=[]))).text
+    assert "No process lives." in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.0 ms"), (0.00042, "0.4 ms"), (1.0, "1.0 s"), (119.94, "119.9 s"), (150, "2 min"), (7500, "2 h 05 min")],
+)
+def test_durations_are_written_for_people(value: float, text: str) -> None:
+    assert seconds(value) == text
