@@ -1,0 +1,181 @@
+"""The master's side of a worker under test: slots, an owner, and the process itself."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from rota.address import parse_address
+from rota.body import Body, encode_body
+from rota.connection import Connection
+from rota.settings import PollerSettings, ServerSettings, WorkerSettings
+from rota.slots import Phase, Slot, SlotMemory, boottime_ns
+from rota.store import Command, NewTask, QueueShare, Store, domain_of
+from servers import Server
+
+T = TypeVar("T")
+DEADLINE_SECONDS: Final = 30.0
+LEASE_SECONDS: Final = 60.0
+_CHILD: Final = Path(__file__).with_name("bench_child.py")
+
+
+def until(condition: Callable[[], T], what: str = "") -> T:
+    """Wait until the condition is true; answers its value. Fails after a generous deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.005)
+    raise AssertionError(f"still not so after {DEADLINE_SECONDS:g} s: {what or condition}")
+
+
+def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -> WorkerSettings:
+    """Settings of a pool that serves these queues, each a tier of its own; "a,b" are two in one tier."""
+    tiers = tuple(domain_of([QueueShare(name) for name in tier.split(",")]) for tier in queues or ("default",))
+    made = WorkerSettings(ServerSettings(server.url, namespace), "main", tiers, lease_seconds=LEASE_SECONDS)
+    return dataclasses.replace(made, **changes)
+
+
+class Bench:
+    """Plays the master in one namespace of one server."""
+
+    def __init__(self, server: Server, namespace: str, folder: Path) -> None:
+        self.server = server
+        self.store = Store(namespace)
+        self.namespace = namespace
+        self.connection = Connection(parse_address(server.url))
+        self.memory = SlotMemory.create(8)
+        self.log_path = folder / "worker.log"
+        self._death_read, self.death_write = os.pipe()
+        self._bell = os.eventfd(0)
+        self._children: list[Child] = []
+
+    def run(self, call: Command[T]) -> T:
+        """Run a command as the master."""
+        return self.connection.run(call)
+
+    def enqueue(self, name: str, *args: Any, queue: str = "default", due: str = "", **options: Any) -> str:
+        """Accept a task; answers its id."""
+        task_id = uuid.uuid4().hex
+        body = encode_body(Body(task_id, queue, name, list(args), options=options))
+        self.run(self.store.enqueue(uuid.uuid4().hex, [NewTask(task_id, queue, body, due)]))
+        return task_id
+
+    def ran(self) -> list[str]:
+        """What the tasks told so far."""
+        lines = self.connection.execute("LRANGE", f"{self.namespace}:ran", 0, -1)
+        return [line.decode() for line in lines]
+
+    def release(self) -> None:
+        """Let one `hold` task end."""
+        self.connection.execute("RPUSH", f"{self.namespace}:release", "1")
+
+    def state(self, task_id: str) -> str:
+        """Where the task stands."""
+        return self.run(self.store.status(task_id)).state
+
+    def epitaph(self, task_id: str) -> dict[str, Any]:
+        """The epitaph of a dead task."""
+        read: dict[str, Any] = json.loads(self.run(self.store.status(task_id)).epitaph)
+        return read
+
+    def inflight(self, owner: str) -> int:
+        """How many entries the owner holds."""
+        count: int = self.connection.execute("LLEN", self.store.keys.inflight(owner))
+        return count
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines all workers of this bench logged."""
+        return [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The logged lines of one event."""
+        return [line for line in self.log() if line["event"] == name]
+
+    def start(self, settings: WorkerSettings, slot: int = 1, **environment: str) -> "Child":
+        """Start a worker as a registered owner."""
+        (owner,) = self.run(self.store.register(round(LEASE_SECONDS * 1000), [f"node:{slot}"]))
+        return self._spawn("worker", dataclasses.asdict(settings), slot, owner, environment)
+
+    def start_poller(self, slot: int = 4, **changes: Any) -> "Child":
+        """Start a poller."""
+        settings = PollerSettings(ServerSettings(self.server.url, self.namespace), **changes)
+        return self._spawn("poller", dataclasses.asdict(settings), slot, "", {})
+
+    def _spawn(
+        self, role: str, settings: dict[str, Any], slot: int, owner: str, environment: dict[str, str]
+    ) -> "Child":
+        region = self.memory.slot(slot)
+        nonce = len(self._children) + 1
+        region.begin(nonce)
+        region.renewed_ns = boottime_ns()
+        told = {
+            "role": role,
+            "settings": settings,
+            "slot": slot,
+            "nonce": nonce,
+            "owner": owner,
+            "slots_fd": self.memory.fd,
+            "death_fd": self._death_read,
+            "bell_fd": self._bell,
+        }
+        with self.log_path.open("ab") as sink:
+            process = subprocess.Popen(
+                [sys.executable, str(_CHILD), json.dumps(told)],
+                stderr=sink,
+                env={**os.environ, **environment},
+                pass_fds=(self.memory.fd, self._death_read, self._bell),
+            )
+        child = Child(process, region, owner)
+        self._children.append(child)
+        return child
+
+    def close(self) -> None:
+        """End all that is left."""
+        for child in self._children:
+            child.kill()
+        self.connection.close()
+        for fd in (self._death_read, self._bell):
+            os.close(fd)
+        if self.death_write >= 0:
+            os.close(self.death_write)
+
+    def die(self) -> None:
+        """Die, as far as the workers can see."""
+        os.close(self.death_write)
+        self.death_write = -1
+
+
+@dataclasses.dataclass
+class Child:
+    """A process under test."""
+
+    process: "subprocess.Popen[bytes]"
+    slot: Slot
+    owner: str
+
+    def until_phase(self, phase: Phase) -> "Child":
+        """Wait until its slot shows the phase."""
+        until(lambda: self.slot.phase is phase, f"phase {phase.name}")
+        return self
+
+    def terminate(self) -> None:
+        """Ask it to leave."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def exit_code(self) -> int:
+        """Wait for its end."""
+        return self.process.wait(DEADLINE_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self.process.kill()
+        self.process.wait()

@@ -1,0 +1,140 @@
+"""A worker or poller process for tests, run as their parents run them, with a few tasks that tell what they do.
+
+Tasks tell through lists of the server: `ran` gets a line for each start and each end; `hold` waits for a
+token in a list, so that a test decides when it ends.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import rota.hooks
+from rota.address import parse_address
+from rota.connection import Connection, ConnectionOptions
+from rota.current import CurrentTask, current_task
+from rota.errors import Dead, Retry
+from rota.life import Life
+from rota.poller import run_poller
+from rota.settings import poller_settings_from_json, worker_settings_from_json
+from rota.slots import SlotMemory
+from rota.tasks import task
+from rota.worker import run_worker
+
+_PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
+
+
+class _Told:
+    connection: Connection
+    prefix: str
+
+
+def tell(text: str) -> None:
+    _Told.connection.execute("RPUSH", f"{_Told.prefix}:ran", text)
+
+
+@rota.hooks.on_worker_start
+def start() -> None:
+    tell("worker start")
+    if os.environ.get("FAIL_AT_START"):
+        sys.exit("the start hook fails")
+
+
+@rota.hooks.on_worker_stop
+def stop() -> None:
+    tell("worker stop")
+
+
+@rota.hooks.on_dead
+def bury(dead: CurrentTask, reason: str) -> None:
+    tell(f"buried {dead.name} {reason.split(':', maxsplit=1)[0]}")
+
+
+@task
+def note(text: str) -> None:
+    tell(text)
+
+
+@task
+def start_time() -> None:
+    current = current_task()
+    seconds, microseconds = _Told.connection.execute("TIME")
+    start_us = int(seconds) * 1_000_000 + int(microseconds)
+    tell(f"{start_us} {round(current.due_at.timestamp() * 1_000_000)}")
+
+
+@task
+def hold(name: str) -> None:
+    tell(f"start {name} {current_task().attempt}")
+    _Told.connection.execute("BLPOP", f"{_Told.prefix}:release", 60)
+    tell(f"end {name}")
+
+
+@task
+def wait_for_file(path: str) -> None:
+    tell("waiting")
+    while not Path(path).exists():
+        time.sleep(0.005)
+
+
+@task(retries=1, base=0)
+def fail() -> None:
+    tell("failing")
+    raise ValueError("no good")
+
+
+@task(retries=0)
+def leave() -> None:
+    sys.exit("a task that leaves")
+
+
+@task
+def again_later(seconds: float) -> None:
+    if current_task().attempt == 1:
+        raise Retry(seconds)
+    tell("later")
+
+
+@task
+def give_up() -> None:
+    raise Dead("no such image")
+
+
+@task
+async def sleep_a_little(text: str) -> None:
+    await asyncio.sleep(0)
+    tell(f"{text} {current_task().name}")
+
+
+@task(expires=0.001)
+def fresh_only() -> None:
+    tell("fresh")
+
+
+def main() -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    told = json.loads(sys.argv[1])
+    slot = SlotMemory.attach(told["slots_fd"]).slot(told["slot"])
+    if not slot.enter(told["nonce"], os.getpid()):
+        return 99
+    life = Life(told["slot"], slot, told["nonce"], told["owner"], told["death_fd"], told["bell_fd"])
+    return _poll(told["settings"], life) if told["role"] == "poller" else _work(told["settings"], life)
+
+
+def _work(raw: dict[str, Any], life: Life) -> int:
+    settings = worker_settings_from_json(json.dumps(raw))
+    _Told.prefix = settings.server.namespace
+    _Told.connection = Connection(parse_address(settings.server.redis_url), _PATIENCE)
+    return run_worker(settings, life)
+
+
+def _poll(raw: dict[str, Any], life: Life) -> int:
+    return run_poller(poller_settings_from_json(json.dumps(raw)), life)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

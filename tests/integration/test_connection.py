@@ -1,0 +1,174 @@
+"""The connection against real servers, and against one that is silent, gone or not a server at all."""
+
+import dataclasses
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from rota.address import Address, parse_address
+from rota.connection import DEFAULT_OPTIONS, NO_REPLY, Connection, ConnectionOptions, wait_for
+from rota.scripts import Script
+from rota.server_errors import ConnectionLost, PushedBack, Refused
+from rota.store import Command
+from rota.wire import command, pack
+from servers import Server, server_binaries
+
+Redis = redis.Redis
+ECHO_TEXT = b"#!lua\nreturn {KEYS[1], ARGV[1]}"
+
+
+@pytest.fixture(autouse=True)
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes every connection a test made, however the test ends."""
+    made: list[Connection] = []
+    greet = Connection._greet
+
+    def noted(connection: Connection, address: Address) -> None:
+        made.append(connection)
+        greet(connection, address)
+
+    monkeypatch.setattr(Connection, "_greet", noted)
+    yield
+    for connection in made:
+        connection.close()
+
+
+def _echo(text: bytes, argument: str) -> Command[Any]:
+    sha = hashlib.sha1(text).hexdigest().encode()
+    return Command(Script("echo", text, sha), "{x}:k", pack((argument,)), list)
+
+
+def test_a_script_the_server_does_not_know_is_sent_in_full_once(server: Server, redis_client: Redis) -> None:
+    redis_client.script_flush()
+    redis_client.config_resetstat()
+    connection = Connection(parse_address(server.url))
+    assert connection.run(_echo(ECHO_TEXT, "a")) == [b"{x}:k", b"a"]
+    assert connection.run(_echo(ECHO_TEXT, "b")) == [b"{x}:k", b"b"]
+    stats = redis_client.info("commandstats")
+    assert stats["cmdstat_eval"]["calls"] == 1
+
+
+def test_unix_sockets_databases_and_names_work(server: Server) -> None:
+    connection = Connection(Address(path=server.socket_path, database=3), ConnectionOptions(name="rota:test"))
+    assert b"name=rota:test" in connection.execute("CLIENT", "INFO")
+    assert b"db=3" in connection.execute("CLIENT", "INFO")
+
+
+def test_a_password_is_used_and_a_wrong_one_refused(server: Server, redis_client: Redis) -> None:
+    redis_client.acl_setuser("worker", enabled=True, passwords=["+secret"], commands=["+@all"], keys=["*"])
+    address = dataclasses.replace(parse_address(server.url), username="worker", password="secret")
+    connection = Connection(address)
+    assert connection.execute("ACL", "WHOAMI") == b"worker"
+    with pytest.raises(Refused, match="WRONGPASS"):
+        Connection(dataclasses.replace(address, password="guess"))
+
+
+def test_a_reply_of_many_megabytes_arrives_whole(server: Server) -> None:
+    connection = Connection(parse_address(server.url))
+    payload = b"x" * (20 << 20)
+    connection.execute("SET", "big", payload)
+    assert connection.execute("GET", "big") == payload
+    connection.execute("DEL", "big")
+
+
+def test_a_parked_command_leaves_the_caller_free_until_it_is_answered(server: Server, redis_client: Redis) -> None:
+    connection = Connection(parse_address(server.url))
+    connection.send(command((pack(("BLPOP", "bell", 10)),)))
+    assert connection.try_receive() is NO_REPLY
+    redis_client.rpush("bell", "1")
+    assert connection.receive() == [b"bell", b"1"]
+
+
+def test_a_cut_connection_is_lost_not_repeated(server: Server, redis_client: Redis) -> None:
+    connection = Connection(parse_address(server.url))
+    redis_client.client_kill_filter(_id=connection.execute("CLIENT", "ID"))
+    with pytest.raises(ConnectionLost):
+        connection.execute("INCR", "counted")
+    assert redis_client.get("counted") is None
+
+
+def _fill(connection: Connection) -> None:
+    for _ in range(100):
+        connection.execute("RPUSH", "fill", b"x" * 100_000)
+
+
+def test_a_full_server_pushes_back(tmp_path: Path) -> None:
+    full = Server(server_binaries()["valkey"], tmp_path, maxmemory="1mb").start()
+    try:
+        connection = Connection(parse_address(full.url))
+        with pytest.raises(PushedBack) as caught:
+            _fill(connection)
+        assert caught.value.reason == "oom"
+        assert connection.execute("PING") == b"PONG"
+    finally:
+        full.stop()
+
+
+@contextmanager
+def _listener(answer: Callable[[socket.socket], None]) -> Iterator[Address]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            accepted, _ = listening.accept()
+            with accepted:
+                answer(accepted)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield Address(port=listening.getsockname()[1])
+        thread.join()
+
+
+def test_a_silent_server_is_given_up_after_the_deadline() -> None:
+    done = threading.Event()
+    with _listener(lambda _accepted: _ignore(done.wait(20))) as address:
+        before = time.monotonic()
+        with pytest.raises(ConnectionLost, match=r"longer than 0\.2 s"):
+            Connection(address, ConnectionOptions(read_seconds=0.2))
+        assert time.monotonic() - before < 10
+        done.set()
+
+
+def test_something_that_is_no_redis_is_said_to_be_none() -> None:
+    with (
+        _listener(lambda accepted: accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address,
+        pytest.raises(ConnectionLost, match="not RESP"),
+    ):
+        Connection(address)
+
+
+def test_nobody_listening_names_the_place(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1: Connection refused"):
+        Connection(Address(port=1))
+    with pytest.raises(ConnectionLost, match="nothing-here"):
+        Connection(Address(path=str(tmp_path / "nothing-here")))
+
+
+class _GivenUpError(Exception):
+    pass
+
+
+def test_a_wait_may_give_up_in_the_middle(server: Server) -> None:
+    give_up = False
+
+    def wait(fd: int, events: int, seconds: float) -> bool:
+        if give_up:
+            raise _GivenUpError
+        return wait_for(fd, events, seconds)
+
+    connection = Connection(parse_address(server.url), dataclasses.replace(DEFAULT_OPTIONS, wait=wait))
+    give_up = True
+    with pytest.raises(_GivenUpError):
+        connection.execute("BLPOP", "never", 5)
+
+
+def _ignore(_value: object) -> None:
+    return None

@@ -1,0 +1,57 @@
+"""A link is made anew after a loss, kept when the server only refuses, and tells of each outage once."""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rota import log
+from rota.address import parse_address
+from rota.connection import DEFAULT_OPTIONS
+from rota.link import Link
+from rota.recorder import Recorder
+from rota.server_errors import ConnectionLost, PushedBack
+from rota.settings import LogSettings
+from rota.slots import SlotMemory
+from servers import Server
+
+
+@pytest.fixture
+def logged() -> Iterator[int]:
+    reading, writing = os.pipe()
+    log.configure(LogSettings(), fd=writing)
+    yield reading
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.fixture
+def link(server: Server) -> Iterator[Link]:
+    memory = SlotMemory.create(1)
+    made = Link(parse_address(server.url), DEFAULT_OPTIONS, Recorder(memory.slot(0).metrics))
+    yield made
+    made.close()
+
+
+def _events(fd: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in os.read(fd, 1 << 16).splitlines()]
+
+
+def test_an_outage_is_told_once_and_so_is_its_end(link: Link, logged: int) -> None:
+    first = link.connection()
+    delays = [link.failed(ConnectionLost("gone", "network")) for _ in range(5)]
+    assert delays[4] > delays[0] > 0
+    assert link.connection() is not first
+    link.worked()
+    link.worked()
+    assert [line["event"] for line in _events(logged)] == ["redis.lost", "redis.back"]
+    assert link.failed(ConnectionLost("gone", "network")) < delays[4]
+
+
+def test_a_connection_outlives_a_server_that_pushes_back(link: Link, logged: int) -> None:
+    first = link.connection()
+    link.failed(PushedBack("OOM", "oom"))
+    assert link.connection() is first
+    assert _events(logged)[0]["reason"] == "oom"

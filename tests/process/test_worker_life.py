@@ -1,0 +1,175 @@
+"""A worker process's beginning, its end, and what it does when something else ends."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import LEASE_SECONDS, Bench, settings_for, until
+from rota.life import EXIT_LOST, EXIT_ORPHANED, EXIT_RECYCLED
+from rota.slots import Phase, boottime_ns
+from rota.store import Blame, QueueShare, Turn, domain_of, pack_tiers
+from rota.wire import Packed
+from servers import Server
+
+
+@pytest.fixture
+def bench(server: Server, namespace: str, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(server, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_stop_signal_is_seen_at_once_at_the_doorbell(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    until(lambda: b"cmd=blpop" in bench.connection.execute("CLIENT", "LIST"))
+    before_ns = boottime_ns()
+    worker.terminate()
+    assert worker.exit_code() == 0
+    # Its BLPOP would have lasted 2 s; a process needs some time to leave on a machine that is busy.
+    assert boottime_ns() - before_ns < 1_900_000_000
+    assert bench.ran() == ["worker start", "worker stop"]
+
+
+def test_a_stop_signal_in_a_task_lets_it_end_and_claims_no_other(bench: Bench) -> None:
+    held = bench.enqueue("hold", "a")
+    waiting = bench.enqueue("note", "b")
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "start a 1" in bench.ran())
+    worker.until_phase(Phase.BUSY)
+    current = worker.slot.current_task()
+    assert current is not None
+    assert (current.id, current.name, current.queue) == (held, "hold", "default")
+    assert current.deadline_ns - current.started_ns == 3600 * 10**9
+    for _ in range(5):
+        worker.terminate()
+    bench.release()
+    assert worker.exit_code() == 0
+    assert bench.ran() == ["worker start", "start a 1", "end a", "worker stop"]
+    assert (bench.state(held), bench.state(waiting)) == ("unknown", "ready")
+    worker.until_phase(Phase.DRAINING)
+    assert bench.inflight(worker.owner) == 0
+
+
+def _clients(bench: Bench) -> list[bytes]:
+    listed: bytes = bench.connection.execute("CLIENT", "LIST")
+    return listed.splitlines()
+
+
+def _cut(bench: Bench, owner: str) -> None:
+    name = f"name=rota:worker:{owner} ".encode()
+    line = next(line for line in _clients(bench) if name in line)
+    bench.connection.execute("CLIENT", "KILL", "ID", line.split(b"id=")[1].split(b" ")[0])
+
+
+def test_what_a_killed_worker_had_finished_is_settled_from_its_slot(bench: Bench, tmp_path: Path) -> None:
+    task_id = bench.enqueue("wait_for_file", str(tmp_path / "go"))
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "waiting" in bench.ran())
+    _cut(bench, worker.owner)
+    os.kill(bench.server.pid, signal.SIGSTOP)  # so that the worker can tell nobody
+    try:
+        (tmp_path / "go").touch()
+        until(lambda: worker.slot.outcomes()[0])
+        worker.kill()
+    finally:
+        os.kill(bench.server.pid, signal.SIGCONT)
+    retired = bench.run(bench.store.retire_exited(worker.owner, Blame(), Packed(*worker.slot.outcomes())))
+    assert retired.settled == 1
+    assert bench.state(task_id) == "unknown"
+    assert bench.run(bench.store.audit()).done == 1
+
+
+def test_a_killed_worker_leaves_its_task_named_and_unsettled(bench: Bench) -> None:
+    task_id = bench.enqueue("hold", "a")
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "start a 1" in bench.ran())
+    worker.kill()
+    current = worker.slot.current_task()
+    assert current is not None
+    assert current.id == task_id
+    assert worker.slot.outcomes() == (0, b"")
+    retired = bench.run(bench.store.retire_exited(worker.owner, Blame(ran=((task_id, b"{}"),))))
+    assert [entry.id for entry in retired.requeued] == [task_id]
+    bench.start(settings_for(bench.server, bench.namespace), slot=2)
+    until(lambda: "start a 2" in bench.ran())
+
+
+def test_a_claim_whose_answer_was_lost_is_taken_over_and_run(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace, "served")).until_phase(Phase.IDLE)
+    # Claimed for this owner behind its back, as by a turn whose answer never arrived.
+    bench.enqueue("note", "taken over", queue="elsewhere")
+    elsewhere = pack_tiers([domain_of([QueueShare("elsewhere")])])
+    claimed = bench.run(bench.store.turn(worker.owner, elsewhere, Turn(1)))
+    assert len(claimed.claims) == 1
+    bench.enqueue("note", "own", queue="served")
+    until(lambda: sorted(bench.ran()[1:]) == ["own", "taken over"])
+    until(lambda: bench.inflight(worker.owner) == 0)
+
+
+def test_an_owner_that_is_no_longer_registered_stops_at_once(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    bench.run(bench.store.retire_exited(worker.owner, Blame()))
+    bench.enqueue("note", "not by this one")
+    assert worker.exit_code() == EXIT_LOST
+    assert bench.ran() == ["worker start"]
+    assert bench.events("worker.lost")
+
+
+def test_a_worker_whose_lease_is_in_doubt_starts_nothing_until_it_is_renewed(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    worker.slot.renewed_ns = boottime_ns() - round(LEASE_SECONDS * 1e9)
+    bench.enqueue("note", "a")
+    until(lambda: bench.events("worker.fenced"))
+    assert bench.ran() == ["worker start"]
+    worker.slot.renewed_ns = boottime_ns()
+    until(lambda: bench.ran() == ["worker start", "a"])
+
+
+def test_a_worker_behind_its_fence_still_settles_what_it_finished(bench: Bench) -> None:
+    task_id = bench.enqueue("hold", "a")
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "start a 1" in bench.ran())
+    worker.slot.renewed_ns = boottime_ns() - round(LEASE_SECONDS * 1e9)
+    bench.release()
+    until(lambda: bench.state(task_id) == "unknown")
+
+
+def test_a_worker_without_a_master_stops_at_once(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    bench.die()
+    assert worker.exit_code() == EXIT_ORPHANED
+    assert bench.ran() == ["worker start"]
+
+
+def test_a_cut_connection_keeps_the_outcome_and_runs_nothing_twice(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    task_id = bench.enqueue("hold", "a")
+    until(lambda: "start a 1" in bench.ran())
+    _cut(bench, worker.owner)
+    bench.release()
+    until(lambda: bench.state(task_id) == "unknown")
+    bench.enqueue("note", "b")
+    until(lambda: bench.ran()[1:] == ["start a 1", "end a", "b"])
+    assert len(bench.events("redis.lost")) == 1
+    until(lambda: len(bench.events("redis.back")) == 1)
+
+
+def test_a_worker_leaves_after_its_tasks_and_says_that_it_was_recycled(bench: Bench) -> None:
+    for number in range(3):
+        bench.enqueue("note", str(number))
+    worker = bench.start(settings_for(bench.server, bench.namespace, max_tasks=2, max_tasks_jitter=0.0))
+    assert worker.exit_code() == EXIT_RECYCLED
+    assert bench.ran() == ["worker start", "0", "1", "worker stop"]
+    assert bench.inflight(worker.owner) == 0
+
+
+def test_a_start_hook_that_fails_ends_the_worker_before_its_first_claim(bench: Bench) -> None:
+    bench.enqueue("note", "a")
+    worker = bench.start(settings_for(bench.server, bench.namespace), FAIL_AT_START="1")
+    assert worker.exit_code() == 1
+    assert worker.slot.phase is Phase.BOOTING
+    assert "start hook fails" in bench.events("hook.failed")[0]["exception"]
+    assert bench.ran() == ["worker start"]

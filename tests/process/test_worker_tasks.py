@@ -1,0 +1,146 @@
+"""What a worker process makes of tasks: outcomes, epitaphs, hooks, lines in the log."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import Bench, settings_for, until
+from rota.slots import Phase
+from servers import Server
+
+
+@pytest.fixture
+def bench(server: Server, namespace: str, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(server, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+def test_enqueued_tasks_run_in_order_between_the_workers_hooks(bench: Bench) -> None:
+    for number in range(5):
+        bench.enqueue("note", str(number))
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "4" in bench.ran())
+    worker.terminate()
+    assert worker.exit_code() == 0
+    assert bench.ran() == ["worker start", "0", "1", "2", "3", "4", "worker stop"]
+    assert bench.run(bench.store.audit()).missing == 0
+    assert bench.run(bench.store.audit()).done == 5
+    assert bench.inflight(worker.owner) == 0
+
+
+def test_a_task_enqueued_while_the_worker_sleeps_wakes_it(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace, "high", "low")).until_phase(Phase.IDLE)
+    task_id = bench.enqueue("note", "woken", queue="low")
+    until(lambda: bench.ran()[1:] == ["woken"])
+    until(lambda: bench.state(task_id) == "unknown")
+    line = until(lambda: bench.events("task.done"))[0]
+    assert (line["task_id"], line["task"], line["queue"], line["kind"]) == (task_id, "note", "low", "immediate")
+    assert (line["attempt"], line["outcome"], line["slot"]) == (1, "done", 1)
+    assert 0 <= line["lag_seconds"] < 20
+    assert line["runtime_seconds"] > 0
+    assert line["pid"] == worker.process.pid
+    assert "woken" not in str(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "reason", "said"),
+    [
+        ("no_such_task", [], "unknown_task", "no_such_task"),
+        ("note", [], "arguments", "missing a required argument"),
+        ("note", ["a", "b"], "arguments", "too many positional"),
+        ("leave", [], "retries", "SystemExit: a task that leaves"),
+        ("give_up", [], "asked", "no such image"),
+    ],
+)
+def test_what_can_never_run_is_dead_with_the_reason(
+    bench: Bench, name: str, args: list[str], reason: str, said: str
+) -> None:
+    task_id = bench.enqueue(name, *args)
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.state(task_id) == "dead")
+    epitaph = bench.epitaph(task_id)
+    assert epitaph["reason"] == reason
+    assert said in epitaph["error"]
+    assert epitaph["attempt"] == 1
+    assert until(lambda: bench.events("task.dead"))[0]["reason"] == reason
+    assert any(line.startswith("buried") for line in bench.ran())
+
+
+def test_garbage_is_dead_with_its_bytes_and_the_worker_goes_on(bench: Bench) -> None:
+    lane = bench.store.keys.ready_lane("default")
+    for garbage in (b"\xff\x00 not json", b'["only one"]', b"[" * 5000, b'{"a": NaN}'):
+        bench.connection.execute("RPUSH", lane, garbage)
+    bench.connection.execute("RPUSH", lane, '["note", ["after"]]')
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "after" in bench.ran())
+    page = bench.run(bench.store.dead_page(0, 10))
+    assert {task.body for task in page.tasks} == {b"\xff\x00 not json", b'["only one"]', b"[" * 5000, b'{"a": NaN}'}
+    assert all(b'"garbage"' in task.epitaph for task in page.tasks)
+
+
+def test_a_failing_task_is_retried_and_then_dead_with_its_traceback(bench: Bench) -> None:
+    task_id = bench.enqueue("fail")
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.state(task_id) == "scheduled")
+    until(lambda: bench.run(bench.store.promote()).moved)
+    until(lambda: bench.state(task_id) == "dead")
+    epitaph = bench.epitaph(task_id)
+    assert (epitaph["reason"], epitaph["attempt"]) == ("retries", 2)
+    assert epitaph["traceback"].endswith("ValueError: no good")
+    assert bench.ran()[1:] == ["failing", "failing", "buried fail attempt 2 of 2"]
+    (retried,) = until(lambda: bench.events("task.retried"))
+    assert retried["error"] == "ValueError: no good"
+    assert "no good" in retried["exception"]
+
+
+def test_a_task_that_asks_for_a_retry_gets_its_delay(bench: Bench) -> None:
+    task_id = bench.enqueue("again_later", 3600)
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.state(task_id) == "scheduled")
+    due_seconds = bench.run(bench.store.status(task_id)).due_us / 1e6
+    now = int(bench.connection.execute("TIME")[0])
+    assert due_seconds - now == pytest.approx(3600, abs=60)
+
+
+def test_an_async_task_runs_in_the_workers_loop(bench: Bench) -> None:
+    bench.enqueue("sleep_a_little", "one")
+    bench.enqueue("sleep_a_little", "two")
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.ran()[1:] == ["one sleep_a_little", "two sleep_a_little"])
+
+
+def test_a_task_that_waited_too_long_is_not_started(bench: Bench) -> None:
+    task_id = bench.enqueue("fresh_only")
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.state(task_id) == "unknown")
+    assert bench.ran() == ["worker start"]
+    assert bench.run(bench.store.audit()).expired == 1
+    assert until(lambda: bench.events("task.expired"))
+
+
+def test_a_delayed_task_is_never_early_by_redis_time(bench: Bench) -> None:
+    bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    for milliseconds in range(5, 100, 10):
+        bench.enqueue("start_time", due=f"+{milliseconds * 1000}")
+
+    def all_ran() -> list[str]:
+        bench.run(bench.store.promote())
+        return bench.ran()[1:] if len(bench.ran()) == 11 else []
+
+    for line in until(all_ran):
+        start_us, due_us = map(int, line.split())
+        assert start_us >= due_us
+    lags = [line["promotion_lag_seconds"] for line in bench.events("task.done")]
+    assert len(lags) == 10
+    assert all(lag >= 0 for lag in lags)
+
+
+def test_a_task_cancelled_while_it_waits_is_dropped_and_said(bench: Bench) -> None:
+    cancelled = bench.enqueue("note", "never")
+    bench.run(bench.store.cancel(cancelled))
+    bench.enqueue("note", "still")
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.ran()[1:] == ["still"])
+    assert until(lambda: bench.events("task.cancelled"))[0]["task_id"] == cancelled

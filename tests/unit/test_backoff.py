@@ -1,0 +1,31 @@
+"""Delays double, are drawn from their upper half, and never pass the longest."""
+
+import pytest
+
+from rota.backoff import Backoff
+
+
+def _shortest(low: float, _high: float) -> float:
+    return low
+
+
+def _longest(_low: float, high: float) -> float:
+    return high
+
+
+def test_delays_double_up_to_the_longest() -> None:
+    backoff = Backoff(0.1, 1.0, _longest)
+    assert [backoff.next_seconds() for _ in range(6)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_the_shortest_draw_is_half_of_the_whole() -> None:
+    backoff = Backoff(0.1, 1.0, _shortest)
+    assert [backoff.next_seconds() for _ in range(3)] == pytest.approx([0.05, 0.1, 0.2])
+
+
+def test_a_success_begins_again() -> None:
+    backoff = Backoff(0.1, 1.0, _longest)
+    for _ in range(2000):  # 2.0 ** 2000 would overflow
+        backoff.next_seconds()
+    backoff.reset()
+    assert backoff.next_seconds() == pytest.approx(0.1)

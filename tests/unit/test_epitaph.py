@@ -1,0 +1,35 @@
+"""An epitaph is JSON of bounded size, whatever an exception says of itself."""
+
+import json
+from datetime import UTC, datetime
+
+from rota.epitaph import Epitaph, error_line, traceback_text
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class _UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_it_keeps_the_beginning_of_the_error_and_the_end_of_the_traceback() -> None:
+    written = Epitaph("retries", "e" * 5000, 11, "first" + "t" * 9000 + "last").to_json(AT)
+    epitaph = json.loads(written)
+    assert len(written) < 6000
+    assert epitaph["traceback"].endswith("last")
+    assert "first" not in epitaph["traceback"]
+    assert (epitaph["reason"], epitaph["attempt"], epitaph["at"]) == ("retries", 11, "2026-01-02T03:04:05.000+00:00")
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert set(json.loads(Epitaph("lost", "gone").to_json(AT))) == {"reason", "error", "at"}
+
+
+def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
+    assert error_line(_UnspeakableError()) == "_UnspeakableError: (its text cannot be made)"
+    assert "_UnspeakableError" in traceback_text(_UnspeakableError())
+
+
+def test_text_that_is_not_unicode_is_written_all_the_same() -> None:
+    assert json.loads(Epitaph("retries", "bad \udc80 text").to_json(AT))["error"] == "bad ? text"

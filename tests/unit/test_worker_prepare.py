@@ -1,0 +1,57 @@
+"""From a body to a call, or the reason why there never will be one."""
+
+import pytest
+
+from rota.options import TaskOptions
+from rota.registry import Registry
+from rota.settings import ServerSettings, TaskOverride, WorkerSettings
+from rota.tasks import Task
+from rota.worker.prepare import UNKNOWN_TASK, Fault, Ready, Unfit, prepare
+
+
+def _resize(image: int, *, width: int = 10) -> None:
+    raise AssertionError(f"nothing is called here: {image} {width}")
+
+
+def _settings(**overrides: TaskOverride) -> WorkerSettings:
+    return WorkerSettings(ServerSettings("", "n"), "main", (), time_limit_seconds=60.0, overrides=overrides)
+
+
+def _registry(options: TaskOptions) -> Registry:
+    registry = Registry()
+    registry.add(Task(_resize, "resize", options))
+    return registry
+
+
+def _prepare(body: bytes, settings: WorkerSettings | None = None, options: TaskOptions | None = None) -> Ready | Unfit:
+    return prepare(body, _registry(options or TaskOptions()), settings or _settings())
+
+
+def test_a_call_carries_its_arguments() -> None:
+    ready = _prepare(b'["id","q","resize",[1],{"kwargs":{"width":7}}]')
+    assert isinstance(ready, Ready)
+    assert (ready.name, ready.args, ready.kwargs) == ("resize", (1,), {"width": 7})
+
+
+@pytest.mark.parametrize(
+    ("body", "fault", "name"),
+    [
+        (b"\xff", Fault.GARBAGE, UNKNOWN_TASK),
+        (b'["id","q","grow",[]]', Fault.UNKNOWN_TASK, UNKNOWN_TASK),
+        (b'["id","q","resize",[]]', Fault.ARGUMENTS, "resize"),
+        (b'["id","q","resize",[1],{"kwargs":{"height":1}}]', Fault.ARGUMENTS, "resize"),
+        (b'["resize",["' + b"x" * (256 << 10) + b'"]]', Fault.GARBAGE, UNKNOWN_TASK),
+    ],
+)
+def test_what_can_never_be_called_says_why(body: bytes, fault: Fault, name: str) -> None:
+    unfit = _prepare(body)
+    assert isinstance(unfit, Unfit)
+    assert (unfit.fault, unfit.name) == (fault, name)
+
+
+def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
+    body, own = b'["resize",[1]]', TaskOptions(time_limit=30.0)
+    fleet = _prepare(body)
+    task = _prepare(body, options=own)
+    operator = _prepare(body, _settings(resize=TaskOverride(time_limit_seconds=5.0)), own)
+    assert [ready.options.time_limit for ready in (fleet, task, operator) if isinstance(ready, Ready)] == [60, 30, 5]

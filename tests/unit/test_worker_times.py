@@ -1,0 +1,57 @@
+"""Lag is never flattering, and an early start is never overlooked for the benefit of the doubt."""
+
+import pytest
+
+from rota.entry import parse_entry
+from rota.fence import Fence, fence_ns
+from rota.slots import SlotMemory, boottime_ns
+from rota.worker.recycling import life_length
+from rota.worker.times import Anchor, times_of
+
+# Redis said 1,000,000 us between 5 ms and 7 ms of our clock.
+ANCHOR = Anchor(1_000_000, 5_000_000, 7_000_000)
+
+
+def test_lag_counts_from_sending_and_is_taken_apart() -> None:
+    entry = parse_entry(b"a q d 400000 600000 0 0 0 0 -")
+    times = times_of(entry, ANCHOR, 9_000_000)
+    assert times.start_us == 1_004_000
+    assert times.lag_seconds == pytest.approx(0.604)
+    assert times.promotion_lag_seconds == pytest.approx(0.2)
+    assert times.wait_seconds == pytest.approx(0.404)
+    assert not times.early
+
+
+def test_an_immediate_task_has_no_promotion_lag() -> None:
+    assert times_of(parse_entry(b"a q i 1 1 0 0 0 0 -"), ANCHOR, 9_000_000).promotion_lag_seconds is None
+
+
+def test_a_start_that_may_have_been_early_is_early() -> None:
+    entry = parse_entry(b"a q d 1003000 1003000 0 0 0 0 -")
+    times = times_of(entry, ANCHOR, 9_000_000)  # between 1,002,000 and 1,004,000 us
+    assert times.early
+    assert times.lag_seconds == pytest.approx(0.001)
+
+
+def test_lag_is_never_below_nothing() -> None:
+    assert times_of(parse_entry(b"a q d 2000000 2000000 0 0 0 0 -"), ANCHOR, 9_000_000).lag_seconds == 0.0
+
+
+def test_the_fence_goes_up_before_the_lease_ends_and_down_with_a_renewal() -> None:
+    slot = SlotMemory.create(1).slot(0)
+    fence = Fence(slot, lease_seconds=20.0)
+    slot.renewed_ns = boottime_ns()
+    assert not fence.is_up()
+    slot.renewed_ns = boottime_ns() - 19 * 10**9
+    assert fence.is_up()
+    assert fence_ns(20.0) == 18 * 10**9
+
+
+@pytest.mark.parametrize(("random", "length"), [(0.0, 100), (0.999, 91), (0.5, 95)])
+def test_workers_that_started_together_do_not_leave_together(random: float, length: int) -> None:
+    assert life_length(100, 0.1, random) == length
+
+
+def test_a_life_without_a_limit_and_one_of_a_single_task() -> None:
+    assert life_length(0, 0.1, 0.5) == 0
+    assert life_length(1, 1.0, 0.999) == 1

@@ -1,0 +1,57 @@
+"""A link: the connection a process works on, made anew after it was lost, and what is told about that."""
+
+import time
+
+from rota import events, log
+from rota.address import Address
+from rota.backoff import Backoff
+from rota.connection import Connection, ConnectionOptions
+from rota.metrics import REDIS_ERRORS
+from rota.recorder import Recorder
+from rota.server_errors import PushedBack, ServerError
+
+_FIRST_SECONDS = 0.05
+_MOST_SECONDS = 2.0
+
+
+class Link:
+    """At most one connection. Nothing is repeated here: callers repeat what may be repeated."""
+
+    def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
+        self._address = address
+        self._options = options
+        self._recorder = recorder
+        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._connection: Connection | None = None
+        self._lost_at: float | None = None
+
+    def connection(self) -> Connection:
+        """The connection, made now if there is none. Raises ServerError."""
+        if self._connection is None:
+            self._connection = Connection(self._address, self._options)
+        return self._connection
+
+    def failed(self, error: ServerError) -> float:
+        """Take note of an error; answers how many seconds to wait before the next try."""
+        self._recorder.counter(REDIS_ERRORS, error.reason).add()
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            log.logger().warning(events.REDIS_LOST, reason=error.reason, error=str(error), link=self._options.name)
+        if not isinstance(error, PushedBack):
+            self.close()
+        return self._backoff.next_seconds()
+
+    def worked(self) -> None:
+        """Take note that a command went through."""
+        if self._lost_at is None:
+            return
+        away_seconds = round(time.monotonic() - self._lost_at, 3)
+        log.logger().info(events.REDIS_BACK, away_seconds=away_seconds, link=self._options.name)
+        self._lost_at = None
+        self._backoff.reset()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,23 @@
+"""The counts of log lines that were dropped or cut, as metrics."""
+
+from rota import log
+from rota.metrics import LOG_LINES_DROPPED, LOG_LINES_TRUNCATED
+from rota.recorder import Recorder
+
+
+class LogLines:
+    """Carries this process's counts over into its slot."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._dropped = recorder.counter(LOG_LINES_DROPPED)
+        self._truncated = recorder.counter(LOG_LINES_TRUNCATED)
+        self._told = log.Counts()
+
+    def record(self) -> None:
+        """Count what came since the last time; called now and then."""
+        counts = log.counts()
+        if counts == self._told:
+            return
+        self._dropped.add(counts.dropped - self._told.dropped)
+        self._truncated.add(counts.truncated - self._told.truncated)
+        self._told = log.Counts(counts.dropped, counts.truncated)

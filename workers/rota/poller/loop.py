@@ -1,0 +1,90 @@
+"""The poller's loop: promote what is due, do the rounds, rest until the next due time or the doorbell."""
+
+import time
+from dataclasses import dataclass
+
+from rota import events, log
+from rota.life import EXIT_DRAINED, Life
+from rota.link import Link
+from rota.poller.bell import PollerBell
+from rota.poller.report import PollerReport
+from rota.poller.rest import Outlook, Standby, outlook_of
+from rota.poller.rounds import Rounds
+from rota.server_errors import ServerError
+from rota.signals import StopSignals
+from rota.slots import Phase
+from rota.store import Store
+from rota.wait import Waiter
+
+
+@dataclass(frozen=True, slots=True)
+class PollerTools:
+    """What the loop works with; `link` is the connection to work on, the bell has its own."""
+
+    life: Life
+    store: Store
+    link: Link
+    bell: PollerBell
+    waiter: Waiter
+    signals: StopSignals
+    standby: Standby
+    rounds: Rounds
+    report: PollerReport
+
+
+class PollerLoop:
+    """One life of a poller."""
+
+    def __init__(self, tools: PollerTools) -> None:
+        self._tools = tools
+        self._ready = False
+        self._rang = False
+
+    def run(self) -> int:
+        """Work until a stop signal; answers the exit code. Raises Orphaned."""
+        tools = self._tools
+        while not tools.signals.asked:
+            tools.life.slot.beat()
+            try:
+                outlook = self._work()
+            except ServerError as error:
+                tools.waiter.pause(tools.link.failed(error))
+                continue
+            tools.link.worked()
+            self._rang = tools.bell.rest(self._rest_seconds(outlook))
+        tools.life.slot.phase = Phase.DRAINING
+        tools.life.ring_master()
+        return EXIT_DRAINED
+
+    def _work(self) -> Outlook:
+        connection = self._tools.link.connection()
+        outlook = self._promote()
+        if self._rang:
+            self._tools.standby.heard(outlook.next_due_us)
+        self._tools.rounds.go(connection)
+        if not self._ready:
+            self._say_ready()
+        return outlook
+
+    def _promote(self) -> Outlook:
+        tools = self._tools
+        connection = tools.link.connection()
+        while True:
+            sent_at = time.monotonic()
+            promoted = connection.run(tools.store.promote())
+            seen_at = time.monotonic()
+            tools.report.promoted(promoted, seen_at - sent_at)
+            if not promoted.more or tools.signals.asked:
+                return outlook_of(promoted, seen_at)
+            tools.life.slot.beat()
+
+    def _rest_seconds(self, outlook: Outlook) -> float:
+        now = time.monotonic()
+        rest = outlook.rest_seconds(now, self._tools.standby.seconds(outlook.next_due_us))
+        return min(rest, max(0.0, self._tools.rounds.next_at - now))
+
+    def _say_ready(self) -> None:
+        self._ready = True
+        self._tools.life.slot.phase = Phase.IDLE
+        self._tools.life.ring_master()
+        log.logger().info(events.POLLER_STARTED, rank=self._tools.standby.rank)

@@ -1,0 +1,63 @@
+"""What a poller tells of its work."""
+
+import time
+
+from rota import events, log, metrics
+from rota.log_lines import LogLines
+from rota.recorder import Recorder
+from rota.replies import Promoted, Retired, Swept
+
+_NO_TASK = ""  # the scripts that end tasks here do not look into bodies
+_LOST = "lost"
+_GARBAGE = "garbage"
+_RECOVERED = "lease_expired"
+
+
+class PollerReport:
+    """Writes into the recorder of the poller's slot, and to the log."""
+
+    def __init__(self, recorder: Recorder, slot_number: int) -> None:
+        self._recorder = recorder
+        self._rescues = recorder.counter(metrics.DOORBELL_RESCUES)
+        self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
+        self._log_lines = LogLines(recorder)
+        self._orphans = recorder.gauge(metrics.INFLIGHT_ORPHANS)
+        self._last_success = recorder.gauge(metrics.POLLER_LAST_SUCCESS, str(slot_number))
+        self._grace_until_us = 0
+        self._orphans.set(0)
+
+    def promoted(self, promoted: Promoted, seconds: float) -> None:
+        """A chunk was promoted, in one round trip of so many seconds."""
+        self._promote_seconds.observe(seconds)
+        for queue, moved in promoted.moved.items():
+            self._recorder.counter(metrics.POLLER_PROMOTED, queue).add(moved)
+        if promoted.buried:
+            self._recorder.counter(metrics.TASKS_DEAD, "", _NO_TASK, _GARBAGE).add(promoted.buried)
+            log.logger().error(events.TASK_DEAD, reason=_GARBAGE, count=promoted.buried)
+        self._last_success.set(time.time())
+
+    def swept(self, swept: Swept) -> None:
+        """A sweep was done."""
+        self._log_lines.record()
+        if swept.rescues:
+            self._rescues.add(swept.rescues)
+            log.logger().info(events.POLLER_RESCUED, doorbells=swept.rescues)
+        if swept.grace_until_us > swept.now_us and swept.grace_until_us != self._grace_until_us:
+            self._grace_until_us = swept.grace_until_us
+            seconds = round((swept.grace_until_us - swept.now_us) / 1e6, 3)
+            log.logger().info(events.POLLER_GRACE, grace_seconds=seconds)
+
+    def retired(self, owner: str, retired: Retired) -> None:
+        """An owner whose lease ran out was retired, or turned out to be alive."""
+        for entry in retired.requeued:
+            self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, _RECOVERED).add()
+            log.logger().warning(
+                events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=owner, losses=entry.losses
+            )
+        for entry in retired.dead:
+            self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, _LOST).add()
+            log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=owner, reason=_LOST)
+
+    def orphans(self, count: int) -> None:
+        """A scan is over: so many lists had no registered owner."""
+        self._orphans.set(count)

@@ -1,0 +1,55 @@
+"""A poller's life around its loop."""
+
+import os
+
+from rota import log
+from rota.address import parse_address
+from rota.connection import ConnectionOptions
+from rota.life import EXIT_ORPHANED, Life
+from rota.link import Link
+from rota.poller.bell import PollerBell
+from rota.poller.loop import PollerLoop, PollerTools
+from rota.poller.report import PollerReport
+from rota.poller.rest import Standby
+from rota.poller.rounds import Rounds
+from rota.recorder import Recorder
+from rota.settings import PollerSettings
+from rota.signals import StopSignals
+from rota.store import Store
+from rota.wait import Orphaned, Waiter
+
+
+def run_poller(settings: PollerSettings, life: Life) -> int:
+    """Live one life as a poller in this process, in its main thread; answers the exit code."""
+    log.configure(settings.log, role="poller", slot=life.slot_number, pid=os.getpid())
+    log.adopt_foreign(settings.log)
+    signals = StopSignals()
+    signals.install()
+    try:
+        return PollerLoop(_tools(settings, life, signals)).run()
+    except Orphaned:
+        return EXIT_ORPHANED
+
+
+def _tools(settings: PollerSettings, life: Life, signals: StopSignals) -> PollerTools:
+    store = Store(settings.server.namespace)
+    recorder = Recorder(life.slot.metrics)
+    waiter = Waiter(signals, life.death_fd)
+    report = PollerReport(recorder, life.slot_number)
+    address = parse_address(settings.server.redis_url)
+
+    def link(purpose: str) -> Link:
+        name = f"rota:poller:{life.slot_number}:{purpose}"
+        return Link(address, ConnectionOptions(name, wait=waiter.until_ready), recorder)
+
+    return PollerTools(
+        life=life,
+        store=store,
+        link=link("work"),
+        bell=PollerBell(store.keys, link("bell"), signals, life.death_fd),
+        waiter=waiter,
+        signals=signals,
+        standby=Standby(settings.rank),
+        rounds=Rounds(settings, store, report),
+        report=report,
+    )

@@ -1,0 +1,60 @@
+"""What can go wrong between us and the server, in three kinds, because there are three things to do about it.
+
+* `ConnectionLost`: the connection is of no use any more. Reconnect; what was sent may have been executed.
+* `PushedBack`: the server lives and refuses for now. Back off and send the same again.
+* `Refused`: the command itself was refused, as by a wrong type, a missing permission or a script error.
+"""
+
+from typing import Final
+
+REASON_NETWORK: Final = "network"
+REASON_SILENT: Final = "silent"
+REASON_PROTOCOL: Final = "protocol"
+REASON_OTHER: Final = "other"
+
+# The first words of error replies. READONLY and MASTERDOWN come from a server that is no primary any more,
+# UNBLOCKED from one that was demoted while a command waited in it.
+_RECONNECT: Final = frozenset({"READONLY", "UNBLOCKED", "MASTERDOWN"})
+_PUSHES_BACK: Final = frozenset(
+    {"OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "NOTREADY", "ROLLBACK"}
+)
+_REFUSALS: Final = frozenset({"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK", "CROSSSLOT", "NOSCRIPT"})
+_FULL: Final = "ERR max number of clients"
+
+
+class ServerError(Exception):
+    """Base of the three kinds. `reason` is one of a few words, fit for a metric's label."""
+
+    def __init__(self, text: str, reason: str = REASON_OTHER) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class ConnectionLost(ServerError):
+    """The connection is gone or must be given up; whether the last command was executed is not known."""
+
+
+class PushedBack(ServerError):
+    """The server refuses for now and did not execute the command."""
+
+
+class Refused(ServerError):
+    """The server refused this command and would refuse it again."""
+
+
+class UnknownScript(Refused):
+    """NOSCRIPT: send the script's text."""
+
+
+def error_of_reply(text: str) -> ServerError:
+    """The error that an error reply stands for."""
+    word = text.split(" ", 1)[0]
+    if word == "NOSCRIPT":
+        return UnknownScript(text, "noscript")
+    if word in _RECONNECT:
+        return ConnectionLost(text, word.lower())
+    if word in _PUSHES_BACK:
+        return PushedBack(text, word.lower())
+    if text.startswith(_FULL):
+        return PushedBack(text, "maxclients")
+    return Refused(text, word.lower() if word in _REFUSALS else REASON_OTHER)

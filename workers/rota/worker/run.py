@@ -1,0 +1,86 @@
+"""A worker's life around its loop: log, signals, hooks, and the way out."""
+
+import os
+import random
+from typing import Final
+
+from rota import events, log
+from rota.address import parse_address
+from rota.connection import ConnectionOptions
+from rota.fence import Fence
+from rota.hooks import Hooks, WorkerHook, default_hooks
+from rota.life import EXIT_LOST, EXIT_ORPHANED, Life
+from rota.link import Link
+from rota.recorder import Recorder
+from rota.registry import default_registry
+from rota.settings import WorkerSettings
+from rota.signals import StopSignals
+from rota.store import Store, pack_tiers
+from rota.wait import Orphaned, Waiter
+from rota.worker.attempt import Bench
+from rota.worker.bell import Bell
+from rota.worker.loop import Loop, Tools
+from rota.worker.recycling import life_length
+from rota.worker.report import Report
+from rota.worker.runner import Runner
+
+EXIT_FAILED: Final = 1
+
+
+def run_worker(settings: WorkerSettings, life: Life) -> int:
+    """Live one life as a worker in this process, in its main thread; answers the exit code.
+
+    Signals may be blocked when it is called; they are let through once their handlers are in place.
+    """
+    log.configure(settings.log, role="worker", slot=life.slot_number, pid=os.getpid())
+    log.adopt_foreign(settings.log)
+    signals = StopSignals()
+    signals.install()
+    runner = Runner()
+    try:
+        if not all(_call(hook) for hook in default_hooks.worker_start):
+            return EXIT_FAILED
+        code = Loop(_tools(settings, life, signals, runner)).run()
+        return _leave(life, default_hooks, runner, code)
+    except Orphaned:
+        return EXIT_ORPHANED
+
+
+def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner) -> Tools:
+    store = Store(settings.server.namespace)
+    recorder = Recorder(life.slot.metrics)
+    waiter = Waiter(signals, life.death_fd)
+    options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
+    spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
+    return Tools(
+        life=life,
+        store=store,
+        tiers=pack_tiers(settings.tiers),
+        link=Link(parse_address(settings.server.redis_url), options, recorder),
+        waiter=waiter,
+        signals=signals,
+        fence=Fence(life.slot, settings.lease_seconds),
+        bell=Bell(store.keys, settings.tiers),
+        bench=Bench(settings, default_registry, default_hooks, life.slot, runner, random.random),
+        report=Report(settings, recorder),
+        life_length=life_length(settings.max_tasks, settings.max_tasks_jitter, spread),
+    )
+
+
+def _leave(life: Life, hooks: Hooks, runner: Runner, code: int) -> int:
+    life.ring_master()
+    if code != EXIT_LOST:
+        for hook in hooks.worker_stop:
+            _call(hook)
+        runner.close()
+    return code
+
+
+def _call(hook: WorkerHook) -> bool:
+    """Call a hook; False, and a line in the log, when it fails."""
+    try:
+        hook()
+    except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
+        log.logger().error(events.HOOK_FAILED, hook=f"{hook.__module__}.{hook.__qualname__}", exc_info=error)
+        return False
+    return True
