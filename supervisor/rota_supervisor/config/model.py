@@ -116,7 +116,7 @@ class Dead(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `load.resolve_pools`."""
+    """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `resolve.resolve_pools`."""
 
     namespace: str = "rota"
     redis_url: str = "redis://127.0.0.1:6379/0"

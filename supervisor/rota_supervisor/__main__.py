@@ -1,0 +1,52 @@
+"""The entry of `rota`, and of `python -m rota_supervisor`.
+
+Before anything heavy is imported, `rota run` blocks the signals that its master handles: as process 1 of a
+container a TERM during the imports would be lost, and elsewhere it would end the process half way. They are
+kept by the kernel until the master's loop runs.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+
+# TTIN and TTOU change the pool, TSTP and CONT quiet it, USR1 and USR2 report and restart, CHLD reaps.
+MASTER_SIGNALS = frozenset(
+    {
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+        signal.SIGTSTP,
+        signal.SIGCONT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGCHLD,
+    }
+)
+_OPTIONS_WITH_A_VALUE = ("-c", "--config")
+
+
+def command_of(arguments: Sequence[str]) -> str:
+    """The command on a command line: its first word that is no option and no option's value."""
+    words = iter(arguments)
+    for word in words:
+        if word in _OPTIONS_WITH_A_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def main() -> None:
+    """Run the command line of this process and leave with its exit code."""
+    if command_of(sys.argv[1:]) == "run":
+        signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
+    from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
+
+    sys.exit(run_app(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The blocking side of the control socket: one request, one answer, from this node's master."""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rota_supervisor.cli.exits import ExitCode, Failure
+from rota_supervisor.config.model import Config
+from rota_supervisor.control import socket_places
+
+ANSWER_SECONDS = 10.0
+_UCRED = struct.Struct("3i")
+
+
+class ControlClient:
+    """A conversation with a live master."""
+
+    def __init__(self, connected: socket.socket, path: Path) -> None:
+        self._socket = connected
+        self._reader = connected.makefile("rb")
+        self._path = path
+
+    def close(self) -> None:
+        """End the conversation."""
+        self._reader.close()
+        self._socket.close()
+
+    @property
+    def master_pid(self) -> int:
+        """The process that listens on the socket."""
+        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        return int(_UCRED.unpack(raw)[0])
+
+    def ask(self, verb: str, seconds: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
+        """Send a request and wait so long for its answer. Raises Failure: 69 without one, 1 for a refusal."""
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
+            line = self._reader.readline()
+        except OSError as error:
+            raise self._gone(str(error)) from None
+        if not line:
+            raise self._gone("it hung up")
+        answer: dict[str, Any] = json.loads(line)
+        if not answer.get("ok"):
+            raise Failure(ExitCode.NO, f"the master refused: {answer.get('error', 'it did not say why')}")
+        return answer
+
+    def _gone(self, reason: str) -> Failure:
+        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
+
+
+@contextlib.contextmanager
+def master_of(config: Config) -> Iterator[ControlClient]:
+    """A conversation with the master of this configuration. Raises Failure 69 when there is none."""
+    places = socket_places(config, os.environ, os.getuid())
+    for path in places:
+        connected = _connect(path)
+        if connected is not None:
+            client = ControlClient(connected, path)
+            try:
+                yield client
+            finally:
+                client.close()
+            return
+    tried = " or ".join(str(path) for path in places)
+    raise Failure(ExitCode.UNREACHABLE, f"no master answers at {tried}: start one with `rota run`, or see [control]")
+
+
+def _connect(path: Path) -> socket.socket | None:
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connecting.settimeout(ANSWER_SECONDS)
+    try:
+        connecting.connect(str(path))
+    except OSError:
+        connecting.close()
+        return None
+    return connecting
+
+
+def wait_for_exit(pid: int, seconds: float) -> bool:
+    """Wait until a process that is not our child has ended; False when it has not in time."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poller = select.poll()
+        poller.register(fd, select.POLLIN)
+        return bool(poller.poll(seconds * 1000))
+    finally:
+        os.close(fd)

@@ -1,0 +1,35 @@
+"""Exit codes of `rota`, as sysexits.h has them where it has them. `docs/cli.md` carries the same table."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Why `rota` ended."""
+
+    CLEAN = 0
+    NO = 1
+    USAGE = 2
+    UNREACHABLE = 69
+    GAVE_UP = 70
+    TAKEN = 73
+    CONFIG = 78
+
+
+MEANINGS = {
+    ExitCode.CLEAN: "clean",
+    ExitCode.NO: "the answer is no: unhealthy, the audit is short, the id is unknown",
+    ExitCode.USAGE: "usage",
+    ExitCode.UNREACHABLE: "Redis or the master is not reachable",
+    ExitCode.GAVE_UP: "a crash loop was given up",
+    ExitCode.TAKEN: "the pid file, the socket, the port or a file to write is taken",
+    ExitCode.CONFIG: "configuration",
+}
+
+
+class Failure(Exception):
+    """Ends a command with an exit code and messages for people, one line each."""
+
+    def __init__(self, code: ExitCode, *messages: str) -> None:
+        super().__init__(*messages)
+        self.code = code
+        self.messages = messages

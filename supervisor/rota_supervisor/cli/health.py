@@ -1,0 +1,81 @@
+"""`rota health`: the fleet's own answer to a probe, for containers without curl."""
+
+import http.client
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from rota_supervisor.cli.control_client import master_of
+from rota_supervisor.cli.exits import ExitCode, Failure
+from rota_supervisor.cli.output import put, put_json
+from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
+from rota_supervisor.config.model import Config
+
+LIVE = "/livez"
+READY = "/readyz"
+ANSWER_SECONDS = 5.0
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1", "*": "127.0.0.1"}  # noqa: S104 - where to ask a server that listens everywhere
+
+
+@click.command(context_settings=HELP_NAMES)
+@click.option("--live", "path", flag_value=LIVE, default=LIVE, help="Does the master live? [default]")
+@click.option("--ready", "path", flag_value=READY, help="Are a worker and a poller up, and Redis reached?")
+@common_options
+def health(path: str) -> None:
+    """Ask whether this node's fleet is well: exit 0 for yes, 1 for no, 69 when nothing answers.
+
+    Asks the health endpoint at http.listen; the master itself where that is turned off.
+    """
+    state = current_state()
+    config, _ = state.load_what_can_be()  # a fault in the file does not make the fleet unhealthy
+    if config.http.listen:
+        status, answer = _ask(_address(config), path)
+        healthy = status == http.client.OK
+    else:
+        healthy, answer = judge(_status(config), path)
+    if state.json:
+        put_json({"healthy": healthy, "answer": answer})
+    elif healthy:
+        put(answer or "ok")
+    if not healthy:
+        raise Failure(ExitCode.NO, f"{path.strip('/')}: {answer}")
+
+
+def _ask(address: tuple[str, int], path: str) -> tuple[int, str]:
+    host, port = address
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as error:
+        raise Failure(ExitCode.UNREACHABLE, f"nothing answers at http://{host}:{port}{path}: {error}") from None
+    finally:
+        connection.close()
+
+
+def _address(config: Config) -> tuple[str, int]:
+    """Where the fleet's HTTP is, as this machine reaches it; the master knows which port 0 became."""
+    listen = config.http.listen
+    if listen.endswith(":0"):
+        listen = _status(config)["listen"]
+    host, _, port = listen.rpartition(":")
+    return EVERY_ADDRESS.get(host, host.strip("[]")), int(port)
+
+
+def _status(config: Config) -> dict[str, Any]:
+    with master_of(config) as master:
+        status: dict[str, Any] = master.ask("status")["status"]
+    return status
+
+
+def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
+    """Whether a fleet of this status is well, and why not. A master that answered is alive."""
+    if path == LIVE:
+        return True, "ok"
+    ready = {child["role"] for child in status["children"] if child["state"] == "ready"}
+    faults = [f"no {role} is ready" for role in ("worker", "poller") if role not in ready]
+    faults += [] if status["redis_up"] else ["Redis is not reached"]
+    faults += [] if status["state"] == "running" else [f"the fleet is {status['state']}"]
+    return not faults, "; ".join(faults) or "ok"

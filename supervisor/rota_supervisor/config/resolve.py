@@ -1,0 +1,108 @@
+"""From a Config to what the master and its children need, as pure functions."""
+
+import os
+
+from rota.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
+from rota.store import Domain, QueueShare, domain_of
+from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
+from rota_supervisor.config.rates import parse_rate
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE
+
+
+def pool_sizes(config: Config) -> dict[str, int]:
+    """How many workers each pool is to have; without `workers` and `pools`, one a processor."""
+    return {name: pool.workers for name, pool in resolve_pools(config).items()}
+
+
+def resolve_pools(config: Config) -> dict[str, PoolConfig]:
+    """The pools; where there are none, the one that `workers` stands for."""
+    if config.pools:
+        return config.pools
+    workers = config.workers if config.workers is not None else os.cpu_count() or 1
+    return {DEFAULT_POOL: PoolConfig(workers=workers)}
+
+
+def worker_settings(config: Config) -> dict[str, WorkerSettings]:
+    """What the workers of each pool are told."""
+    return {name: _settings_of_pool(config, name, pool) for name, pool in resolve_pools(config).items()}
+
+
+def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSettings:
+    limits = config.limits
+    return WorkerSettings(
+        server=server_settings(config),
+        pool=name,
+        tiers=pool_tiers(config, pool),
+        lease_seconds=config.lease.seconds,
+        renew_seconds=config.lease.renew_seconds,
+        time_limit_seconds=limits.time_limit_seconds,
+        beat_seconds=limits.beat_seconds,
+        max_tasks=limits.max_tasks,
+        max_tasks_jitter=limits.max_tasks_jitter,
+        max_rss_mb=limits.max_rss_mb,
+        max_payload_kb=limits.max_payload_kb,
+        overrides=task_overrides(config),
+        lag_objective_seconds=config.metrics.lag_objective_seconds,
+        lag_objectives=lag_objectives(config),
+        log=log_settings(config),
+    )
+
+
+def pool_tiers(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
+    """The tiers as a pool serves them: its queues only, and no tier that has none of them."""
+    wanted = [[queue for queue in tier if queue in pool.queues or EVERY_QUEUE in pool.queues] for tier in config.tiers]
+    return tuple(domain_of([_share(config, queue) for queue in tier]) for tier in wanted if tier)
+
+
+def _share(config: Config, name: str) -> QueueShare:
+    queue = config.queues.get(name, QueueConfig())
+    if not queue.rate:
+        return QueueShare(name, queue.weight, queue.cap)
+    rate = parse_rate(queue.rate)
+    return QueueShare(name, queue.weight, queue.cap, rate.interval_us, rate.burst)
+
+
+def poller_settings(config: Config, rank: int) -> PollerSettings:
+    """What the poller of that rank is told."""
+    return PollerSettings(
+        server=server_settings(config),
+        rank=rank,
+        lease_seconds=config.lease.seconds,
+        crash_limit=config.restarts.crash_limit,
+        loss_limit=config.restarts.loss_limit,
+        dead_max_age_seconds=config.dead.max_age_seconds,
+        dead_max_count=config.dead.max_count,
+        log=log_settings(config),
+    )
+
+
+def server_settings(config: Config) -> ServerSettings:
+    """Where the server is."""
+    return ServerSettings(redis_url=config.redis_url, namespace=config.namespace)
+
+
+def log_settings(config: Config) -> LogSettings:
+    """How every process of the fleet logs."""
+    return LogSettings(level=config.log.level, format=config.log.format, tasks=config.log.tasks)
+
+
+def task_overrides(config: Config) -> dict[str, TaskOverride]:
+    """The operator's options by task name."""
+    return {
+        name: TaskOverride(
+            retries=task.retries,
+            time_limit_seconds=task.time_limit_seconds,
+            soft_time_limit_seconds=task.soft_time_limit_seconds,
+            max_delay_seconds=task.max_delay_seconds,
+        )
+        for name, task in config.tasks.items()
+    }
+
+
+def lag_objectives(config: Config) -> dict[str, float]:
+    """Seconds by queue, for the queues that have an objective of their own."""
+    return {
+        name: queue.lag_objective_seconds
+        for name, queue in config.queues.items()
+        if queue.lag_objective_seconds is not None
+    }

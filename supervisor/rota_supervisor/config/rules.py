@@ -1,0 +1,198 @@
+"""What must hold between the keys of a configuration, beyond the type of each.
+
+Each rule is a pure function from Config to faults. It stands beside the keys that it compares: when one of
+them has a fault already, and so holds its default, the rule is left out, and one mistake is reported once.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from rota.address import parse_address
+from rota.names import fault_in_name, fault_in_queue_name
+from rota_supervisor.config.faults import Fault, shown, suggestion
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.rates import parse_rate
+
+EVERY_QUEUE = "*"
+DEFAULT_POOL = "default"
+MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two a worker
+MAX_PORT = 65_535
+SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+Rule = Callable[[Config], Iterable[Fault]]
+
+
+def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
+    """The faults between keys. `faulty`: top-level keys that have faults of their own."""
+    known = set(faulty)
+    return [fault for keys, rule in RULES if not known.intersection(keys) for fault in rule(config)]
+
+
+def served_queues(config: Config) -> tuple[str, ...]:
+    """Every queue of every tier, highest tier first."""
+    return tuple(queue for tier in config.tiers for queue in tier)
+
+
+def _namespace(config: Config) -> Iterator[Fault]:
+    if fault := fault_in_name("namespace", config.namespace):
+        yield Fault("namespace", fault)
+
+
+def _redis_url(config: Config) -> Iterator[Fault]:
+    try:
+        parse_address(config.redis_url)
+    except ValueError as error:
+        yield Fault("redis_url", str(error))
+
+
+def _imports(config: Config) -> Iterator[Fault]:
+    for number, name in enumerate(config.imports):
+        if not _MODULE.fullmatch(name):
+            hint = f', did you mean "{name.removesuffix(".py").replace("/", ".")}"?' if name.endswith(".py") else ""
+            yield Fault(f"imports[{number}]", f'expected a module such as "shop.tasks", got {shown(name)}{hint}')
+
+
+def _tiers(config: Config) -> Iterator[Fault]:
+    if not config.tiers:
+        yield Fault("tiers", 'expected at least one tier, as in [["default"]]')
+    seen: dict[str, str] = {}
+    for number, tier in enumerate(config.tiers):
+        if not tier:
+            yield Fault(f"tiers[{number}]", "a tier without a queue: take it out or name a queue")
+        for place, queue in enumerate(tier):
+            path = f"tiers[{number}][{place}]"
+            if fault := fault_in_queue_name(queue):
+                yield Fault(path, fault)
+            elif queue in seen:
+                yield Fault(path, f'queue "{queue}" stands in {seen[queue]} already: two queues of one name')
+            seen.setdefault(queue, path)
+
+
+def _queues_in_tiers(config: Config) -> Iterator[Fault]:
+    served = served_queues(config)
+    for queue in config.queues:
+        if queue not in served:
+            hint = suggestion(queue, served)
+            yield Fault(f"queues.{queue}", f"this queue stands in no tier{hint or ': add it to tiers'}")
+
+
+def _rates(config: Config) -> Iterator[Fault]:
+    for name, queue in config.queues.items():
+        try:
+            if queue.rate:
+                parse_rate(queue.rate)
+        except ValueError as error:
+            yield Fault(f"queues.{name}.rate", str(error))
+
+
+def _tasks(config: Config) -> Iterator[Fault]:
+    for name, task in config.tasks.items():
+        if fault := fault_in_name("task name", name):
+            yield Fault(f"tasks.{name}", fault)
+        soft, hard = task.soft_time_limit_seconds, task.time_limit_seconds
+        if soft is not None and soft >= (hard or config.limits.time_limit_seconds):
+            limit = hard or config.limits.time_limit_seconds
+            yield Fault(
+                f"tasks.{name}.soft_time_limit_seconds",
+                f"expected less than time_limit_seconds ({limit:g}), got {soft:g}",
+            )
+
+
+def _workers_or_pools(config: Config) -> Iterator[Fault]:
+    if config.pools and config.workers is not None:
+        yield Fault("workers", "give workers or [pools], not both: with pools, each says how many workers it has")
+
+
+def _worker_count(config: Config) -> Iterator[Fault]:
+    total = sum(pool.workers for pool in config.pools.values()) or config.workers or 0
+    if total > MAX_WORKERS:
+        yield Fault(
+            "pools" if config.pools else "workers",
+            f"expected at most {MAX_WORKERS} workers on a node, got {total}: start a master on another node",
+        )
+
+
+def _pool_queues(config: Config) -> Iterator[Fault]:
+    served = served_queues(config)
+    for name, pool in config.pools.items():
+        if fault := fault_in_name("pool name", name):
+            yield Fault(f"pools.{name}", fault)
+        if not pool.queues:
+            yield Fault(f"pools.{name}.queues", 'expected at least one queue, or "*" for every queue')
+        for number, queue in enumerate(pool.queues):
+            if queue != EVERY_QUEUE and queue not in served:
+                hint = suggestion(queue, served)
+                yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" stands in no tier{hint}')
+            elif queue in pool.queues[:number]:
+                yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" is named twice')
+
+
+def _every_queue_has_a_pool(config: Config) -> Iterator[Fault]:
+    taken = {queue for pool in config.pools.values() for queue in pool.queues}
+    if config.pools and EVERY_QUEUE not in taken:
+        for queue in served_queues(config):
+            if queue not in taken:
+                yield Fault(
+                    "pools", f'no pool takes queue "{queue}": add it to the queues of one, or "*" for every queue'
+                )
+
+
+def _lease(config: Config) -> Iterator[Fault]:
+    lease = config.lease
+    if lease.renew_seconds >= lease.seconds:
+        yield Fault(
+            "lease.renew_seconds",
+            f"expected less than lease.seconds ({lease.seconds:g}), best a quarter of it, got {lease.renew_seconds:g}",
+        )
+
+
+def _restarts(config: Config) -> Iterator[Fault]:
+    restarts = config.restarts
+    if restarts.backoff_max_seconds < restarts.backoff_seconds:
+        yield Fault(
+            "restarts.backoff_max_seconds",
+            f"expected at least restarts.backoff_seconds ({restarts.backoff_seconds:g}), "
+            f"got {restarts.backoff_max_seconds:g}",
+        )
+
+
+def _listen(config: Config) -> Iterator[Fault]:
+    listen = config.http.listen
+    host, separator, port = listen.rpartition(":")
+    usable = separator and host and port.isascii() and port.isdecimal() and int(port) <= MAX_PORT
+    if listen and not usable:
+        yield Fault(
+            "http.listen", f'expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got {shown(listen)}'
+        )
+
+
+def _paths(config: Config) -> Iterator[Fault]:
+    for key, path in (("socket", config.control.socket), ("pid_file", config.control.pid_file)):
+        if "\0" in path:
+            yield Fault(f"control.{key}", "a path cannot hold a NUL character")
+    length = len(config.control.socket.encode(errors="surrogateescape"))
+    if length > SOCKET_PATH_BYTES:
+        yield Fault(
+            "control.socket",
+            f"expected a path of at most {SOCKET_PATH_BYTES} bytes, which is what a socket can have, got {length}",
+        )
+
+
+RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
+    ((), _namespace),
+    (("redis_url", "redis_url_file"), _redis_url),
+    (("imports",), _imports),
+    (("tiers",), _tiers),
+    (("tiers", "queues"), _queues_in_tiers),
+    ((), _rates),
+    (("tasks", "limits"), _tasks),
+    (("workers", "pools"), _workers_or_pools),
+    (("workers", "pools"), _worker_count),
+    (("tiers", "pools"), _pool_queues),
+    (("tiers", "pools"), _every_queue_has_a_pool),
+    (("lease",), _lease),
+    (("restarts",), _restarts),
+    ((), _listen),
+    ((), _paths),
+)

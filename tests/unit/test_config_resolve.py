@@ -1,0 +1,103 @@
+"""From the configuration to the settings of children."""
+
+import os
+
+import pytest
+
+from rota.settings import settings_to_json, worker_settings_from_json
+from rota.store import QueueShare
+from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
+from rota_supervisor.config.rates import Rate, parse_rate
+from rota_supervisor.config.resolve import poller_settings, pool_sizes, worker_settings
+
+TIERS = (("reset",), ("sold", "expired"), ("default",))
+
+
+def test_without_pools_there_is_one_that_serves_every_queue() -> None:
+    settings = worker_settings(Config(tiers=TIERS, workers=3))
+
+    assert list(settings) == ["default"]
+    assert [tier.name for tier in settings["default"].tiers] == ["reset", "expired,sold", "default"]
+    assert pool_sizes(Config(workers=3)) == {"default": 3}
+
+
+def test_without_a_count_there_is_a_worker_a_processor() -> None:
+    assert pool_sizes(Config()) == {"default": os.cpu_count()}
+
+
+def test_no_workers_at_all_may_be_asked_for() -> None:
+    assert pool_sizes(Config(workers=0)) == {"default": 0}
+
+
+def test_a_pool_serves_its_queues_in_the_order_of_the_tiers() -> None:
+    pools = {"mail": PoolConfig(workers=2, queues=("default", "sold")), "all": PoolConfig()}
+
+    settings = worker_settings(Config(tiers=TIERS, pools=pools))
+
+    assert [tier.name for tier in settings["mail"].tiers] == ["sold", "default"]
+    assert [tier.name for tier in settings["all"].tiers] == ["reset", "expired,sold", "default"]
+
+
+def test_pools_that_serve_the_same_queues_share_a_domain_whatever_the_order() -> None:
+    pools = {
+        "one": PoolConfig(queues=("sold", "expired")),
+        "two": PoolConfig(queues=("expired", "sold")),
+        "all": PoolConfig(),
+    }
+
+    settings = worker_settings(Config(tiers=TIERS, pools=pools))
+
+    assert settings["one"].tiers == settings["two"].tiers == settings["all"].tiers[1:2]
+
+
+def test_a_queue_carries_its_weight_cap_and_rate() -> None:
+    queues = {"sold": QueueConfig(weight=3, cap=10, rate="100/m")}
+
+    [_, tier, _] = worker_settings(Config(tiers=TIERS, queues=queues))["default"].tiers
+
+    assert tier.queues == (QueueShare("sold", 3, 10, 600_000, 1), QueueShare("expired"))
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("1/h", Rate(3_600_000_000, 1)),
+        ("100/m", Rate(600_000, 1)),
+        ("10/s", Rate(100_000, 1)),
+        ("5000/s", Rate(200, 500)),
+        ("999999999/s", Rate(1, 99_999_999)),
+    ],
+)
+def test_a_rate_spreads_starts_evenly(text: str, rate: Rate) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "10", "0/s", "-1/s", "1.5/s", "10/d", "10 /s", "\u0661/s", "9999999999/s"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a rate"):
+        parse_rate(text)
+
+
+def test_limits_overrides_and_objectives_reach_the_worker() -> None:
+    config = Config(
+        limits=Limits(time_limit_seconds=60, max_tasks=5),
+        tasks={"send": TaskConfig(retries=0)},
+        queues={"default": QueueConfig(lag_objective_seconds=5)},
+    )
+
+    settings = worker_settings(config)["default"]
+
+    assert (settings.time_limit_seconds, settings.max_tasks) == (60, 5)
+    assert settings.overrides["send"].retries == 0
+    assert settings.lag_objectives == {"default": 5}
+
+
+def test_settings_survive_the_way_to_a_child() -> None:
+    config = Config(tiers=TIERS, tasks={"send": TaskConfig(retries=0)}, queues={"sold": QueueConfig(rate="1/s")})
+    settings = worker_settings(config)["default"]
+
+    assert worker_settings_from_json(settings_to_json(settings)) == settings
+
+
+def test_a_poller_knows_its_rank() -> None:
+    assert [poller_settings(Config(), rank).rank for rank in (0, 1)] == [0, 1]
