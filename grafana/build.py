@@ -1,0 +1,28 @@
+"""Build the dashboards: `python -m grafana.build` from the top of the repository writes grafana/dashboards/*.json."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from grafana import lag
+
+DASHBOARDS: Final[dict[str, Callable[[], Dashboard]]] = {"lag.json": lag.dashboard}
+
+
+def write(folder: Path) -> None:
+    """Write every dashboard into `folder`, numbered panels and all, the same bytes each time."""
+    for name, make in DASHBOARDS.items():
+        model = make().build()
+        for number, panel in enumerate(model.panels or (), start=1):
+            panel.id_val = number
+        text = json.dumps(model, cls=JSONEncoder, indent=2, sort_keys=True)
+        (folder / name).write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "dashboards")

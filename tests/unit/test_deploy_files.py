@@ -1,0 +1,138 @@
+"""The unit, the image and the compose file: what of them can be checked without installing or starting them."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dashboards import TOP
+from rota_supervisor.config.model import Config, Limits
+
+UNIT = TOP / "deploy" / "systemd" / "rota.service"
+DOCKER = TOP / "deploy" / "docker"
+
+
+def unit_settings() -> dict[str, str]:
+    return dict(re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE))
+
+
+def test_systemd_accepts_the_unit_without_a_word(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        if os.environ.get("CI"):
+            pytest.fail("no systemd-analyze on the PATH: CI must run it")
+        pytest.skip("no systemd-analyze on the PATH")
+    program = tmp_path / "rota"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    copy = tmp_path / "rota.service"
+    copy.write_text(UNIT.read_text().replace("/opt/rota/bin/rota", str(program)))
+    checked = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_unit_reloads_by_hup_and_waits_longer_than_a_drain() -> None:
+    settings = unit_settings()
+    assert settings["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert settings["KillMode"] == "mixed"
+    assert float(settings["TimeoutStopSec"]) > Limits().drain_seconds
+    assert settings["OOMPolicy"] == "continue"
+    assert settings["Type"] == "exec"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction of a Dockerfile, its stage (from 0), and its words."""
+
+    stage: int
+    verb: str
+    words: list[str]
+
+
+def dockerfile() -> list[Step]:
+    text = re.sub(r"^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text(), flags=re.MULTILINE)
+    steps: list[Step] = []
+    stage = -1
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip():
+            verb, _, rest = line.partition(" ")
+            stage += verb == "FROM"
+            steps.append(Step(stage, verb, shlex.split(rest)))
+    return steps
+
+
+VERBS = {"FROM", "WORKDIR", "RUN", "COPY", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+
+
+def test_the_image_is_built_in_stages_from_files_that_exist_and_are_sent() -> None:
+    steps = dockerfile()
+    assert {step.verb for step in steps} <= VERBS
+    stages = [step.words[step.words.index("AS") + 1] for step in steps if "AS" in step.words]
+    sent = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
+    for step in steps:
+        if step.verb != "COPY":
+            continue
+        if step.words[0].startswith("--from="):
+            assert step.words[0].removeprefix("--from=") in stages
+            continue
+        for source in step.words[:-1]:
+            assert (TOP / source).exists(), source
+            assert f"!{source}" in sent
+    assert max(step.stage for step in steps) == 1
+
+
+def test_the_image_runs_as_nobody_special_and_asks_the_fleet_for_its_health() -> None:
+    final = [step for step in dockerfile() if step.stage == 1]
+    assert [step.words for step in final if step.verb == "USER"] == [["rota"]]
+    (health,) = [step.words for step in final if step.verb == "HEALTHCHECK"]
+    assert "".join(health).endswith("CMD[rota,health,--ready]")
+    assert final[-2:] == [Step(1, "ENTRYPOINT", ["[rota]"]), Step(1, "CMD", ["[run]"])]
+    (port,) = [step.words[0] for step in final if step.verb == "EXPOSE"]
+    assert Config().http.listen.endswith(f":{port}")
+
+
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SERVICE_KEYS = {
+    "build", "command", "depends_on", "environment", "healthcheck", "image", "ports", "restart", "stop_grace_period",
+    "volumes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_made_of_known_keys_and_mounts_what_exists(name: str) -> None:
+    service = SERVICES[name]
+    assert service.keys() <= SERVICE_KEYS
+    assert re.fullmatch(r"[a-z/]+(:[\d.v]+)?", service["image"])
+    for volume in service.get("volumes", []):
+        source = volume.split(":")[0]
+        if source.startswith("."):
+            assert (DOCKER / source).resolve().exists(), volume
+        else:
+            assert source in COMPOSE["volumes"], volume
+    assert set(service.get("depends_on", [])) <= SERVICES.keys()
+    for port in service.get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
+    assert all(isinstance(value, str) for value in service.get("environment", {}).values())
+
+
+def test_compose_builds_the_image_of_this_folder_and_lets_it_drain() -> None:
+    build = SERVICES["fleet"]["build"]
+    context = (DOCKER / build["context"]).resolve()
+    assert context == TOP
+    assert (context / build["dockerfile"]).samefile(DOCKER / "Dockerfile")
+    assert float(SERVICES["fleet"]["stop_grace_period"].removesuffix("s")) > Limits().drain_seconds
+
+
+def test_compose_names_in_addresses_are_its_services() -> None:
+    fleet = SERVICES["fleet"]["environment"]["ROTA_REDIS_URL"]
+    grafana = SERVICES["grafana"]["environment"]["ROTA_PROMETHEUS_URL"]
+    (targets,) = yaml.safe_load((DOCKER / "targets" / "rota.yml").read_text())
+    hosts = re.findall(r"(?://)?(\w+):\d+", " ".join([fleet, grafana, *targets["targets"]]))
+    assert set(hosts) <= SERVICES.keys()
