@@ -110,6 +110,11 @@ async def sleep_a_little(text: str) -> None:
     tell(f"{text} {current_task().name}")
 
 
+@task
+def pass_on(text: str) -> None:
+    note.enqueue(text)
+
+
 @task(expires=0.001)
 def fresh_only() -> None:
     tell("fresh")

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench import Bench, settings_for, until
+from rota.metrics import TASK_LAG
 from rota.slots import Phase
+from rota_supervisor.exporter.regions import RegionReader
 from servers import Server
 
 
@@ -144,3 +146,18 @@ def test_a_task_cancelled_while_it_waits_is_dropped_and_said(bench: Bench) -> No
     bench.start(settings_for(bench.server, bench.namespace))
     until(lambda: bench.ran()[1:] == ["still"])
     assert until(lambda: bench.events("task.cancelled"))[0]["task_id"] == cancelled
+
+
+def test_a_task_that_enqueues_a_task_reaches_its_own_fleet(bench: Bench) -> None:
+    bench.enqueue("pass_on", "passed on")
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "passed on" in bench.ran())
+
+
+def test_a_start_is_counted_though_the_task_kills_its_worker(bench: Bench) -> None:
+    bench.enqueue("hold", "a")
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: "start a 1" in bench.ran())
+    worker.kill()
+    (lag,) = (numbers for series, numbers in RegionReader(worker.slot.metrics).read() if series.definition is TASK_LAG)
+    assert sum(lag[:-1]) == 1

@@ -49,13 +49,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What attempts are made with. `random` answers a number in [0, 1)."""
+    """What attempts are made with. `started` is told of each start before the function is called, as a task that
+    kills its worker has started too. `random` answers a number in [0, 1)."""
 
     settings: WorkerSettings
     registry: Registry
     hooks: Hooks
     slot: Slot
     runner: Runner
+    started: Callable[[Entry, Times], None]
     random: Callable[[], float]
 
 
@@ -69,19 +71,22 @@ def make_attempt(bench: Bench, claimed: Claimed) -> Attempt:
     limit_ns = round(limit * NANOSECONDS)
     bench.slot.start_task(SlotTask(entry.id, prepared.name, entry.queue, start_ns, start_ns + limit_ns))
     current = _current(entry, prepared.name, times, limit_ns, bench.slot)
-    verdict, runtime_seconds = _carry_out(bench, current, prepared, entry)
+    verdict, runtime_seconds = _carry_out(bench, current, prepared, entry, times)
     if isinstance(verdict.outcome, Dead):
         _tell_of_death(bench.hooks, current, verdict)
     return Attempt(entry, prepared.name, times, runtime_seconds, verdict)
 
 
-def _carry_out(bench: Bench, current: CurrentTask, prepared: Ready | Unfit, entry: Entry) -> tuple[Verdict, float]:
+def _carry_out(
+    bench: Bench, current: CurrentTask, prepared: Ready | Unfit, entry: Entry, times: Times
+) -> tuple[Verdict, float]:
     match prepared:
         case Unfit(fault, error):
             return _dead(entry, fault, error, None), 0.0
-        case Ready() if _has_expired(prepared, current.lag_seconds):
+        case Ready() if _has_expired(prepared, times.lag_seconds):
             return Verdict(Expired()), 0.0
         case Ready():
+            bench.started(entry, times)
             started = time.monotonic()
             exception = _guarded(bench, current, prepared)
             return _judge(bench, prepared, entry, exception), time.monotonic() - started

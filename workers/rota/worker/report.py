@@ -59,6 +59,18 @@ class Report:
         for entry in reply.dropped:
             self.unstarted(entry, Cancelled())
 
+    def started(self, entry: Entry, times: Times) -> None:
+        """A task's function is about to be called: how late, and why."""
+        recorder, queue, kind = self._recorder, entry.queue, entry.kind.label
+        recorder.histogram(metrics.TASK_LAG, queue, kind).observe(times.lag_seconds)
+        recorder.histogram(metrics.QUEUE_WAIT, queue, kind).observe(times.wait_seconds)
+        if times.promotion_lag_seconds is not None:
+            recorder.histogram(metrics.PROMOTION_LAG, queue).observe(times.promotion_lag_seconds)
+        if times.lag_seconds > self._objectives.get(queue, self._objective_seconds):
+            recorder.counter(metrics.TASK_LAG_OBJECTIVE_MISSES, queue, kind).add()
+        if times.early:
+            recorder.counter(metrics.TASK_EARLY_STARTS, queue).add()
+
     # Ends
 
     def unstarted(self, entry: Entry, outcome: Outcome) -> None:
@@ -77,7 +89,6 @@ class Report:
         """An attempt has ended."""
         word, event = _words(attempt.verdict.outcome)
         self._count(attempt, word)
-        self._observe(attempt.entry, attempt.times)
         if self._is_logged(attempt.verdict.outcome):
             _log_attempt(attempt, event, word)
 
@@ -94,17 +105,6 @@ class Report:
         if attempt.runtime_seconds:
             recorder.histogram(metrics.TASK_RUNTIME, queue, task).observe(attempt.runtime_seconds)
             self._busy_seconds.add(attempt.runtime_seconds)
-
-    def _observe(self, entry: Entry, times: Times) -> None:
-        recorder, queue, kind = self._recorder, entry.queue, entry.kind.label
-        recorder.histogram(metrics.TASK_LAG, queue, kind).observe(times.lag_seconds)
-        recorder.histogram(metrics.QUEUE_WAIT, queue, kind).observe(times.wait_seconds)
-        if times.promotion_lag_seconds is not None:
-            recorder.histogram(metrics.PROMOTION_LAG, queue).observe(times.promotion_lag_seconds)
-        if times.lag_seconds > self._objectives.get(queue, self._objective_seconds):
-            recorder.counter(metrics.TASK_LAG_OBJECTIVE_MISSES, queue, kind).add()
-        if times.early:
-            recorder.counter(metrics.TASK_EARLY_STARTS, queue).add()
 
     def _is_logged(self, outcome: Outcome) -> bool:
         if self._log_tasks == "all" or not isinstance(outcome, Done):

@@ -4,7 +4,7 @@ import os
 import random
 from typing import Final
 
-from rota import events, log
+from rota import default, events, log
 from rota.address import parse_address
 from rota.connection import ConnectionOptions
 from rota.fence import Fence
@@ -36,6 +36,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     log.adopt_foreign(settings.log)
     signals = StopSignals()
     signals.install()
+    default.inherit_from_fleet(settings.server.redis_url, settings.server.namespace, settings.max_payload_kb)
     runner = Runner()
     try:
         if not all(_call(hook) for hook in default_hooks.worker_start):
@@ -49,6 +50,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
 def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner) -> Tools:
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics)
+    report = Report(settings, recorder)
     waiter = Waiter(signals, life.death_fd)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
@@ -61,8 +63,8 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
         signals=signals,
         fence=Fence(life.slot, settings.lease_seconds),
         bell=Bell(store.keys, settings.tiers),
-        bench=Bench(settings, default_registry, default_hooks, life.slot, runner, random.random),
-        report=Report(settings, recorder),
+        bench=Bench(settings, default_registry, default_hooks, life.slot, runner, report.started, random.random),
+        report=report,
         life_length=life_length(settings.max_tasks, settings.max_tasks_jitter, spread),
     )
 
