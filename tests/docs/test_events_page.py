@@ -1,0 +1,23 @@
+"""docs/events.md and rota/events.py say the same."""
+
+import re
+
+from prose import ROOT
+from rota import events
+
+_ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \|", re.MULTILINE)
+
+
+def _constants() -> dict[str, str]:
+    return {name: value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
+
+
+def test_the_page_lists_every_event_once_and_no_other() -> None:
+    rows = _ROW.findall((ROOT / "docs/events.md").read_text(encoding="utf-8"))
+    assert sorted(rows) == sorted(_constants().values())
+
+
+def test_a_constant_is_named_as_its_event() -> None:
+    assert {name: value.replace(".", "_").upper() for name, value in _constants().items()} == {
+        name: name for name in _constants()
+    }

@@ -1,0 +1,19 @@
+"""The arrows drawn in docs/state-machines.md are those the master's table allows."""
+
+import re
+
+from prose import ROOT, blocks
+from rota_supervisor.master.children import ARROWS, State
+
+_ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
+
+
+def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
+    _, children = blocks(ROOT / "docs/state-machines.md")
+    drawn = {(State(source), State(target)) for source, target in _ARROW.findall(children.text)}
+    assert drawn == {(source, target) for source, targets in ARROWS.items() for target in targets}
+
+
+def test_every_state_of_a_child_can_end() -> None:
+    for state in State:
+        assert state is State.EXITED or State.EXITED in ARROWS[state]
