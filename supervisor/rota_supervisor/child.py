@@ -1,0 +1,41 @@
+"""What every spawned child does first: read its first packet and tie its life to the master's."""
+
+import socket
+import sys
+from dataclasses import dataclass
+
+from rota.life import EXIT_ORPHANED
+from rota.slots import Slot, SlotMemory
+from rota_supervisor import messages
+from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD
+from rota_supervisor.process import die_with_parent
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """A child that has come in: its channel, its first message, the memory and its own slot."""
+
+    channel: socket.socket
+    first: messages.First
+    memory: SlotMemory
+    slot: Slot
+
+
+def enter(pid: int) -> Entrance:
+    """Come in as the process `pid`. Leaves by SystemExit when the master is gone, of another version, or
+    has given the slot away."""
+    channel = socket.socket(fileno=CHANNEL_FD)
+    channel.set_inheritable(False)
+    try:
+        first = messages.receive_first(channel)
+    except EOFError:
+        sys.exit(EXIT_ORPHANED)
+    except messages.WrongAbi as error:
+        sys.exit(f"rota: error: {error}")
+    if not die_with_parent(first.master_pid):
+        sys.exit(EXIT_ORPHANED)
+    memory = SlotMemory.attach(SLOTS_FD)
+    slot = memory.slot(first.slot)
+    if not slot.enter(first.nonce, pid):
+        sys.exit(EXIT_ORPHANED)
+    return Entrance(channel, first, memory, slot)

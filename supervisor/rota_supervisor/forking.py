@@ -1,0 +1,152 @@
+"""Fork a worker twice over, so that the master is its parent. Only this module forks, and only a zygote calls it.
+
+The zygote forks an intermediate, the intermediate forks the worker, reports its pid and leaves; the worker
+then falls to the master, the nearest subreaper.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rota.life import EXIT_ORPHANED, Life
+from rota.settings import WorkerSettings
+from rota.slots import SlotMemory
+from rota.worker import run_worker
+from rota_supervisor import messages
+from rota_supervisor.layout import BELL_FD, DEATH_FD, OWNER_MARK
+from rota_supervisor.process import die_with_parent
+
+_OOM_EXTRA: Final = 300  # a worker is a better victim than the master
+_OOM_MOST: Final = 1000
+EXIT_CRASHED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Nursery:
+    """What the zygote forks with."""
+
+    channel: socket.socket
+    memory: SlotMemory
+    master_pid: int
+    pools: Mapping[str, WorkerSettings]
+
+
+def fork_worker(nursery: Nursery, request: messages.Fork) -> None:
+    """Start the worker that was asked for, or say why not."""
+    try:
+        pid = os.fork()
+    except OSError as error:
+        _refuse(nursery, request, error)
+        return
+    if pid == 0:
+        _be_intermediate(nursery, request)
+    _, status = os.waitpid(pid, 0)
+    if status != 0:  # it died before its report; a worker it may have left finds its slot taken
+        reason = f"the intermediate ended with wait status {status}"
+        messages.send(nursery.channel, messages.ForkFailed(request.slot, request.nonce, reason))
+
+
+def _refuse(nursery: Nursery, request: messages.Fork, error: OSError) -> None:
+    messages.send(nursery.channel, messages.ForkFailed(request.slot, request.nonce, str(error)))
+
+
+def _be_intermediate(nursery: Nursery, request: messages.Fork) -> None:
+    status = EXIT_CRASHED
+    try:
+        itself = os.pidfd_open(os.getpid())
+        pid = os.fork()
+        if pid == 0:
+            _be_worker(nursery, request, itself)
+        messages.send(nursery.channel, messages.Spawned(request.slot, request.nonce, pid))
+        status = 0
+    except OSError as error:
+        _refuse(nursery, request, error)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _be_worker(nursery: Nursery, request: messages.Fork, intermediate: int) -> None:
+    """Never returns; nothing of the zygote's stack above may run in the worker."""
+    status = EXIT_CRASHED
+    try:
+        os.setsid()
+        _wait_until_gone(intermediate)
+        # Only now: PDEATHSIG is sent at the death of every parent, the intermediate's included.
+        if not die_with_parent(nursery.master_pid):
+            os._exit(EXIT_ORPHANED)
+        nursery.channel.close()
+        status = _work(nursery, request)
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else EXIT_CRASHED
+    except BaseException:  # noqa: BLE001 - the last frame of this process: say why, then leave
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def _wait_until_gone(pidfd: int) -> None:
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    waiting.poll()
+    os.close(pidfd)
+
+
+def _work(nursery: Nursery, request: messages.Fork) -> int:
+    _reset_signals()
+    _empty_stdin()
+    _offer_to_oom_killer()
+    _reseed()
+    os.environ[OWNER_MARK] = request.owner
+    faulthandler.enable()
+    slot = nursery.memory.slot(request.slot)
+    if not slot.enter(request.nonce, os.getpid()):
+        return EXIT_ORPHANED
+    gc.enable()
+    life = Life(request.slot, slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
+    return run_worker(nursery.pools[request.pool], life)
+
+
+def _reset_signals() -> None:
+    """Python's default handlers, whatever the modules set at import. The mask stays: the worker loop lifts it."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):  # numbers that the C library keeps to itself
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def _empty_stdin() -> None:
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def _offer_to_oom_killer() -> None:
+    path = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):  # no such file in some containers; it is only a preference
+        path.write_text(str(min(_OOM_MOST, int(path.read_text()) + _OOM_EXTRA)))
+
+
+def _reseed() -> None:
+    """Python reseeds its own `random` after a fork; numpy does not."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+            stream.flush()

@@ -1,0 +1,114 @@
+"""Import the task modules in the zygote, and look at what they left behind that workers would share."""
+
+import gc
+import importlib
+import os
+import socket
+import stat
+import sys
+import sysconfig
+import threading
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rota.registry import default_registry
+
+_OWN = (str(Path(__file__).parent), str(Path(importlib.__file__ or "").parent))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A module that could not be imported: which, the error in one line, and the place in the user's code."""
+
+    module: str
+    error: str
+    where: str
+
+
+def make_importable(folders: Iterable[str]) -> None:
+    """Put folders behind the standard library and before installed packages.
+
+    So a user's `selectors.py` shadows nothing of the library, and his `tasks.py` wins over an installed one.
+    """
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    at = next((number for number, path in enumerate(sys.path) if path in installed), len(sys.path))
+    sys.path[at:at] = [folder for folder in folders if folder not in sys.path]
+
+
+def import_all(modules: Iterable[str]) -> Failure | None:
+    """Import the modules in order, up to the first that fails."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the edge to the user's code: SystemExit is a failure too
+            return Failure(module, f"{type(error).__name__}: {error}", _place_of(error))
+    return None
+
+
+def _place_of(error: BaseException) -> str:
+    """The last line of the user's code in the traceback, as `file:line`, or "" when there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<frozen"))]
+    return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
+
+
+def tasks_and_queues() -> list[tuple[str, str]]:
+    """The tasks that are registered now, each with its queue."""
+    return [(task.name, task.options.queue) for task in default_registry]
+
+
+def freeze() -> int:
+    """Collect garbage and exempt what is left from collections, so that workers go on sharing its pages.
+
+    Answers how many objects that are. With 100 MB imported a worker's private memory stays at 4.4 MB
+    through its collections, against 71 MB without this.
+    """
+    gc.collect()
+    gc.freeze()
+    return gc.get_freeze_count()
+
+
+def warnings(expected_sockets: frozenset[int]) -> Iterator[str]:
+    """What is wrong with this process as something to fork from."""
+    extra = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if extra:
+        yield (
+            f"a module started threads at import ({', '.join(extra)}): they will not exist in the workers; "
+            "start them in a function marked @rota.on_worker_start"
+        )
+    elif (threads := len(list(Path("/proc/self/task").iterdir()))) > 1:
+        yield (
+            f"a module left {threads - 1} native threads running at import: they will not exist in the workers; "
+            "start them in a function marked @rota.on_worker_start"
+        )
+    for peer in _connected_sockets(expected_sockets):
+        yield (
+            f"a module opened a connection to {peer} at import: every worker would share it; "
+            "open it in a function marked @rota.on_worker_start"
+        )
+
+
+def _connected_sockets(expected: frozenset[int]) -> Iterator[str]:
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        fd = int(entry.name)
+        if fd in expected or not _is_socket(fd):
+            continue
+        with socket.socket(fileno=os.dup(fd)) as probe:
+            try:
+                peer = probe.getpeername()
+            except OSError:  # not connected
+                continue
+        yield f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "a local socket")
+
+
+def _is_socket(fd: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:  # the descriptor of the listing itself
+        return False

@@ -1,0 +1,45 @@
+"""What master and children agree on before they speak: slots of each role, descriptors, the owner's mark.
+
+A slot outlives its process and its counters go on, so a slot never changes its role.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+SLOTS: Final = 1024
+
+# Descriptors of a spawned child.
+CHANNEL_FD: Final = 3  # SOCK_SEQPACKET to the master
+SLOTS_FD: Final = 4  # the memfd of all slots
+DEATH_FD: Final = 5  # read end of the death pipe: readable when the master is gone
+BELL_FD: Final = 6  # the master's bell, an eventfd
+LISTEN_FD: Final = 7  # the exporter's listening socket
+
+OWNER_MARK: Final = "ROTA_OWNER"  # in the environment of what a task starts: the owner whose task it was
+
+
+class Role(StrEnum):
+    """What a process of the fleet is."""
+
+    MASTER = "master"
+    EXPORTER = "exporter"
+    ZYGOTE = "zygote"
+    POLLER = "poller"
+    WORKER = "worker"
+
+
+RANGES: Final = {
+    Role.MASTER: range(1),
+    Role.EXPORTER: range(1, 2),
+    Role.ZYGOTE: range(2, 4),
+    Role.POLLER: range(4, 8),
+    Role.WORKER: range(8, SLOTS),
+}
+
+
+def role_of(slot: int) -> Role:
+    """The role whose range holds this slot. Raises ValueError outside of all."""
+    for role, slots in RANGES.items():
+        if slot in slots:
+            return role
+    raise ValueError(f"slot {slot} of {SLOTS}")

@@ -1,0 +1,87 @@
+"""From an owner to a process: asking a zygote for a worker, and what zygotes and intermediates answer."""
+
+from rota import events, log
+from rota.settings import settings_to_json
+from rota_supervisor import messages
+from rota_supervisor.config.resolve import worker_settings
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children import Child, State
+from rota_supervisor.master.deaths import Deaths
+from rota_supervisor.master.hands import Hands
+from rota_supervisor.master.records import Records, now_seconds
+
+
+class Births:
+    """Moves workers from REGISTERING to BOOTING, or to their end."""
+
+    def __init__(self, records: Records, hands: Hands, deaths: Deaths) -> None:
+        self._records = records
+        self._hands = hands
+        self._deaths = deaths
+
+    def registered(self, child: Child) -> None:
+        """Its owner is known and its slot begun: ask the zygote for it."""
+        zygotes = self._records.fleet.of(Role.ZYGOTE, State.READY)
+        zygote = next((zygote for zygote in zygotes if zygote.generation == child.generation), None)
+        settings = worker_settings(self._records.config_of(child.generation)).get(child.pool)
+        if zygote is None or settings is None:
+            self._deaths.never_born(child, "its zygote or its pool went before it could be asked for")
+            return
+        child.move(State.ASKED)
+        child.asked_at = now_seconds()
+        self._hands.fork(zygote, child, settings_to_json(settings))
+
+    def listen(self) -> None:
+        """Take in what zygotes and intermediates have said so far."""
+        for zygote, message in self._hands.hear():
+            self._take(zygote, message)
+
+    def _take(self, zygote: Child, message: messages.Message | None) -> None:
+        match message:
+            case None:
+                self._zygote_gone(zygote)
+            case messages.Spawned(slot, nonce, pid):
+                self._born(slot, nonce, pid)
+            case messages.ForkFailed(slot, nonce, error):
+                self._not_born(slot, nonce, error)
+            case messages.Imported(tasks):
+                self._records.reloading.imported(zygote, dict(tasks))
+            case messages.Warned(text):
+                log.logger().warning(events.ZYGOTE_WARNING, generation=zygote.generation, warning=text)
+            case messages.Ready(modules, objects):
+                generation = zygote.generation
+                log.logger().info(events.ZYGOTE_READY, generation=generation, modules=modules, objects_frozen=objects)
+            case messages.ImportFailed(module, error, where):
+                log.logger().error(events.ZYGOTE_FAILED, module=module, error=error, where=where)
+                self._records.reloading.import_failed(zygote, module, f"{error} ({where})" if where else error)
+            case other:
+                raise ValueError(f"a zygote sends no {type(other).__name__}")
+
+    def _born(self, slot: int, nonce: int, pid: int) -> None:
+        child = self._records.fleet.get(slot, nonce)
+        if child is None or child.pid:
+            return
+        child.pid = pid
+        if child.state is State.ASKED:
+            child.move(State.BOOTING)
+        elif child.state is State.KILLED:
+            self._hands.kill(child)
+
+    def _not_born(self, slot: int, nonce: int, error: str) -> None:
+        child = self._records.fleet.get(slot, nonce)
+        if child is not None and not child.pid:
+            self._end_unborn(child, error)
+
+    def _zygote_gone(self, zygote: Child) -> None:
+        """What it was asked for and nobody has reported will not come."""
+        for child in self._records.fleet.of(Role.WORKER):
+            unborn = child.state in (State.ASKED, State.KILLED) and not child.pid
+            if unborn and child.generation == zygote.generation:
+                self._end_unborn(child, "its zygote died")
+
+    def _end_unborn(self, child: Child, error: str) -> None:
+        pid = self._records.memory.slot(child.slot).pid
+        if pid:  # the intermediate died before its report, and the worker lives
+            self._born(child.slot, child.nonce, pid)
+        else:
+            self._deaths.never_born(child, error)

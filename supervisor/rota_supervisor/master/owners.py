@@ -1,0 +1,98 @@
+"""The owners' side of the children: each worker's owner is registered first, renewed, and retired at the end."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from rota import events, log
+from rota.replies import Retired
+from rota.server_errors import ServerError
+from rota.slots import SlotMemory
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import worker_settings
+from rota_supervisor.config.rules import served_queues
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children import Child, State
+from rota_supervisor.master.fleet import Fleet
+from rota_supervisor.master.gauges import Gauges
+from rota_supervisor.master.leases import Held, Leases, Obituary, obituary_of
+from rota_supervisor.master.reap import Death
+
+_SOON_SECONDS: Final = 1.0  # after a renewal that failed, the next is not left for a whole period
+
+
+class Owners:
+    """Runs beside the loop; `changed` is called when a slot is free again."""
+
+    def __init__(
+        self, leases: Leases, fleet: Fleet, memory: SlotMemory, gauges: Gauges, changed: Callable[[], None]
+    ) -> None:
+        self._leases = leases
+        self._fleet = fleet
+        self._memory = memory
+        self._gauges = gauges
+        self._changed = changed
+
+    async def register(self, children: list[Child], lease_seconds: float, registered: Callable[[Child], None]) -> None:
+        """Give the children owners and their slots to them; `registered` is told each one."""
+        names, sent_ns = await self._leases.register(children, lease_seconds)
+        for child, owner in zip(children, names, strict=True):
+            if child.state is not State.REGISTERING:
+                continue  # abandoned meanwhile: the owner expires, empty
+            slot = self._memory.slot(child.slot)
+            slot.begin(child.nonce)
+            slot.renewed_ns = sent_ns
+            child.owner = owner
+            registered(child)
+
+    async def keep_leases(self, config: Callable[[], Config]) -> None:
+        """Renew and announce, for ever."""
+        while True:
+            lease = config().lease
+            try:
+                await self._leases.renew(self._held(), lease.seconds)
+                await self._leases.announce(list(served_queues(config())), lease.seconds, {"pid": os.getpid()})
+                seconds = lease.renew_seconds
+            except ServerError:  # told by the connection's watch
+                seconds = min(_SOON_SECONDS, lease.renew_seconds)
+            await asyncio.sleep(seconds)
+
+    def _held(self) -> list[Held]:
+        living = (child for child in self._fleet.of(Role.WORKER) if child.owner and child.state is not State.EXITED)
+        return [Held(child.owner, self._memory.slot(child.slot)) for child in living]
+
+    def retire(self, death: Death, config: Config) -> Coroutine[Any, Any, None]:
+        """Read the slot of a dead worker now; what is answered gives back what it held, when Redis takes it."""
+        child = death.child
+        settings = worker_settings(config).get(child.pool)
+        tiers = settings.tiers if settings is not None else ()
+        return self._retire(child, obituary_of(death, self._memory.slot(child.slot), config.restarts, tiers))
+
+    async def _retire(self, child: Child, obituary: Obituary) -> None:
+        retired = await self._leases.retire(obituary)
+        self.free(child)
+        self._gauges.count_retired(retired)
+        _tell(child, retired)
+        self._changed()
+
+    def free(self, child: Child) -> None:
+        """Let the slot be used again; a late process of this life finds that it is not its own."""
+        self._memory.slot(child.slot).begin(0)
+        self._fleet.forget(child)
+
+
+def _tell(child: Child, retired: Retired) -> None:
+    for entry in retired.requeued:
+        log.logger().warning(
+            events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=child.owner, crashes=entry.crashes
+        )
+    for entry in retired.dead:
+        log.logger().error(
+            events.TASK_DEAD,
+            task_id=entry.id,
+            queue=entry.queue,
+            owner=child.owner,
+            crashes=entry.crashes,
+            reason="crashed",
+        )

@@ -1,0 +1,176 @@
+"""What master and children tell each other: one JSON object a packet, over a SOCK_SEQPACKET pair.
+
+A packet is whole or not there at all, also when several processes write to one socket, as a zygote and its
+intermediates do. Each message is a dataclass here; its `type` on the wire is the class's name.
+"""
+
+import dataclasses
+import json
+import socket
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+# Raised with every change of a message, of the slots or of the descriptors: a child of another version
+# of the package, upgraded under a live master, refuses to start instead of misreading it.
+ABI: Final = 1
+MAX_PACKET: Final = 4 << 20
+SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
+MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
+TASKS_A_PACKET: Final = 500
+
+
+class WrongAbi(Exception):
+    """The other side runs another version of this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first packet to a spawned child. `settings` has the shape of the role's settings class."""
+
+    role: str
+    master_pid: int
+    slot: int
+    nonce: int
+    settings: dict[str, Any] = field(repr=False)
+    abi: int = ABI
+
+
+@dataclass(frozen=True, slots=True)
+class ZygoteSettings:
+    """`imports`: the modules with the tasks. `path`: folders that become importable, after the standard library."""
+
+    imports: tuple[str, ...]
+    path: tuple[str, ...]
+    log: dict[str, Any]
+
+
+# Master to zygote
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The settings of a pool's workers, as `rota.settings.settings_to_json` writes them; before its first Fork."""
+
+    name: str
+    settings: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Please: one worker."""
+
+    slot: int
+    nonce: int
+    owner: str
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """Leave in peace: the workers stay."""
+
+
+# Zygote to master
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Some of the tasks that the modules define, as pairs of a task's name and its queue."""
+
+    tasks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something at import that a person should mend."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All is imported and frozen; forks can be asked for."""
+
+    modules: int
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFailed:
+    """A module raised. The zygote leaves after this."""
+
+    module: str
+    error: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A worker is there, sent by its intermediate before that exits."""
+
+    slot: int
+    nonce: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkFailed:
+    """The kernel refused to fork."""
+
+    slot: int
+    nonce: int
+    error: str
+
+
+Message = First | Pool | Fork | Bye | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
+_TYPES: Final[dict[str, type[Message]]] = {
+    kind.__name__: kind for kind in (First, Pool, Fork, Bye, Imported, Warned, Ready, ImportFailed, Spawned, ForkFailed)
+}
+Kind = TypeVar("Kind", bound=Message)
+
+
+def encode(message: Message) -> bytes:
+    """The packet of a message."""
+    return json.dumps({"type": type(message).__name__, **dataclasses.asdict(message)}, separators=(",", ":")).encode()
+
+
+def decode(packet: bytes) -> Message:
+    """The message of a packet. Raises ValueError, KeyError or TypeError for anything else."""
+    raw = json.loads(packet)
+    kind = _TYPES[raw.pop("type")]
+    return kind(**raw)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a channel, the first one for the master; nobody inherits either by itself."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    return ends
+
+
+def send(channel: socket.socket, message: Message) -> None:
+    """Send one packet from a blocking side. Raises OSError when the other side is gone."""
+    channel.send(encode(message), socket.MSG_NOSIGNAL)
+
+
+def receive(channel: socket.socket) -> Message | None:
+    """Wait for one packet; None when the other side is gone."""
+    try:
+        packet = channel.recv(MAX_PACKET)
+    except ConnectionResetError:
+        return None
+    return decode(packet) if packet else None
+
+
+def receive_first(channel: socket.socket) -> First:
+    """A child's first packet. Raises WrongAbi for another version's, EOFError when the master is gone."""
+    packet = channel.recv(MAX_PACKET)
+    if not packet:
+        raise EOFError("the master left before it said anything")
+    raw = json.loads(packet)
+    if raw.get("abi") != ABI:
+        raise WrongAbi(f"the master speaks abi {raw.get('abi')}, this package {ABI}: restart the master")
+    first = decode(packet)
+    assert isinstance(first, First)
+    return first

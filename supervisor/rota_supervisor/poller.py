@@ -1,0 +1,23 @@
+"""The poller's process: come in, build its life, run the loop that `rota.poller` defines."""
+
+import json
+import os
+import sys
+
+from rota.life import Life
+from rota.poller import run_poller
+from rota.settings import poller_settings_from_json
+from rota_supervisor.child import enter
+from rota_supervisor.layout import BELL_FD, DEATH_FD
+
+
+def main() -> int:
+    """Run a poller until it is told to leave; answers its exit code."""
+    entrance = enter(os.getpid())
+    first = entrance.first
+    settings = poller_settings_from_json(json.dumps(first.settings))
+    return run_poller(settings, Life(first.slot, entrance.slot, first.nonce, "", DEATH_FD, BELL_FD))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

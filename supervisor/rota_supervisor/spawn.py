@@ -1,0 +1,97 @@
+"""Start the master's own children: `posix_spawn` of `python -P -m rota_supervisor.CHILD`. Nothing here forks.
+
+A fork of the live event loop would share its wakeup descriptor and its epoll with the child; a spawned
+process shares nothing but what is handed over. `-P`, because a `selectors.py` in the current directory
+would otherwise stand in for the library's.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rota_supervisor import messages
+from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, Role
+
+MODULES: Final = {
+    Role.ZYGOTE: "rota_supervisor.zygote",
+    Role.POLLER: "rota_supervisor.poller",
+    Role.EXPORTER: "rota_supervisor.exporter",
+}
+_ABOVE_ALL_TARGETS: Final = 64
+_CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The descriptors of the master that every child inherits: slots, read end of the death pipe, bell."""
+
+    slots_fd: int
+    death_fd: int
+    bell_fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """A child just started and the master's end of its channel, not blocking."""
+
+    pid: int
+    channel: socket.socket
+
+
+def spawn(first: messages.First, lines: Lines, listen_fd: int | None = None) -> Spawned:
+    """Start the child of `first.role` in a session of its own and send it `first`.
+
+    Raises OSError when the kernel refuses (EAGAIN, ENOMEM), with nothing left behind.
+    """
+    ours, theirs = messages.pair()
+    targets = {
+        CHANNEL_FD: theirs.fileno(),
+        SLOTS_FD: lines.slots_fd,
+        DEATH_FD: lines.death_fd,
+        BELL_FD: lines.bell_fd,
+    }
+    if listen_fd is not None:
+        targets[LISTEN_FD] = listen_fd
+    try:
+        messages.send(ours, first)  # it waits in the socket until the child reads it
+        ours.setblocking(False)
+        return Spawned(_spawn(MODULES[Role(first.role)], targets), ours)
+    except BaseException:  # whatever it was, the channel must not leak
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+
+
+def _spawn(module: str, targets: Mapping[int, int]) -> int:
+    with _moved_up(targets) as sources:
+        stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        handed_over = [(os.POSIX_SPAWN_DUP2, sources[target], target) for target in targets]
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", module],
+            os.environ,
+            file_actions=[stdin, *handed_over],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_CATCHABLE,
+        )
+
+
+@contextlib.contextmanager
+def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
+    """Copies above every target, so that no dup2 overwrites a source that is still to come."""
+    copies: dict[int, int] = {}
+    try:
+        for target, source in targets.items():
+            copies[target] = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL_TARGETS)
+        yield copies
+    finally:
+        for copy in copies.values():
+            os.close(copy)

@@ -1,0 +1,103 @@
+"""The zygote: imports the user's code once, then forks workers from it, as the master asks.
+
+1. PDEATHSIG, signals blocked, garbage collection off.
+2. Import the task modules; warn of threads and connections they left; collect, freeze, say ready.
+3. A plain blocking loop: one request, one fork.
+4. When the master's end of the channel closes without a Bye, the master is dead: kill the process groups of
+   all live slots, in case a worker left something behind that PDEATHSIG does not reach, and leave.
+"""
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import sys
+from typing import Final
+
+from rota import events, log
+from rota.settings import LogSettings, WorkerSettings, worker_settings_from_json
+from rota.slots import Phase, SlotMemory
+from rota_supervisor import importing, messages
+from rota_supervisor.child import Entrance, enter
+from rota_supervisor.forking import Nursery, fork_worker
+from rota_supervisor.layout import BELL_FD, CHANNEL_FD, RANGES, Role
+from rota_supervisor.process import outlive_parent
+
+BEAT_SECONDS: Final = 1.0
+EXIT_IMPORT_FAILED: Final = 1
+
+
+def main() -> int:
+    """Run the zygote; answers its exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    entrance = enter(os.getpid())
+    gc.disable()
+    raw = entrance.first.settings
+    log.configure(LogSettings(**raw["log"]), role=Role.ZYGOTE.value, slot=entrance.first.slot)
+    if not _load(entrance, raw["imports"], raw["path"]):
+        return EXIT_IMPORT_FAILED
+    entrance.slot.phase = Phase.IDLE
+    os.eventfd_write(BELL_FD, 1)
+    outlive_parent()
+    if not _serve(entrance):
+        _kill_live_groups(entrance.memory)
+    return 0
+
+
+def _load(entrance: Entrance, imports: list[str], path: list[str]) -> bool:
+    """Import everything and report; False when a module failed, which is reported too."""
+    channel = entrance.channel
+    importing.make_importable(path)
+    failure = importing.import_all(imports)
+    if failure is not None:
+        messages.send(channel, messages.ImportFailed(failure.module, failure.error, failure.where))
+        return False
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # whatever the modules unblocked
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended
+    for text in importing.warnings(frozenset({CHANNEL_FD, 0, 1, 2})):
+        messages.send(channel, messages.Warned(text))
+    tasks = importing.tasks_and_queues()
+    for at in range(0, len(tasks), messages.TASKS_A_PACKET):
+        messages.send(channel, messages.Imported(tuple(tasks[at : at + messages.TASKS_A_PACKET])))
+    messages.send(channel, messages.Ready(len(imports), importing.freeze()))
+    return True
+
+
+def _serve(entrance: Entrance) -> bool:
+    """Fork on request until the master says Bye (True) or is gone (False)."""
+    pools: dict[str, WorkerSettings] = {}
+    nursery = Nursery(entrance.channel, entrance.memory, entrance.first.master_pid, pools)
+    waiting = select.poll()
+    waiting.register(entrance.channel, select.POLLIN)
+    while True:
+        entrance.slot.beat()
+        if not waiting.poll(BEAT_SECONDS * 1000):
+            continue
+        match messages.receive(entrance.channel):
+            case messages.Fork() as request:
+                fork_worker(nursery, request)
+            case messages.Pool(name, settings):
+                pools[name] = worker_settings_from_json(settings)
+            case messages.Bye():
+                return True
+            case None:
+                return False
+            case other:
+                raise ValueError(f"a zygote takes no {type(other).__name__}")
+
+
+def _kill_live_groups(memory: SlotMemory) -> None:
+    """The undertaker's work. Each worker leads a group named by its pid."""
+    killed = 0
+    for number in RANGES[Role.WORKER]:
+        pid = memory.slot(number).pid
+        if pid > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+                killed += 1
+    log.logger().warning(events.ZYGOTE_EXITED, reason="the master is gone", groups_killed=killed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

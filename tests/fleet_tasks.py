@@ -1,0 +1,79 @@
+"""The task module of fleets under test. Each start and each end is a line of JSON in a journal beside this file."""
+
+import functools
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import rota
+
+FOLDER = Path(__file__).parent
+
+
+def write(event: str, label: str) -> None:
+    """Append a line in one write, so that lines of several workers never mix."""
+    task = rota.current_task()
+    line = {
+        "event": event,
+        "label": label,
+        "name": task.name,
+        "id": task.id,
+        "queue": task.queue,
+        "crashes": task.crashes,
+        "pid": os.getpid(),
+        "at": time.time(),
+        "due_at": task.due_at.timestamp(),
+    }
+    fd = os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(fd, json.dumps(line).encode() + b"\n")
+    finally:
+        os.close(fd)
+
+
+@functools.cache
+def server() -> socket.socket:
+    """A connection of this worker's own to the server under test."""
+    host, _, port = os.environ["FLEET_SERVER"].rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
+@rota.task
+def note(label: str = "") -> None:
+    """Tell that it ran."""
+    write("start", label)
+    write("end", label)
+
+
+@rota.task
+def hold(label: str) -> None:
+    """Run until there is a file `release-LABEL`."""
+    write("start", label)
+    while not (FOLDER / f"release-{label}").exists():
+        time.sleep(0.005)
+    write("end", label)
+
+
+@rota.task
+def tell_time(label: str) -> None:
+    """Tell the server's own time, in whole microseconds."""
+    server().sendall(b"TIME\r\n")
+    seconds, microseconds = server().recv(64).split(b"\r\n")[2:5:2]
+    write("time", str(int(seconds) * 1_000_000 + int(microseconds)))
+    write("end", label)
+
+
+@rota.task
+def kill_worker() -> None:
+    """End the process it runs in, as a crash of native code does."""
+    write("start", "")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@rota.task(retries=0)
+def add(first: int, second: int) -> None:
+    """Take exactly two arguments."""
+    write("end", str(first + second))

@@ -1,0 +1,150 @@
+"""The master's connection against real servers, and against ones that misbehave."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from rota.address import Address, parse_address
+from rota.aio_connection import AioConnection, Watch
+from rota.server_errors import ConnectionLost, PushedBack, Refused, ServerError
+from rota.store import Store
+from servers import Server, free_port
+
+T = TypeVar("T")
+
+
+def _with(address: Address, use: Callable[[AioConnection], Awaitable[T]], watch: Watch | None = None) -> T:
+    async def main() -> T:
+        connection = AioConnection(address, "rota:test", seconds=5.0, watch=watch)
+        try:
+            return await use(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(main())
+
+
+def test_a_script_the_server_does_not_know_is_sent_as_text_once(server: Server, namespace: str) -> None:
+    store = Store(namespace)
+
+    async def use(connection: AioConnection) -> list[str]:
+        await connection.execute("SCRIPT", "FLUSH")
+        return [
+            *await connection.run(store.register(1000, ["n:1"])),
+            *await connection.run(store.register(1000, ["n:2"])),
+        ]
+
+    assert _with(parse_address(server.url), use) == ["n:1:1", "n:2:2"]
+
+
+def test_many_callers_get_their_own_answers(server: Server) -> None:
+    async def use(connection: AioConnection) -> list[bytes]:
+        answers = await asyncio.gather(*(connection.execute("ECHO", str(number)) for number in range(50)))
+        return list(answers)
+
+    assert _with(parse_address(server.url), use) == [str(number).encode() for number in range(50)]
+
+
+def test_a_cut_connection_is_told_and_made_anew_by_the_next_command(server: Server) -> None:
+    told: list[str] = []
+    watch = Watch(lambda: told.append("up"), lambda error: told.append(error.reason))
+
+    async def use(connection: AioConnection) -> bytes:
+        own = await connection.execute("CLIENT", "ID")
+        other = AioConnection(parse_address(server.url), "rota:other")
+        await other.execute("CLIENT", "KILL", "ID", own)
+        await other.close()
+        with pytest.raises(ConnectionLost):
+            await connection.execute("PING")
+        pong: bytes = await connection.execute("PING")
+        return pong
+
+    assert _with(parse_address(server.url), use, watch) == b"PONG"
+    assert told == ["up", "network", "up"]
+
+
+def test_a_refusal_leaves_the_connection_usable(server: Server, namespace: str) -> None:
+    async def use(connection: AioConnection) -> bytes:
+        await connection.execute("SET", namespace, "text")
+        with pytest.raises(Refused, match="WRONGTYPE"):
+            await connection.execute("LPUSH", namespace, "x")
+        found: bytes = await connection.execute("GET", namespace)
+        return found
+
+    assert _with(parse_address(server.url), use) == b"text"
+
+
+def test_a_cancelled_command_does_not_answer_the_next_one(server: Server) -> None:
+    async def use(connection: AioConnection) -> bytes:
+        parked = asyncio.create_task(connection.execute("BLPOP", "nothing-here", "2"))
+        while not connection.is_connected:
+            await asyncio.sleep(0)
+        parked.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await parked
+        said: bytes = await connection.execute("ECHO", "mine")
+        return said
+
+    assert _with(parse_address(server.url), use) == b"mine"
+
+
+def test_a_server_that_says_nothing_is_given_up() -> None:
+    async def main() -> None:
+        async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            swallowed.set()
+
+        swallowed = asyncio.Event()
+
+        silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        connection = AioConnection(Address(port=port), "rota:test", seconds=0.2)
+        with pytest.raises(ConnectionLost, match=r"longer than 0\.2 s"):
+            await connection.execute("PING")
+        await swallowed.wait()
+        silent.close()
+
+    asyncio.run(main())
+
+
+def test_no_server_is_a_lost_connection_that_names_the_place() -> None:
+    port = free_port()
+
+    async def use(connection: AioConnection) -> None:
+        with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port}"):
+            await connection.execute("PING")
+
+    _with(Address(port=port), use)
+
+
+def test_password_database_and_unix_socket_are_used(server: Server, tmp_path: Path) -> None:
+    guarded = Server(server.binary, tmp_path).start()
+
+    async def lock(connection: AioConnection) -> None:
+        await connection.execute("CONFIG", "SET", "requirepass", "secret")
+
+    async def use(connection: AioConnection) -> bytes:
+        info: bytes = await connection.execute("CLIENT", "INFO")
+        return info
+
+    async def refused(connection: AioConnection) -> ServerError:
+        with pytest.raises(ServerError) as caught:
+            await connection.execute("PING")
+        return caught.value
+
+    try:
+        _with(Address(port=guarded.port), lock)
+        info = _with(Address(path=guarded.socket_path, password="secret", database=3), use)
+        assert b"db=3" in info
+        assert b"name=rota:test" in info
+        wrong = _with(Address(port=guarded.port, password="guess"), refused)
+        assert isinstance(wrong, Refused)
+        assert not isinstance(wrong, PushedBack)
+    finally:
+        guarded.stop()

@@ -1,0 +1,175 @@
+"""What the master promises first: nothing is lost when children die, the pool follows the file, a drain is orderly."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import until
+from masters import Mastered, descendants, is_alive
+from servers import Server
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_task_of_a_killed_worker_starts_again_and_the_pool_is_whole(fleet: Mastered) -> None:
+    fleet.start()
+    before = fleet.until_workers(2)
+    fleet.push("hold", "a")
+    first = until(lambda: fleet.starts("a"))[0]
+    os.kill(first, signal.SIGKILL)
+    second = until(lambda: fleet.starts("a")[1:])[0]
+    after = fleet.until_workers(2)
+    assert first not in after
+    assert second in after
+    assert len(after - before) == 1
+    recovered = fleet.log("task.recovered")
+    assert [(line["task_id"], line["crashes"]) for line in recovered] == [("a", 1)]
+    fleet.release()
+    until(lambda: "end a" in fleet.ran())
+    until(lambda: not fleet.inflight())
+
+
+@pytest.mark.parametrize(("task", "cause"), [("die", "signal"), ("leave", "crash")])
+def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_cause(
+    fleet: Mastered, task: str, cause: str
+) -> None:
+    fleet.start()
+    fleet.push(task, "poison")
+    epitaph = until(lambda: fleet.epitaph("poison"))
+    assert fleet.ran() == [f"{task} poison"] * 3
+    assert (epitaph["reason"], epitaph["cause"]) == ("crashed", cause)
+    assert epitaph.get("signal") == ("SIGKILL" if cause == "signal" else None)
+    fleet.push("note", "neighbour")
+    until(lambda: "neighbour" in fleet.ran())
+
+
+def test_a_task_that_blocks_every_signal_is_killed_at_its_hard_limit(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("overrun", "stuck")
+    until(lambda: fleet.log("worker.killed"))
+    assert fleet.log("worker.killed")[0]["reason"] == "timeout"
+    until(lambda: len(fleet.ran()) >= 2)
+
+
+def test_what_a_task_started_dies_with_its_worker(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("leave_behind", "a")
+    line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
+    left = [int(word) for word in line.split()[1:]]
+    assert all(map(is_alive, left))
+    worker = next(row["pid"] for row in fleet.children("worker") if row["task_id"] == "a")
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: not any(map(is_alive, left)), "group, session and marked daemon are gone")
+
+
+def test_every_child_is_replaced_and_a_killed_zygote_leaves_its_workers_running(fleet: Mastered) -> None:
+    fleet.start()
+    workers = fleet.until_workers(2)
+    for role in ("zygote", "poller", "exporter"):
+        fleet.until_replaced(role, 0)
+        (old,) = fleet.pids(role, "ready")
+        os.kill(old, signal.SIGKILL)
+        fleet.until_replaced(role, old)
+    assert fleet.until_workers(2) == workers
+    os.kill(min(workers), signal.SIGKILL)
+    until(lambda: fleet.pids("worker", "ready") - workers, "the new zygote forks")
+
+
+def test_all_workers_killed_at_once_come_back(fleet: Mastered) -> None:
+    fleet.configure("workers = 8")
+    fleet.start()
+    before = fleet.until_workers(8)
+    for text in "abcdefgh":
+        fleet.push("hold", text)
+    until(lambda: all(fleet.starts(text) for text in "abcdefgh"))
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not fleet.pids("worker") & before)
+    fleet.until_workers(8)
+    until(lambda: all(len(fleet.starts(text)) == 2 for text in "abcdefgh"), "every task has started again")
+    fleet.release()
+    until(lambda: not fleet.inflight())
+    zombies = [pid for pid in descendants(fleet.pid) if not is_alive(pid)]
+    assert zombies == []
+
+
+def test_a_stopped_worker_is_killed_after_the_beat_limit(fleet: Mastered) -> None:
+    fleet.configure("workers = 2\n[limits]\nbeat_seconds = 2")
+    fleet.start()
+    stopped = min(fleet.until_workers(2))
+    os.kill(stopped, signal.SIGSTOP)
+    until(lambda: stopped not in fleet.pids("worker"))
+    assert fleet.log("worker.hung")[0]["child_pid"] == stopped
+    fleet.until_workers(2)
+
+
+def test_nothing_is_left_of_a_killed_master(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("leave_behind", "a")
+    line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
+    same_group = int(line.split()[1])
+    everybody = descendants(fleet.pid)
+    marked_daemon = int(line.split()[3])  # a session of its own: only a living master could find it
+    fleet.signal(signal.SIGKILL)
+    fleet.exit_code()
+    until(
+        lambda: not any(is_alive(pid) for pid in everybody - set(map(int, line.split()[2:]))), "all children are gone"
+    )
+    assert not is_alive(same_group)
+    for pid in (int(line.split()[2]), marked_daemon):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _others(fleet: Mastered) -> set[int]:
+    return {row["pid"] for row in fleet.children() if row["role"] != "worker"}
+
+
+def test_the_pool_follows_the_file_and_tasks_in_hand_finish(fleet: Mastered) -> None:
+    fleet.configure("workers = 4")
+    fleet.start()
+    four, others = fleet.until_workers(4), _others(fleet)
+    fleet.configure("workers = 8")
+    fleet.signal(signal.SIGHUP)
+    eight = fleet.until_workers(8)
+    assert four < eight
+    for text in "abcdefgh":
+        fleet.push("hold", text)
+    until(lambda: len(fleet.ran()) == 8)
+    fleet.configure("workers = 2")
+    fleet.signal(signal.SIGHUP)
+    until(lambda: len(fleet.children("worker", "draining")) == 6)
+    fleet.release()
+    two = fleet.until_workers(2)
+    assert two < eight
+    assert _others(fleet) == others
+    assert sum(line.startswith("end") for line in fleet.ran()) == 8
+    assert sum(line.startswith("start") for line in fleet.ran()) == 8
+    assert len(fleet.log("config.reloaded")) == 2
+    assert fleet.log("task.recovered") == []
+
+
+def test_a_drain_lets_what_runs_finish_and_leaves_nothing_in_flight(fleet: Mastered) -> None:
+    fleet.start()
+    for text in "abcd":
+        fleet.push("hold", text)
+    until(lambda: len(fleet.ran()) == 2)
+    everybody = descendants(fleet.pid)
+    for _ in range(20):
+        fleet.signal(signal.SIGTERM)
+    until(lambda: fleet.log("fleet.draining"))
+    fleet.release()
+    assert fleet.exit_code() == 0
+    assert sum(line.startswith("end") for line in fleet.ran()) == 2
+    assert fleet.inflight() == []
+    assert len(fleet.lane()) == 2
+    assert not any(map(is_alive, everybody))
+    assert fleet.log("fleet.draining")[0]["at_once"] is False
+    assert len(fleet.log("fleet.draining")) == 1

@@ -1,0 +1,140 @@
+"""The ends of a fleet: drained, at once, in the middle of its start, and before it."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import until
+from masters import ON_ONE_SERVER, Mastered, descendants, is_alive
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_is_not_done_at_the_end_of_a_drain_is_released_without_blame(fleet: Mastered) -> None:
+    fleet.configure("workers = 2\n[limits]\ndrain_seconds = 0.5")
+    fleet.start()
+    fleet.push("hold", "a")
+    until(fleet.ran)
+    fleet.signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
+    assert fleet.inflight() == []
+    (entry,) = fleet.lane()
+    fields = entry.split()
+    assert (fields[0], fields[5:9]) == (b"a", [b"0", b"0", b"0", b"1"])  # failures crashes losses releases
+
+
+def test_quit_kills_at_once_and_gives_everything_back(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("hold", "a")
+    until(fleet.ran)
+    everybody = descendants(fleet.pid)
+    fleet.signal(signal.SIGQUIT)
+    assert fleet.exit_code() == 0
+    assert fleet.inflight() == []
+    assert len(fleet.lane()) == 1
+    assert not any(map(is_alive, everybody))
+
+
+def test_a_second_stop_later_means_at_once(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("hold", "a")
+    until(fleet.ran)
+    fleet.signal(signal.SIGINT)
+    until(lambda: fleet.log("fleet.draining"))
+
+    def second() -> bool:
+        fleet.signal(signal.SIGINT)
+        return any(line["at_once"] for line in fleet.log("fleet.draining"))
+
+    until(second)
+    assert fleet.exit_code() == 0
+    assert len(fleet.lane()) == 1
+
+
+@pytest.mark.parametrize("module", ["import time; time.sleep(600)", ""], ids=["during imports", "at any moment"])
+def test_a_stop_during_the_start_is_not_lost(fleet: Mastered, module: str) -> None:
+    (fleet.folder / "slow.py").write_text(module)
+    fleet.configure('imports = ["tasks", "slow"]')
+    fleet.start(ready=False)
+    if module:
+        until(lambda: fleet.log("fleet.starting"))
+    else:  # blocked before anything heavy is imported: until then the default would end it
+        until(lambda: "SigBlk:\t0000000000000000" not in Path(f"/proc/{fleet.pid}/status").read_text())
+    fleet.signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
+    until(lambda: not descendants(fleet.pid))
+
+
+def test_a_burst_leaves_when_nothing_is_ready_or_running(fleet: Mastered) -> None:
+    for text in "abcdef":
+        fleet.push("note", text)
+    fleet.start("--burst", ready=False)
+    assert fleet.exit_code() == 0
+    assert sorted(fleet.ran()) == list("abcdef")
+    assert fleet.inflight() == []
+
+
+def test_a_taken_port_is_told(fleet: Mastered) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        fleet.configure(f"[http]\nlisten = '127.0.0.1:{taken.getsockname()[1]}'")
+        fleet.start(ready=False)
+        assert fleet.exit_code() == 73
+    assert "rota: error: http.listen" in fleet.text()
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("import nowhere_at_all", 78, "nowhere_at_all"),
+        ("import os; os._exit(1)", 70, "died 5 times before being ready"),
+        ("import rota, os\n@rota.on_worker_start\ndef start(): os._exit(3)", 70, "workers of pool"),
+        ("import rota\n@rota.task(queue='nowhere')\ndef stray(): ...", 78, "no tier serves queue 'nowhere'"),
+    ],
+    ids=["does not import", "dies at import", "dies in a hook", "unserved queue"],
+)
+def test_a_first_boot_that_never_works_is_given_up(fleet: Mastered, module: str, code: int, said: str) -> None:
+    (fleet.folder / "broken.py").write_text(module)
+    fleet.configure('imports = ["tasks", "broken"]\n[restarts]\nbackoff_seconds = 0.01\nbackoff_max_seconds = 0.02')
+    fleet.start(ready=False)
+    assert fleet.exit_code() == code
+    assert "rota: error:" in fleet.text()
+    assert said in fleet.text()
+    assert not descendants(fleet.pid)
+
+
+def test_a_server_that_evicts_keys_is_refused(server: Server, namespace: str, tmp_path: Path) -> None:
+    evicting = Server(server.binary, tmp_path, maxmemory="100mb", maxmemory_policy="allkeys-lru").start()
+    fleet = Mastered(evicting, namespace, tmp_path)
+    try:
+        fleet.start(ready=False)
+        assert fleet.exit_code() == 78
+        assert "maxmemory-policy allkeys-lru" in fleet.text()
+    finally:
+        fleet.close()
+        evicting.stop()
+
+
+def test_a_parent_that_ignored_sigchld_does_no_harm(fleet: Mastered) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        fleet.start()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    (worker, *_) = fleet.until_workers(2)
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: worker not in fleet.pids("worker"))
+    fleet.until_workers(2)

@@ -1,0 +1,82 @@
+"""What a changed configuration touches, and how generations follow each other."""
+
+import msgspec
+import pytest
+
+from rota_supervisor.config.model import Config, Control, Dead, Http, Limits, Log, PoolConfig, QueueConfig, Restarts
+from rota_supervisor.master.reload import change_between, faults_of_change, unknown_overrides, unserved_queues
+from rota_supervisor.master.rollout import Rollout
+
+BASE = Config(workers=4, imports=("tasks",), tiers=(("high",), ("low", "default")))
+
+
+def _changed(**values: object) -> Config:
+    return msgspec.structs.replace(BASE, **values)
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (BASE, []),
+        (_changed(workers=8), ["counts"]),
+        (_changed(pollers=2), ["counts"]),
+        (_changed(imports=("tasks", "more")), ["workers"]),
+        (_changed(tiers=(("high",), ("default",))), ["workers", "exporter"]),
+        (_changed(queues={"low": QueueConfig(weight=3)}), ["workers", "exporter"]),
+        (_changed(limits=Limits(max_tasks=5)), ["workers"]),
+        (_changed(limits=Limits(drain_seconds=5)), ["rest"]),
+        (_changed(restarts=Restarts(crash_limit=9)), ["pollers"]),
+        (_changed(dead=Dead(max_count=1)), ["pollers"]),
+        (_changed(http=Http(listen="127.0.0.1:1")), ["listen"]),
+        (_changed(log=Log(level="debug")), ["workers", "pollers", "exporter"]),
+    ],
+)
+def test_only_those_who_depend_on_a_change_are_touched(new: Config, words: list[str]) -> None:
+    assert change_between(BASE, new).words == words
+
+
+def test_a_pool_that_comes_or_goes_leaves_the_others_alone() -> None:
+    one = _changed(workers=None, pools={"a": PoolConfig(workers=1)})
+    two = _changed(workers=None, pools={"a": PoolConfig(workers=1), "b": PoolConfig(workers=2)})
+    assert change_between(one, two).words == ["counts"]
+    assert change_between(two, one).words == ["counts"]
+
+
+def test_what_a_reload_cannot_change_is_refused_with_advice() -> None:
+    new = _changed(namespace="other", redis_url="redis://elsewhere", control=Control(socket="/run/x"))
+    faults = faults_of_change(BASE, new)
+    assert [fault.path for fault in faults] == ["namespace", "redis_url", "control"]
+    assert all("start it again" in fault.message for fault in faults)
+
+
+def test_tasks_on_queues_of_no_tier_and_overrides_of_no_task_are_found() -> None:
+    config = _changed(tasks={})
+    assert [fault.message.split("'")[1] for fault in unserved_queues(config, {"a": "low", "b": "nowhere"})] == [
+        "nowhere"
+    ]
+    assert unknown_overrides(config, {"a": "low"}) == []
+
+
+def test_a_candidate_is_in_force_only_when_promoted() -> None:
+    first = Rollout.first(BASE)
+    assert first.in_force.number == 1
+    working = first.promote().commit()
+    loading = working.with_candidate(_changed(workers=9), proven=False)
+    assert (loading.in_force.number, loading.latest.number) == (1, 2)
+    assert [generation.number for generation in loading.generations] == [1, 2]
+    assert loading.promote().in_force.number == 2
+    assert loading.promote().commit().generations == (loading.latest,)
+
+
+def test_a_failed_candidate_leaves_what_was_and_its_number_is_not_used_again() -> None:
+    working = Rollout.first(BASE).promote().commit()
+    back = working.with_candidate(BASE, proven=False).roll_back()
+    assert back.generations == working.generations
+    assert back.with_candidate(BASE, proven=False).latest.number == 3
+
+
+def test_a_later_candidate_takes_the_place_of_one_that_is_not_proven() -> None:
+    working = Rollout.first(BASE).promote().commit()
+    rolling = working.with_candidate(BASE, proven=False).promote()
+    assert [each.number for each in rolling.with_candidate(BASE, proven=False).generations] == [1, 3]
+    assert [each.number for each in rolling.with_candidate(BASE, proven=True).generations] == [2, 3]

@@ -1,0 +1,47 @@
+"""What each signal asks of the master."""
+
+import signal
+
+import pytest
+
+from rota_supervisor.__main__ import MASTER_SIGNALS
+from rota_supervisor.master import signals
+from rota_supervisor.master.signals import QUEUED, UNUSED, Request, SignalReader
+
+
+def test_a_repeat_within_a_second_is_the_same_request_and_a_later_one_means_at_once() -> None:
+    reader = SignalReader(had_terminal=False)
+    asked = [reader.read(signal.SIGTERM, at) for at in (0.0, 0.2, 0.99, 1.0)]
+    assert asked == [Request.DRAIN, None, None, Request.STOP_NOW]
+
+
+def test_term_and_int_are_one_request() -> None:
+    reader = SignalReader(had_terminal=False)
+    assert reader.read(signal.SIGINT, 0.0) is Request.DRAIN
+    assert reader.read(signal.SIGTERM, 5.0) is Request.STOP_NOW
+
+
+@pytest.mark.parametrize(
+    ("number", "request_"),
+    [
+        (signal.SIGQUIT, Request.STOP_NOW),
+        (signal.SIGHUP, Request.RELOAD),
+        (signal.SIGTTIN, Request.MORE),
+        (signal.SIGTTOU, Request.LESS),
+    ],
+)
+def test_the_others_mean_the_same_each_time(number: signal.Signals, request_: Request) -> None:
+    reader = SignalReader(had_terminal=False)
+    assert [reader.read(number, 0.0), reader.read(number, 0.1)] == [request_, request_]
+
+
+def test_a_hangup_from_the_loss_of_the_terminal_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = SignalReader(had_terminal=True)
+    monkeypatch.setattr(signals, "has_terminal", lambda: True)
+    assert reader.read(signal.SIGHUP, 0.0) is Request.RELOAD
+    monkeypatch.setattr(signals, "has_terminal", lambda: False)
+    assert reader.read(signal.SIGHUP, 0.0) is Request.DRAIN
+
+
+def test_every_signal_blocked_before_the_imports_is_let_through_in_the_end() -> None:
+    assert QUEUED | UNUSED | {signal.SIGCHLD} == MASTER_SIGNALS

@@ -1,0 +1,65 @@
+"""What master and children tell each other."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from rota_supervisor import messages
+
+ALL = [
+    messages.First("poller", 1, 4, 2, {"rank": 0}),
+    messages.Pool("mail", "{}"),
+    messages.Fork(8, 3, "node:8:1", "mail"),
+    messages.Bye(),
+    messages.Imported((("send", "mail"),)),
+    messages.Warned("a thread"),
+    messages.Ready(2, 3),
+    messages.ImportFailed("tasks", "ImportError: no", "tasks.py:1"),
+    messages.Spawned(8, 3, 77),
+    messages.ForkFailed(8, 3, "EAGAIN"),
+]
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = messages.pair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
+def test_a_message_arrives_whole(ends: tuple[socket.socket, socket.socket], message: messages.Message) -> None:
+    messages.send(ends[0], message)
+    received = messages.receive(ends[1])
+    assert type(received) is type(message)
+    assert messages.encode(received) == messages.encode(message)
+
+
+def test_every_kind_is_tried_here() -> None:
+    assert {type(message).__name__ for message in ALL} == set(messages._TYPES)
+
+
+def test_messages_are_not_joined_or_split(ends: tuple[socket.socket, socket.socket]) -> None:
+    long = messages.Pool("mail", "x" * 150_000)
+    for message in (messages.Bye(), long, messages.Bye()):
+        messages.send(ends[0], message)
+    assert [messages.receive(ends[1]) for _ in range(3)] == [messages.Bye(), long, messages.Bye()]
+
+
+def test_the_end_of_the_other_side_is_none(ends: tuple[socket.socket, socket.socket]) -> None:
+    ends[0].close()
+    assert messages.receive(ends[1]) is None
+
+
+def test_another_versions_first_message_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
+    ends[0].send(json.dumps({"abi": 0, "kind": "of another version"}).encode())
+    with pytest.raises(messages.WrongAbi, match="restart the master"):
+        messages.receive_first(ends[1])
+
+
+def test_a_master_that_left_is_told_apart(ends: tuple[socket.socket, socket.socket]) -> None:
+    ends[0].close()
+    with pytest.raises(EOFError):
+        messages.receive_first(ends[1])

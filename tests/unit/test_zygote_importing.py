@@ -1,0 +1,59 @@
+"""Importing the user's code: where it is found, and what is said when it fails."""
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from rota_supervisor.importing import import_all, make_importable
+
+
+def _write(folder: Path, name: str, text: str) -> str:
+    (folder / f"{name}.py").write_text(text)
+    return name
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    return tmp_path
+
+
+def test_the_users_folder_comes_after_the_library_and_before_installed_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, installed = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
+    monkeypatch.setattr(sys, "path", [library, installed])
+    make_importable([str(tmp_path)])
+    assert sys.path == [library, str(tmp_path), installed]
+    make_importable([str(tmp_path)])
+    assert sys.path == [library, str(tmp_path), installed]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("\nraise RuntimeError('no')", "RuntimeError: no"),
+        ("\nraise SystemExit(3)", "SystemExit: 3"),
+        ("\nimport nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("\ndef broken(:", "SyntaxError"),
+    ],
+    ids=["raises", "exits", "misses", "does not parse"],
+)
+def test_a_failure_names_module_error_and_line(folder: Path, text: str, error: str) -> None:
+    name = _write(folder, f"failing_{abs(hash(text))}", text)
+    failure = import_all([name])
+    assert failure is not None
+    assert failure.module == name
+    assert failure.error.startswith(error)
+    assert failure.where == f"{folder / name}.py:2"
+
+
+def test_the_first_failure_ends_it(folder: Path) -> None:
+    first = _write(folder, "first_to_fail", "raise ValueError")
+    second = _write(folder, "never_reached", "raise ValueError")
+    failure = import_all([first, second])
+    assert failure is not None
+    assert failure.module == first
+    assert second not in sys.modules

@@ -1,0 +1,155 @@
+"""The asyncio connection to the server: streams and hiredis, for a process that must never block.
+
+One command at a time, in the order of the callers. Nothing is repeated but a script the server did not
+know. A connection that broke is made anew by the next command.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import hiredis
+
+from rota.address import Address
+from rota.server_errors import (
+    REASON_NETWORK,
+    REASON_PROTOCOL,
+    REASON_SILENT,
+    ConnectionLost,
+    ServerError,
+    UnknownScript,
+    error_of_reply,
+)
+from rota.store import Command
+from rota.wire import Arg, command, pack
+
+T = TypeVar("T")
+
+_READ_BYTES: Final = 1 << 16
+_NO_REPLY: Final = object()
+FIRST_RETRY_SECONDS: Final = 0.05  # for the back-off of callers that repeat
+MOST_RETRY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who is told: `up` after a command that went through, `down` with each error."""
+
+    up: Callable[[], None] = lambda: None
+    down: Callable[[ServerError], None] = lambda _error: None
+
+
+class AioConnection:
+    """One connection, made when it is first needed and again after it broke."""
+
+    def __init__(self, address: Address, name: str, seconds: float = 5.0, watch: Watch | None = None) -> None:
+        """`seconds`: how long a connection or an answer may take."""
+        self._address = address
+        self._name = name
+        self._seconds = seconds
+        self._watch = watch or Watch()
+        self._lock = asyncio.Lock()
+        self._reader = _new_reader()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now, as far as is known."""
+        return self._streams is not None
+
+    async def run(self, call: Command[T]) -> T:
+        """Run a script once and parse its answer. Raises ServerError."""
+        try:
+            raw = await self._watched(call.by_sha())
+        except UnknownScript:
+            raw = await self._watched(call.by_text())
+        return call.parse(raw)
+
+    async def execute(self, *args: Arg) -> Any:
+        """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
+        return await self._watched(command((pack(args),)))
+
+    async def close(self) -> None:
+        """Close at once. May be repeated; the next command connects again."""
+        self._drop()
+
+    async def _watched(self, data: bytes) -> Any:
+        try:
+            async with self._lock:
+                reply = await self._ask(data)
+        except UnknownScript:
+            raise
+        except ServerError as error:
+            self._watch.down(error)
+            raise
+        self._watch.up()
+        return reply
+
+    async def _ask(self, data: bytes) -> Any:
+        try:
+            async with asyncio.timeout(self._seconds):
+                if self._streams is None:
+                    await self._connect()
+                return await self._exchange(data)
+        except TimeoutError as error:
+            self._drop()
+            raise ConnectionLost(f"the server took longer than {self._seconds:g} s", REASON_SILENT) from error
+        except OSError as error:
+            self._drop()
+            raise ConnectionLost(f"no connection to {self._place()}: {error}", REASON_NETWORK) from error
+        except ConnectionLost:
+            self._drop()
+            raise
+        except asyncio.CancelledError:  # a reply may still come and must not answer the next command
+            self._drop()
+            raise
+
+    async def _connect(self) -> None:
+        address = self._address
+        self._reader = _new_reader()
+        if address.path:
+            self._streams = await asyncio.open_unix_connection(address.path)
+        else:
+            secure = ssl.create_default_context() if address.tls else None
+            self._streams = await asyncio.open_connection(address.host, address.port, ssl=secure)
+        if address.password:
+            await self._exchange(command((pack(("AUTH", address.username or "default", address.password)),)))
+        if address.database:
+            await self._exchange(command((pack(("SELECT", address.database)),)))
+        await self._exchange(command((pack(("CLIENT", "SETNAME", self._name)),)))
+
+    async def _exchange(self, data: bytes) -> Any:
+        assert self._streams is not None
+        reader, writer = self._streams
+        writer.write(data)
+        await writer.drain()
+        while (reply := self._next_reply()) is _NO_REPLY:
+            received = await reader.read(_READ_BYTES)
+            if not received:
+                raise ConnectionLost("the server closed the connection", REASON_NETWORK)
+            self._reader.feed(received)
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    def _next_reply(self) -> Any:
+        try:
+            return self._reader.gets()
+        except hiredis.ProtocolError as error:
+            raise ConnectionLost(f"the server answered something that is not RESP: {error}", REASON_PROTOCOL) from error
+
+    def _drop(self) -> None:
+        if self._streams is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closing
+                self._streams[1].close()
+            self._streams = None
+
+    def _place(self) -> str:
+        return self._address.path or f"{self._address.host}:{self._address.port}"
+
+
+def _new_reader() -> hiredis.Reader:
+    return hiredis.Reader(replyError=error_of_reply, notEnoughData=_NO_REPLY)
