@@ -121,6 +121,13 @@ def test_processor_time_of_a_slot_goes_on_with_the_next_process() -> None:
     assert [total(1, 2.0), total(1, 3.0), total(2, 0.5), total(2, 1.0), total(3, 0.0)] == [2.0, 3.0, 3.5, 4.0, 4.0]
 
 
+def test_processor_time_of_a_slot_stays_while_nobody_is_in_it() -> None:
+    account, samples = CpuAccount(), Samples()
+    account.put(Samples(), {Member(8, Role.WORKER, 1, Phase.IDLE, 0.0): Usage(1, 2.0, 1)})
+    account.put(samples, {})
+    assert samples.value(m.PROCESS_CPU, "worker", "8") == 2.0
+
+
 def test_descriptors_are_left_out_where_the_kernel_does_not_tell() -> None:
     samples = Samples()
     put_usage(samples, {worker(8, "mail", 1.0): Usage(4096, 1.0, None), worker(9, "mail", 1.0): Usage(8192, 1.0, 7)})

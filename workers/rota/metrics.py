@@ -177,7 +177,7 @@ TASKS_PROCESSED: Final = CounterDefinition(
     "rota_tasks_processed_total",
     "Attempts ended: done, retry, dead, released, cancelled or expired.",
     ("queue", "task", "outcome"),
-    _WORKER,
+    (Writer.WORKER, Writer.MASTER),
 )
 TASK_RETRIES: Final = CounterDefinition(
     "rota_task_retries_total", "Attempts that failed and will be repeated.", ("queue", "task"), _WORKER

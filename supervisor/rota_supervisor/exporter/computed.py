@@ -10,7 +10,7 @@ from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
-from rota_supervisor.layout import Role
+from rota_supervisor.layout import Role, role_of
 
 # A zygote sits in one blocking call and does not beat.
 _BEATING = frozenset({Role.MASTER, Role.EXPORTER, Role.POLLER, Role.WORKER})
@@ -71,18 +71,23 @@ def _put_queue(samples: Samples, queue: QueueState) -> None:
 
 
 class CpuAccount:
-    """Adds up processor time over the processes of each slot, so that the counter never goes back."""
+    """Adds up processor time over the processes of each slot, so that the counter never goes back.
+
+    A slot that stands empty, as between two workers, keeps its total: a series that came and went would look
+    like a counter reset.
+    """
 
     def __init__(self) -> None:
         self._before: dict[int, float] = {}
         self._last: dict[int, tuple[int, float]] = {}
 
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
-        """Account for these processes and know their slots' totals."""
+        """Account for these processes, and show the totals of all slots."""
         for member, usage in usages.items():
             pid, seconds = self._last.get(member.slot, (member.pid, 0.0))
             if pid != member.pid:
                 self._before[member.slot] = self._before.get(member.slot, 0.0) + seconds
             self._last[member.slot] = (member.pid, usage.cpu_seconds)
-            total = self._before.get(member.slot, 0.0) + usage.cpu_seconds
-            samples.put(m.PROCESS_CPU, (str(member.role), str(member.slot)), total)
+        for slot, (_, seconds) in self._last.items():
+            total = self._before.get(slot, 0.0) + seconds
+            samples.put(m.PROCESS_CPU, (str(role_of(slot)), str(slot)), total)

@@ -67,12 +67,13 @@ class Gauges:
         """A child died that is to be replaced."""
         self._recorder.counter(m.PROCESS_RESTARTS, role.value, _RESTARTS.get(reason, reason).value).add()
 
-    def count_retired(self, retired: Retired) -> None:
-        """Entries that a dead worker held are back in their lanes, or dead."""
+    def count_retired(self, retired: Retired, task_name: str) -> None:
+        """Entries that a dead worker held are back in their lanes; the task that ran is dead, if this was its last."""
         for entry in retired.requeued:
             self._recorder.counter(m.TASKS_RECOVERED, entry.queue, "child_exit").add()
         for entry in retired.dead:
-            self._recorder.counter(m.TASKS_DEAD, entry.queue, m.OTHER, "crashed").add()
+            self._recorder.counter(m.TASKS_DEAD, entry.queue, task_name, "crashed").add()
+            self._recorder.counter(m.TASKS_PROCESSED, entry.queue, task_name, "dead").add()
 
     def show_recovered_queues(self, queues: Iterable[str]) -> None:
         """Have the counters of these queues there from the start, at 0."""

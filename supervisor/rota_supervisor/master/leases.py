@@ -37,9 +37,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Obituary:
-    """All that retiring a dead worker takes."""
+    """All that retiring a dead worker takes. `task_name`: the task that ran, "" when none did."""
 
     owner: str
+    task_name: str
     blame: Blame
     settlements: Packed
     tiers: tuple[Domain, ...]
@@ -52,7 +53,7 @@ def obituary_of(death: Death, slot: Slot, limits: Restarts, tiers: tuple[Domain,
     if task is not None and death.is_task_to_blame:
         ran = ((task.id, epitaph_of(death, task, boottime_ns(), datetime.now(UTC))),)
     blame = Blame(ran, crash_limit=limits.crash_limit, loss_limit=limits.loss_limit)
-    return Obituary(death.child.owner, blame, Packed(*slot.outcomes()), tiers)
+    return Obituary(death.child.owner, task.name if task is not None else "", blame, Packed(*slot.outcomes()), tiers)
 
 
 class Leases:

@@ -72,7 +72,7 @@ class Owners:
     async def _retire(self, child: Child, obituary: Obituary) -> None:
         retired = await self._leases.retire(obituary)
         self.free(child)
-        self._gauges.count_retired(retired)
+        self._gauges.count_retired(retired, obituary.task_name)
         _tell(child, retired)
         self._changed()
 

@@ -8,6 +8,7 @@ from rota.recorder import Recorder
 from rota.replies import Promoted, Retired, Swept
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
+_NO_QUEUE = "unknown"  # as the script that buries such items names it
 _LOST = "lost"
 _GARBAGE = "garbage"
 _RECOVERED = "lease_expired"
@@ -32,7 +33,7 @@ class PollerReport:
         for queue, moved in promoted.moved.items():
             self._recorder.counter(metrics.POLLER_PROMOTED, queue).add(moved)
         if promoted.buried:
-            self._recorder.counter(metrics.TASKS_DEAD, "", _NO_TASK, _GARBAGE).add(promoted.buried)
+            self._recorder.counter(metrics.TASKS_DEAD, _NO_QUEUE, _NO_TASK, _GARBAGE).add(promoted.buried)
             log.logger().error(events.TASK_DEAD, reason=_GARBAGE, count=promoted.buried)
         self._last_success.set(time.time())
 

@@ -1,0 +1,251 @@
+"""What people get wrong: each time a message that says what is wrong, the documented exit code, and nothing lost."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import hiredis
+import pytest
+import redis
+
+from bench import until
+from fleets import Fleets, RunningFleet, running_fleet
+from fleets import rota as run_rota
+from rota import InvalidArguments, InvalidName, PayloadTooLarge
+from rota.keys import Keys
+from servers import Server, free_port
+
+OLD_INFO = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workers = = 3", "rota.toml: "),
+        ("workerz = 3", 'workerz: unknown key, did you mean "workers"?'),
+        ('workers = "many"', 'workers: expected a whole number >= 0, got "many"'),
+        ("workers = -1", "workers: expected a whole number >= 0, got -1"),
+        ('tiers = [["a"], ["b", "a"]]', 'tiers[1][1]: queue "a" stands in tiers[0][0] already'),
+        ('tiers = [["a b"]]', "tiers[0][0]: queue name 'a b' is not usable"),
+        ('tiers = [["{a}"]]', "tiers[0][0]: queue name '{a}' is not usable"),
+        ('namespace = "my {shop}"', "namespace 'my {shop}' is not usable"),
+        ('redis_url = "http://localhost"', "redis_url: "),
+    ],
+)
+def test_a_faulty_file_is_refused_with_78_and_every_fault(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "rota.toml").write_text(text)
+    done = run_rota(tmp_path, "run")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr.startswith("rota: error: rota.toml: ")
+    assert message in done.stderr
+
+
+# Servers
+
+
+def test_no_server_is_69(tmp_path: Path, namespace: str) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    fleet = RunningFleet(url, namespace, tmp_path)
+    done = fleet.rota("run")
+    assert (done.returncode, done.stdout) == (69, "")
+    [said] = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]
+    assert url in said
+    assert "not reachable" in said
+    assert fleet.processes() == []
+
+
+def test_a_server_that_evicts_keys_is_78(server: Server, tmp_path: Path, namespace: str) -> None:
+    (tmp_path / "server").mkdir()
+    evicting = Server(server.binary, tmp_path / "server", maxmemory_policy="allkeys-lru").start()
+    try:
+        done = RunningFleet(evicting.url, namespace, tmp_path).rota("run")
+    finally:
+        evicting.stop()
+    assert done.returncode == 78
+    assert "maxmemory-policy allkeys-lru" in done.stderr
+    assert "set maxmemory-policy noeviction" in done.stderr
+
+
+def test_a_server_too_old_is_78(tmp_path: Path, namespace: str) -> None:
+    with old_server() as url:
+        done = RunningFleet(url, namespace, tmp_path).rota("run")
+    assert done.returncode == 78
+    assert "the server is Redis 6.2.14, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer" in done.stderr
+
+
+@contextmanager
+def old_server() -> Iterator[str]:
+    """The URL of what answers as a Redis 6.2 does, as far as a fleet gets with one: it knows no script's first line."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=_serve, args=(listening,))
+    thread.start()
+    try:
+        yield f"redis://127.0.0.1:{listening.getsockname()[1]}/0"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+def _serve(listening: socket.socket) -> None:
+    while True:
+        try:
+            connected, _ = listening.accept()
+        except OSError:  # shut down
+            return
+        with connected:
+            _talk(connected)
+
+
+def _talk(connected: socket.socket) -> None:
+    reader = hiredis.Reader(notEnoughData=b"")
+    while received := connected.recv(65_536):
+        reader.feed(received)
+        while command := reader.gets():
+            connected.sendall(_answer(command))
+
+
+def _answer(command: list[bytes]) -> bytes:
+    match command[0].upper():
+        case b"INFO":
+            return b"$%d\r\n%s\r\n" % (len(OLD_INFO), OLD_INFO)
+        case b"EVALSHA":
+            return b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+        case b"EVAL":
+            return b"-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'\r\n"
+        case _:
+            return b"+OK\r\n"
+
+
+# Modules
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("import nowhere", "No module named 'nowhere'"),
+        ("raise RuntimeError('not today')", "RuntimeError: not today"),
+        ("def f(:", "SyntaxError"),
+        ("import rota\n@rota.task(queue='lost')\ndef f(): ...", "'lost'"),
+    ],
+)
+def test_a_module_that_cannot_serve_is_78_and_the_queue_keeps_its_tasks(
+    fleets: Fleets, module: str, message: str
+) -> None:
+    fleet = fleets.make()
+    (fleet.folder / "tasks.py").write_text(module)
+    task_id = fleet.client.enqueue("note", queue="default").id
+    done = fleet.rota("run")
+    assert done.returncode == 78
+    [said] = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]
+    assert message in said
+    assert fleet.processes() == []
+    assert fleet.client.status(task_id).state == "ready"
+
+
+# Tasks
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    folder = tmp_path_factory.mktemp("input")
+    with running_fleet(server.url, folder.name, folder, tiers=[["default", "late"]]) as running:
+        yield running
+
+
+NAMELESS = ("not JSON at all", '{"id": 7}', "[]", "")
+UNFIT = {
+    '["u1", "default", "nowhere", [1]]': ("unknown_task", "no task is named 'nowhere' here"),
+    '["u2", "default", "add", [1]]': ("arguments", "add(first: int, second: int)"),
+    '["u3", "default", "add", [1, 2, 3]]': ("arguments", "add(first: int, second: int)"),
+    '["u4", "default", "add", [1, NaN]]': ("garbage", "NaN is not a JSON number"),
+    '["u5", "default", "add", {"first": 1}]': ("garbage", "the arguments of add are not an array"),
+    '["u6", "default", "add {}", [1]]': ("garbage", "task name 'add {}' is not usable"),
+    f'["u7", "default", "note", ["{"x" * 300_000}"]]': ("garbage", "more than the 262144 allowed"),
+    NAMELESS[0]: ("garbage", "the body is not JSON"),
+    NAMELESS[1]: ("garbage", "the body is not an array [id, queue, name, args]"),
+    NAMELESS[2]: ("garbage", "the body is not an array [id, queue, name, args]"),
+    NAMELESS[3]: ("garbage", "the body is not JSON"),
+}
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason_and_its_bytes(
+    fleet: RunningFleet, redis_client: "redis.Redis", delayed: bool
+) -> None:
+    queue = "late" if delayed else "default"
+    items = {item.replace("default", queue): why for item, why in UNFIT.items()}
+    if delayed:  # without a queue that can be read there is no worker to judge them
+        items |= dict.fromkeys(NAMELESS, ("garbage", "no queue could be read"))
+    fleet.rota("dead", "purge", "--all", "--yes")
+    until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == 0)
+    keys = Keys(fleet.namespace)
+    if delayed:
+        redis_client.zadd(keys.delayed, dict.fromkeys(items, time.time()))
+    else:
+        redis_client.rpush(keys.ready_lane(queue), *items)
+    until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == len(items), "all of them dead")
+    dead = {each["body"]: each["epitaph"] for each in fleet.asked("dead", "ls")}
+    for item, (reason, error) in items.items():
+        assert dead[item]["reason"] == reason, item
+        assert error in dead[item]["error"]
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+    assert fleet.books_balance()
+
+
+def test_the_client_refuses_before_anything_is_sent(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+    accepted = redis_client.hgetall(Keys(fleet.namespace).totals)
+    client = fleet.client
+    with pytest.raises(InvalidArguments, match="set"):
+        client.enqueue("note", args=[{1, 2}], queue="default")
+    with pytest.raises(InvalidArguments, match="nan"):
+        client.enqueue("note", args=[float("nan")], queue="default")
+    with pytest.raises(PayloadTooLarge, match="256 KiB"):
+        client.enqueue("note", args=["x" * 300_000], queue="default")
+    for queue in ("a b", "{a}", "", "a-delayed"):
+        with pytest.raises(InvalidName):
+            client.enqueue("note", queue=queue)
+    for name in ("a b", "{a}"):
+        with pytest.raises(InvalidName):
+            client.enqueue(name, queue="default")
+        with pytest.raises(InvalidName):
+            client.enqueue("note", queue="default", id=name)
+    assert redis_client.hgetall(Keys(fleet.namespace).totals) == accepted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], 'no task is named "nowhere" in the imports (tasks)'),
+        (["add", "1"], "the arguments do not fit add(first: int, second: int)"),
+        (["add", "1", "2", "3"], "the arguments do not fit add(first: int, second: int)"),
+        (["note", *["x" * 100_000] * 3, "--queue", "default"], "the limit is 256 KiB"),
+        (["note", "--queue", "a b"], "queue name 'a b' is not usable"),
+        (["note", "--queue", "{a}"], "queue name '{a}' is not usable"),
+        (["note", "--id", "a b"], "id 'a b' is not usable"),
+        (["note", "--kwargs", "label=1"], "--kwargs is not JSON"),
+    ],
+)
+def test_the_command_line_refuses_with_2_before_anything_is_sent(
+    fleet: RunningFleet, redis_client: "redis.Redis", arguments: list[str], message: str
+) -> None:
+    accepted = redis_client.hgetall(Keys(fleet.namespace).totals)
+    done = fleet.rota("task", "enqueue", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert redis_client.hgetall(Keys(fleet.namespace).totals) == accepted
+
+
+def test_names_of_items_are_judged_like_everybodys(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+    item = json.dumps(["an id {with} spaces", "default", "note", ["renamed"]])
+    redis_client.rpush(Keys(fleet.namespace).ready_lane("default"), item)
+    [start] = fleet.wait_for("start", label="renamed")
+    assert " " not in start.id

@@ -1,0 +1,52 @@
+"""SIGKILL of workers in mid-task: what they ran starts again, the pool is whole again, and the numbers say so."""
+
+import functools
+import os
+import signal
+import statistics
+import time
+
+from bench import until
+from fleets import Fleets, Measure, seconds_until
+
+ROUNDS = 3
+
+
+def test_a_killed_workers_task_and_its_place_in_the_pool_are_taken_within_a_second(
+    fleets: Fleets, measured: Measure
+) -> None:
+    fleet = fleets.start(workers=4)
+    to_start, to_be_whole = [], []
+    for number in range(ROUNDS):
+        first = fleet.hold(f"task{number}")
+        killed_at = time.time()
+        os.kill(first.pid, signal.SIGKILL)
+        to_be_whole.append(seconds_until(functools.partial(fleet.is_whole_without, first.pid), "a whole pool"))
+        _, second = fleet.wait_for("start", 2, label=f"task{number}")
+        to_start.append(second.at - killed_at)
+        assert (second.id, second.crashes) == (first.id, 1)
+        fleet.release(f"task{number}")
+        fleet.wait_for("end", label=f"task{number}")
+    measured("seconds from SIGKILL to the task's next start, longest", max(to_start))
+    measured("seconds from SIGKILL to a whole pool, longest", max(to_be_whole))
+    assert statistics.median(to_start) < 1
+    assert statistics.median(to_be_whole) < 1
+    until(lambda: fleet.metrics().total("rota_tasks_recovered_total", reason="child_exit") == ROUNDS)
+    assert fleet.metrics().total("rota_process_restarts_total", role="worker", reason="signal") == ROUNDS
+    assert fleet.books_balance()
+
+
+def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_signal_as_reason(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    task_id = fleet.client.enqueue("kill_worker", queue="default").id
+    until(lambda: fleet.client.status(task_id).state == "dead", "its death")
+    assert len(fleet.journal("start", id=task_id)) == 3
+    [dead] = fleet.asked("dead", "ls")
+    assert (dead["id"], dead["task"]) == (task_id, "kill_worker")
+    assert dead["epitaph"]["reason"] == "crashed"
+    assert "SIGKILL" in dead["epitaph"]["error"]
+    assert "SIGKILL" in fleet.rota("dead", "ls").stdout
+    fleet.wait_for_workers(2)
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+    assert fleet.books_balance()

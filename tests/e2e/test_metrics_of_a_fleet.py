@@ -1,0 +1,111 @@
+"""The endpoint of a real fleet: it never goes back, and Prometheus's own tools accept it."""
+
+import functools
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import until
+from fleets import Fleets, RunningFleet, Scrape
+from prometheus import Prometheus, promtool, scrape_config
+from rota import Call
+
+KILLS = 20
+TASKS_A_KILL = 25
+PAUSE_SECONDS = 0.02
+
+
+class Watch:
+    """Scrapes again and again, and notes what fell."""
+
+    def __init__(self, fleet: RunningFleet) -> None:
+        self.fallen: list[str] = []
+        self.scrapes = 0
+        self._fleet = fleet
+        self._last = fleet.metrics()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(PAUSE_SECONDS):
+            self.look()
+
+    def look(self) -> Scrape:
+        found = self._fleet.metrics()
+        self.fallen += found.fallen_since(self._last)
+        self.scrapes += 1
+        self._last = found
+        return found
+
+    def stop(self) -> None:
+        self._over.set()
+
+
+@contextmanager
+def watched(fleet: RunningFleet) -> Iterator[Watch]:
+    """Watch the fleet's metrics during a block."""
+    watch = Watch(fleet)
+    thread = threading.Thread(target=watch.run)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+        thread.join()
+
+
+def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) -> None:
+    fleet = fleets.start(workers=4)
+    chance = random.Random(20)
+    notes = [Call("note", args=[str(number)], queue="default", delay=number / 500) for number in range(TASKS_A_KILL)]
+    ids: set[str] = set()
+    with watched(fleet) as watch:
+        for _ in range(KILLS):
+            ids |= {handle.id for handle in fleet.client.enqueue_many(notes)}
+            killed = chance.choice(sorted(fleet.workers()))
+            os.kill(killed, signal.SIGKILL)
+            until(functools.partial(fleet.is_whole_without, killed), "a whole pool")
+        until(lambda: {line.id for line in fleet.journal("end")} == ids, "the end of every task")
+        until(fleet.books_balance)
+    until(lambda: watch.look().total("rota_tasks_enqueued_total") == KILLS * TASKS_A_KILL)
+    last = watch.look()
+    assert watch.fallen == []
+    assert watch.scrapes >= KILLS
+    assert last.total("rota_process_restarts_total", role="worker", reason="signal") == KILLS
+    assert last.total("rota_task_lag_seconds_count") >= KILLS * TASKS_A_KILL - KILLS
+
+
+def test_counters_go_on_through_the_death_of_every_other_child(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    fleet.client.enqueue("note", args=["first"], queue="default")
+    fleet.wait_for("end", label="first")
+    until(lambda: fleet.metrics().total("rota_tasks_processed_total") == 1)
+    before = fleet.metrics()
+    for role in ("exporter", "poller", "zygote"):
+        fleet.kill_child(role)
+    until(fleet.is_whole)
+    assert [fall for fall in fleet.metrics().fallen_since(before) if "process_cpu" not in fall] == []
+
+
+def test_prometheus_accepts_and_scrapes_it(fleets: Fleets, tmp_path: Path) -> None:
+    fleet = fleets.start()
+    for number in range(10):
+        fleet.client.enqueue("note", args=[str(number)], queue="default", delay=number / 100)
+    fleet.wait_for("end", 10)
+    checked = promtool("check", "metrics", text=fleet.metrics().text)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    prometheus = Prometheus(folder, scrape_config(fleet.target()))
+    prometheus.start()
+    try:
+        prometheus.wait_for("up == 1")
+        prometheus.wait_for('sum(rota_tasks_processed_total{outcome="done"}) == 10')
+        prometheus.wait_for('sum(rota_task_lag_seconds_count{kind="delayed"}) == 9')
+        prometheus.wait_for('sum(rota_workers{state="running"}) == 2')
+    finally:
+        prometheus.stop()

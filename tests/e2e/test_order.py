@@ -1,0 +1,100 @@
+"""In which order one worker takes what waits: tiers, rotation, weights, due tasks first."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from bench import until
+from fleets import Line, RunningFleet, running_fleet
+from rota import Call
+from servers import Server
+
+TIERS = [["gate"], ["high"], ["middle"], ["low"], ["red", "green", "blue"], ["heavy", "light"], ["full"], ["default"]]
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    folder = tmp_path_factory.mktemp("order")
+    settings = {"workers": 1, "tiers": TIERS, "queues": {"heavy": {"weight": 3}}}
+    with running_fleet(server.url, folder.name, folder, **settings) as running:
+        yield running
+
+
+class Gate:
+    """Keeps the only worker busy until everything stands in its queue."""
+
+    def __init__(self, fleet: RunningFleet, label: str) -> None:
+        self._fleet = fleet
+        self._label = label
+        fleet.hold(label, queue="gate")
+
+    def open(self, count: int) -> list[Line]:
+        """Let the worker go on; answers the next so many starts, in order."""
+        self._fleet.release(self._label)
+        labels = [line.label for line in self._fleet.wait_for("end", label=self._label)]
+        assert labels == [self._label]
+
+        def after() -> list[Line] | None:
+            lines = self._fleet.journal()
+            since = next(n for n, line in enumerate(lines) if (line.event, line.label) == ("end", self._label))
+            ended = [line for line in lines[since + 1 :] if line.event == "end"]
+            return [line for line in lines[since + 1 :] if line.event == "start"] if len(ended) >= count else None
+
+        starts = until(after, f"{count} tasks behind the gate")
+        assert starts is not None
+        return starts
+
+
+def fill(fleet: RunningFleet, queue: str, count: int) -> None:
+    fleet.client.enqueue_many([Call("note", args=[f"{queue}{number}"], queue=queue) for number in range(count)])
+
+
+def test_a_lower_tier_is_served_only_when_every_higher_one_is_empty(fleet: RunningFleet) -> None:
+    gate = Gate(fleet, "tiers")
+    for queue in ("low", "middle", "high"):
+        fill(fleet, queue, 10)
+    starts = gate.open(30)
+    assert [line.queue for line in starts] == ["high"] * 10 + ["middle"] * 10 + ["low"] * 10
+    assert [line.label for line in starts[:10]] == [f"high{number}" for number in range(10)]
+
+
+def test_what_comes_into_a_higher_tier_is_next(fleet: RunningFleet) -> None:
+    inner = Gate(fleet, "first")
+    fill(fleet, "low", 3)
+    fleet.client.enqueue("hold", args=["in low"], queue="middle")
+    fleet.release("first")
+    fleet.wait_for("start", label="in low")
+    fill(fleet, "high", 2)
+    fleet.release("in low")
+    starts = inner.open(6)
+    assert [line.queue for line in starts] == ["middle", "high", "high", "low", "low", "low"]
+
+
+def test_any_three_in_a_row_serve_each_of_three_flooded_queues_once(fleet: RunningFleet) -> None:
+    gate = Gate(fleet, "colours")
+    for queue in ("red", "green", "blue"):
+        fill(fleet, queue, 30)
+    served = [line.queue for line in gate.open(90)]
+    for first in range(len(served) - 2):
+        assert set(served[first : first + 3]) == {"red", "green", "blue"}, served[: first + 3]
+
+
+def test_weights_of_three_and_one_give_three_to_one(fleet: RunningFleet) -> None:
+    gate = Gate(fleet, "weights")
+    fill(fleet, "light", 20)
+    fill(fleet, "heavy", 60)
+    served = [line.queue for line in gate.open(80)]
+    while_both_wait = served[: 4 * 19]
+    for first in range(0, len(while_both_wait) - 3, 4):
+        assert Counter(while_both_wait[first : first + 4]) == {"heavy": 3, "light": 1}, served
+
+
+def test_a_due_task_goes_ahead_of_a_thousand_waiting_in_its_own_queue(fleet: RunningFleet) -> None:
+    gate = Gate(fleet, "due")
+    fill(fleet, "full", 1000)
+    due = fleet.client.enqueue("note", args=["due now"], queue="full", delay=0.2)
+    until(lambda: fleet.client.status(due.id).state == "ready", "its promotion")
+    starts = gate.open(1001)
+    assert starts[0].label == "due now"
+    assert [line.label for line in starts[1:]] == [f"full{number}" for number in range(1000)]
