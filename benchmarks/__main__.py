@@ -17,7 +17,7 @@ import redis
 
 import rota
 from benchmarks import classic, fleet
-from rota.connection import Connection
+from rota.server.connection import Connection
 from servers import Server, server_binaries
 
 BATCH = 100

@@ -12,9 +12,9 @@ from pathlib import Path
 import rota
 from benchmarks.clock import wait_until
 from benchmarks.noop import nothing
-from rota.address import parse_address
-from rota.connection import Connection
-from rota.store import Store
+from rota.protocol.store import Store
+from rota.server.address import parse_address
+from rota.server.connection import Connection
 
 NAMESPACE = "bench"
 STOP_SECONDS = 60.0

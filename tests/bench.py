@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rota.address import parse_address
-from rota.body import Body, encode_body
-from rota.connection import Connection
-from rota.settings import PollerSettings, ServerSettings, WorkerSettings
-from rota.slots import Phase, Slot, SlotMemory, boottime_ns
-from rota.store import Command, NewTask, QueueShare, Store, domain_of
+from rota.child.settings import PollerSettings, ServerSettings, WorkerSettings
+from rota.child.slots import Phase, Slot, SlotMemory, boottime_ns
+from rota.protocol.body import Body, encode_body
+from rota.protocol.store import Command, NewTask, QueueShare, Store, domain_of
+from rota.server.address import parse_address
+from rota.server.connection import Connection
 from servers import Server
 
 T = TypeVar("T")

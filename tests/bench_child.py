@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import rota.hooks
-from rota.address import parse_address
-from rota.connection import Connection, ConnectionOptions
+from rota.child.life import Life
+from rota.child.settings import poller_settings_from_json, worker_settings_from_json
+from rota.child.slots import SlotMemory
 from rota.current import CurrentTask, current_task
 from rota.errors import Dead, Retry
-from rota.life import Life
 from rota.poller import run_poller
-from rota.settings import poller_settings_from_json, worker_settings_from_json
-from rota.slots import SlotMemory
+from rota.server.address import parse_address
+from rota.server.connection import Connection, ConnectionOptions
 from rota.tasks import task
 from rota.worker import run_worker
 

@@ -13,10 +13,10 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from rota.metrics import REDIS_UP
-from rota.recorder import Recorder
-from rota.settings import ServerSettings
-from rota.slots import MASTER_SLOT, Phase, Slot, SlotMemory
+from rota.child.settings import ServerSettings
+from rota.child.slots import MASTER_SLOT, Phase, Slot, SlotMemory
+from rota.telemetry.metrics import REDIS_UP
+from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.messages import First

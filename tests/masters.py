@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from bench import until
-from rota.keys import Keys
+from rota.protocol.keys import Keys
 from servers import Server
 
 # What is claimed does not depend on which server it is; the rest of the suite runs on each.

@@ -173,8 +173,10 @@ class Model:
             self.end(task_id, "cancelled")
             return "cancelled"
         self.tasks[task_id].cancelled = True
-        running = any(task_id in held for held in self.inflight.values())
-        return "running" if running else "cancelled"
+        if any(task_id in held for held in self.inflight.values()):
+            return "running"
+        self.free_key(task_id)
+        return "cancelled"
 
     def purge(self, queue: str) -> int:
         ids = self.lane(queue, "delayed") + self.lane(queue, "ready")

@@ -5,12 +5,23 @@ from typing import Any, TypeVar
 
 import redis
 
-from rota.address import parse_address
-from rota.connection import Connection
-from rota.outcome import Outcome, Settlement, pack_settlements
-from rota.replies import Claim, Enqueued, Promoted, Retired, TurnReply
-from rota.store import NO_TIERS, Blame, Command, Domain, NewTask, QueueShare, Store, Turn, domain_of, pack_tiers
-from rota.wire import Packed
+from rota.protocol.outcome import Outcome, Settlement, pack_settlements
+from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
+from rota.protocol.store import (
+    NO_TIERS,
+    Blame,
+    Command,
+    Domain,
+    NewTask,
+    QueueShare,
+    Store,
+    Turn,
+    domain_of,
+    pack_tiers,
+)
+from rota.protocol.wire import Packed
+from rota.server.address import parse_address
+from rota.server.connection import Connection
 from servers import Server
 
 T = TypeVar("T")

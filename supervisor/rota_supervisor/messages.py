@@ -49,7 +49,7 @@ class ZygoteSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The settings of a pool's workers, as `rota.settings.settings_to_json` writes them; before its first Fork."""
+    """The settings of a pool's workers, as `settings_to_json` writes them; sent before its first Fork."""
 
     name: str
     settings: str = field(repr=False)

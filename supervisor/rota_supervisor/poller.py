@@ -4,9 +4,9 @@ import json
 import os
 import sys
 
-from rota.life import Life
+from rota.child.life import Life
+from rota.child.settings import poller_settings_from_json
 from rota.poller import run_poller
-from rota.settings import poller_settings_from_json
 from rota_supervisor.child import enter
 from rota_supervisor.layout import BELL_FD, DEATH_FD
 

@@ -15,9 +15,9 @@ import signal
 import sys
 from typing import Final
 
-from rota import events, log
-from rota.settings import LogSettings, WorkerSettings, worker_settings_from_json
-from rota.slots import Phase, SlotMemory
+from rota.child.settings import LogSettings, WorkerSettings, worker_settings_from_json
+from rota.child.slots import Phase, SlotMemory
+from rota.telemetry import events, log
 from rota_supervisor import importing, messages
 from rota_supervisor.child import Entrance, enter
 from rota_supervisor.forking import Nursery, fork_worker

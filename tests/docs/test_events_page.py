@@ -1,9 +1,9 @@
-"""docs/events.md and rota/events.py say the same."""
+"""docs/events.md and rota/telemetry/events.py say the same."""
 
 import re
 
 from prose import ROOT
-from rota import events
+from rota.telemetry import events
 
 _ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \|", re.MULTILINE)
 

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from prose import ROOT
-from rota import metrics as m
-from rota.replies import Overview, QueueState
-from rota.settings import ServerSettings
-from rota.slots import Phase
+from rota.child.settings import ServerSettings
+from rota.child.slots import Phase
+from rota.protocol.replies import Overview, QueueState
+from rota.telemetry import metrics as m
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.queues import QueueReading

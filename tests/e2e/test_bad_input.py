@@ -16,7 +16,7 @@ from bench import until
 from fleets import Fleets, RunningFleet, running_fleet
 from fleets import rota as run_rota
 from rota import InvalidArguments, InvalidName, PayloadTooLarge
-from rota.keys import Keys
+from rota.protocol.keys import Keys
 from servers import Server, free_port
 
 OLD_INFO = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"

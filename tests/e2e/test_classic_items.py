@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from fleets import Measure, RunningFleet, running_fleet
-from rota.keys import Keys
+from rota.protocol.keys import Keys
 from servers import Server
 
 ROUNDS = 5

@@ -8,7 +8,7 @@ import redis
 
 from bench import until
 from fleets import Fleets, RunningFleet, seconds_until
-from rota.keys import Keys
+from rota.protocol.keys import Keys
 
 WAITING = 20
 LEASE = {"seconds": 2, "renew_seconds": 0.5}

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import pytest
 
-from rota.address import Address, parse_address
-from rota.aio_connection import AioConnection, Watch
-from rota.server_errors import ConnectionLost, PushedBack, Refused, ServerError
-from rota.store import Store
+from rota.protocol.store import Store
+from rota.server.address import Address, parse_address
+from rota.server.aio_connection import AioConnection, Watch
+from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
 from servers import Server, free_port
 
 T = TypeVar("T")

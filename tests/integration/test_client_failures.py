@@ -15,7 +15,7 @@ from flaky_link import FlakyLink
 from protocol import Fleet
 from rota.client import Client
 from rota.pool import Answer
-from rota.store import BATCH, Command
+from rota.protocol.store import BATCH, Command
 from servers import Server, free_port
 
 T = TypeVar("T")

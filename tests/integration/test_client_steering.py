@@ -8,8 +8,8 @@ import pytest
 import rota
 from protocol import Fleet, one_tier
 from rota.client import Client
-from rota.outcome import Dead, Done, Retry
-from rota.replies import CancelWord
+from rota.protocol.outcome import Dead, Done, Retry
+from rota.protocol.replies import CancelWord
 from rota.status import State
 from servers import Server
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import redis
 
-from rota.address import Address, parse_address
-from rota.connection import DEFAULT_OPTIONS, NO_REPLY, Connection, ConnectionOptions, wait_for
-from rota.scripts import Script
-from rota.server_errors import ConnectionLost, PushedBack, Refused
-from rota.store import Command
-from rota.wire import command, pack
+from rota.protocol.scripts import Script
+from rota.protocol.store import Command
+from rota.protocol.wire import command, pack
+from rota.server.address import Address, parse_address
+from rota.server.connection import DEFAULT_OPTIONS, NO_REPLY, Connection, ConnectionOptions, wait_for
+from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from servers import Server, server_binaries
 
 Redis = redis.Redis

@@ -16,12 +16,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
-from rota import metrics as m
-from rota.address import parse_address
-from rota.connection import Connection
-from rota.life import EXIT_ORPHANED
-from rota.slots import CurrentTask, Phase, boottime_ns
-from rota.store import NewTask, Store
+from rota.child.life import EXIT_ORPHANED
+from rota.child.slots import CurrentTask, Phase, boottime_ns
+from rota.protocol.store import NewTask, Store
+from rota.server.address import parse_address
+from rota.server.connection import Connection
+from rota.telemetry import metrics as m
 from servers import Server
 
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once

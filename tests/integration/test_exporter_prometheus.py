@@ -4,7 +4,7 @@ from pathlib import Path
 
 from exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
 from prometheus import Prometheus, promtool, scrape_config
-from rota import metrics as m
+from rota.telemetry import metrics as m
 from servers import Server
 
 

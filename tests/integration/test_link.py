@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from rota import log
-from rota.address import parse_address
-from rota.connection import DEFAULT_OPTIONS
-from rota.link import Link
-from rota.recorder import Recorder
-from rota.server_errors import ConnectionLost, PushedBack
-from rota.settings import LogSettings
-from rota.slots import SlotMemory
+from rota.child.settings import LogSettings
+from rota.child.slots import SlotMemory
+from rota.server.address import parse_address
+from rota.server.connection import DEFAULT_OPTIONS
+from rota.server.link import Link
+from rota.server.server_errors import ConnectionLost, PushedBack
+from rota.telemetry import log
+from rota.telemetry.recorder import Recorder
 from servers import Server
 
 

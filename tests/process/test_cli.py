@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from rota.address import parse_address
-from rota.connection import Connection
-from rota.keys import Keys
-from rota.outcome import Dead, Settlement, pack_settlements
-from rota.store import QueueShare, Store, Turn, domain_of, pack_tiers
+from rota.protocol.keys import Keys
+from rota.protocol.outcome import Dead, Settlement, pack_settlements
+from rota.protocol.store import QueueShare, Store, Turn, domain_of, pack_tiers
+from rota.server.address import parse_address
+from rota.server.connection import Connection
 from rota_supervisor.cli.app import run_app
 from servers import Server, free_port
 

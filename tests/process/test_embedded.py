@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rota.address import parse_address
-from rota.connection import Connection
-from rota.server_errors import ServerError
+from rota.server.address import parse_address
+from rota.server.connection import Connection
+from rota.server.server_errors import ServerError
 from rota_supervisor import embedded
 from rota_supervisor.embedded import (
     AddressTakenError,

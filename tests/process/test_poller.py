@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bench import DEADLINE_SECONDS, Bench, until
-from rota import metrics
-from rota.life import EXIT_ORPHANED
-from rota.recorder import Recorder
-from rota.slots import Phase
-from rota.store import QueueShare, Turn, domain_of, pack_tiers
+from rota.child.life import EXIT_ORPHANED
+from rota.child.slots import Phase
+from rota.protocol.store import QueueShare, Turn, domain_of, pack_tiers
+from rota.telemetry import metrics
+from rota.telemetry.recorder import Recorder
 from servers import Server
 
 TIERS = pack_tiers([domain_of([QueueShare("default")])])

@@ -7,9 +7,9 @@ import sys
 import threading
 import time
 
-from rota import metrics as m
-from rota.recorder import Recorder
-from rota.slots import SlotMemory
+from rota.child.slots import SlotMemory
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.samples import Samples
 
@@ -17,9 +17,9 @@ KILLS = 20
 DEADLINE_SECONDS = 60.0
 WRITER = """
 import itertools, sys
-from rota import metrics as m
-from rota.recorder import Recorder
-from rota.slots import SlotMemory
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import Recorder
+from rota.child.slots import SlotMemory
 
 recorder = Recorder(SlotMemory.attach(int(sys.argv[1])).slot(1).metrics)
 for number in itertools.count():

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rota.address import parse_address
-from rota.connection import Connection
-from rota.server_errors import ServerError
+from rota.server.address import parse_address
+from rota.server.connection import Connection
+from rota.server.server_errors import ServerError
 from servers import Server, free_port
 
 DEADLINE_SECONDS = 60.0

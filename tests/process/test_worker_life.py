@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench import LEASE_SECONDS, Bench, settings_for, until
-from rota.life import EXIT_LOST, EXIT_ORPHANED, EXIT_RECYCLED
-from rota.slots import Phase, boottime_ns
-from rota.store import Blame, QueueShare, Turn, domain_of, pack_tiers
-from rota.wire import Packed
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_RECYCLED
+from rota.child.slots import Phase, boottime_ns
+from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
+from rota.protocol.wire import Packed
 from servers import Server
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench import Bench, settings_for, until
-from rota.metrics import TASK_LAG
-from rota.slots import Phase
+from rota.child.slots import Phase
+from rota.telemetry.metrics import TASK_LAG
 from rota_supervisor.exporter.regions import RegionReader
 from servers import Server
 

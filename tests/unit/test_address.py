@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.address import DEFAULT_PORT, Address, parse_address, redact
+from rota.server.address import DEFAULT_PORT, Address, parse_address, redact
 
 
 @pytest.mark.parametrize(

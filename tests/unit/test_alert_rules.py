@@ -11,7 +11,7 @@ import yaml
 
 from dashboards import TOP, boards
 from prometheus import promtool
-from rota.metrics import BY_NAME, HistogramDefinition
+from rota.telemetry.metrics import BY_NAME, HistogramDefinition
 
 FOLDER = TOP / "deploy" / "prometheus"
 RULE_FILES = ("recording.yml", "alerts.yml")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.body import MAX_DEPTH, Body, BodyError, decode_body, encode_body
+from rota.protocol.body import MAX_DEPTH, Body, BodyError, decode_body, encode_body
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from rota.child.settings import TaskOverride
 from rota.durations import microseconds, seconds, unix_microseconds, utc_datetime
 from rota.errors import InvalidName
 from rota.options import TaskOptions, check_options, effective_options
-from rota.settings import TaskOverride
 
 
 def test_the_defaults_are_the_documented_ones() -> None:

@@ -10,8 +10,8 @@ import rota
 from rota.call import Call
 from rota.errors import InvalidArguments, InvalidName, PayloadTooLarge
 from rota.prepare import prepare
+from rota.protocol.store import NewTask
 from rota.registry import default_registry
-from rota.store import NewTask
 
 KB = 256
 

@@ -6,7 +6,7 @@ import pytest
 
 from rota.errors import Dead, Retry, TimeLimit
 from rota.options import TaskOptions, check_options
-from rota.outcome import Retry as RetryOutcome
+from rota.protocol.outcome import Retry as RetryOutcome
 from rota.retry import DeadReason, GiveUp, decide
 
 BOOM = RuntimeError("boom")

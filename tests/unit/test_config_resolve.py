@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from rota.settings import settings_to_json, worker_settings_from_json
-from rota.store import QueueShare
+from rota.child.settings import settings_to_json, worker_settings_from_json
+from rota.protocol.store import QueueShare
 from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.rates import Rate, parse_rate
 from rota_supervisor.config.resolve import poller_settings, pool_sizes, worker_settings

@@ -12,7 +12,7 @@ import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards import FOLDER, TOP, boards, panels, queries
-from rota.metrics import BY_NAME, HistogramDefinition
+from rota.telemetry.metrics import BY_NAME, HistogramDefinition
 
 BOARDS = boards()
 PANELS = [

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from rota import metrics as m
+from rota.telemetry import metrics as m
 from rota_supervisor.demo.numbers import Lag, Numbers, RecentLag, lag_of, read_numbers, since
 
 QUEUES = ("mail", "reports")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.entry import FIELDS, Entry, Kind, parse_entry
+from rota.protocol.entry import FIELDS, Entry, Kind, parse_entry
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _NUMBERS = st.integers(min_value=0, max_value=2**53)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.slots import CurrentTask, Phase
+from rota.child.slots import CurrentTask, Phase
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.health import alive, ready, serves
 from rota_supervisor.layout import Role

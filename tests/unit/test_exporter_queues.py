@@ -6,10 +6,10 @@ from typing import TypeVar, cast
 
 import pytest
 
-from rota.replies import Audit, Overview
-from rota.server_errors import ConnectionLost
-from rota.settings import ServerSettings
-from rota.store import Command, Store
+from rota.child.settings import ServerSettings
+from rota.protocol.replies import Audit, Overview
+from rota.protocol.store import Command, Store
+from rota.server.server_errors import ConnectionLost
 from rota_supervisor.exporter.queues import FRESH_SECONDS, LIMIT_SECONDS, QueueReading, QueueWatch, connector
 
 T = TypeVar("T")

@@ -6,10 +6,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from rota import metrics as m
-from rota.replies import Overview, QueueState
-from rota.settings import ServerSettings
-from rota.slots import CurrentTask, Phase
+from rota.child.settings import ServerSettings
+from rota.child.slots import CurrentTask, Phase
+from rota.protocol.replies import Overview, QueueState
+from rota.telemetry import metrics as m
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.families import empty_families, families
 from rota_supervisor.exporter.fleet import Member, Usage

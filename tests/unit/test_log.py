@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import rota.log as rota_log
-from rota import events
-from rota.settings import LogSettings
+import rota.telemetry.log as rota_log
+from rota.child.settings import LogSettings
+from rota.telemetry import events
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_a_reader_that_left_is_not_our_problem() -> None:
 
 _FOREIGN = """
 import logging, sys
-import rota.log as rota_log
-from rota.settings import LogSettings
+import rota.telemetry.log as rota_log
+from rota.child.settings import LogSettings
 if "basic" in sys.argv:
     logging.basicConfig(format="theirs %(message)s")
 rota_log.configure(LogSettings(), slot=1)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rota.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED
-from rota.slots import CurrentTask
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED
+from rota.child.slots import CurrentTask
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children import ARROWS, Child, Reason, State, WrongArrow
 from rota_supervisor.master.reap import Death, Ending, epitaph_of, reason_of

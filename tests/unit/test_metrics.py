@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rota import metrics as m
+from rota.telemetry import metrics as m
 
 LABELS = {"queue", "kind", "task", "outcome", "reason", "pool", "state", "role", "slot", "result", "command"}
 BUILD_LABELS = {"version", "protocol", "fleet"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota import names
+from rota.protocol import names
 
 
 @pytest.mark.parametrize("text", ["a", "sold-email", "shop.tasks:send_1", "A" * 128, "-delayed-x"])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.entry import parse_entry
-from rota.outcome import (
+from rota.protocol.entry import parse_entry
+from rota.protocol.outcome import (
     ARGS_PER_SETTLEMENT,
     Cancelled,
     Dead,
@@ -19,7 +19,7 @@ from rota.outcome import (
     pack_settlements,
     settlement_args,
 )
-from rota.wire import Arg, command
+from rota.protocol.wire import Arg, command
 
 _ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")
 

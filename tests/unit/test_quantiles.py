@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota import metrics as m
-from rota.recorder import Recorder
-from rota.slots import SlotMemory
+from rota.child.slots import SlotMemory
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.lag import STEP_SECONDS, WINDOW_SECONDS, LagWindow
 from rota_supervisor.exporter.quantiles import quantile
 from rota_supervisor.exporter.regions import Regions

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota import metrics as m
-from rota.recorder import FIRST_WORD, Recorder, decode_key, scan, used_words
-from rota.slots import METRICS_AT, REGION_BYTES, WORD, SlotMemory
+from rota.child.slots import METRICS_AT, REGION_BYTES, WORD, SlotMemory
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import FIRST_WORD, Recorder, decode_key, scan, used_words
 from rota_supervisor.exporter.regions import RegionReader
 
 SMALL_BYTES = (32 << 10) + 4096

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from rota import metrics as m
-from rota.recorder import Recorder
-from rota.slots import SlotMemory
+from rota.child.slots import SlotMemory
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.regions import Regions, SeriesBound, exposed_series
 
 

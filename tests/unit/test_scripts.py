@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rota import scripts
-from rota.scripts import load_script, script_names
+from rota.protocol import scripts
+from rota.protocol.scripts import load_script, script_names
 
 
 @pytest.fixture

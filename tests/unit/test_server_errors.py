@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.server_errors import ConnectionLost, PushedBack, Refused, ServerError, UnknownScript, error_of_reply
+from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError, UnknownScript, error_of_reply
 
 
 @pytest.mark.parametrize(

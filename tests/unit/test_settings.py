@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.settings import (
+from rota.child.settings import (
     PollerSettings,
     ServerSettings,
     TaskOverride,
@@ -12,7 +12,7 @@ from rota.settings import (
     settings_to_json,
     worker_settings_from_json,
 )
-from rota.store import Domain, QueueShare
+from rota.protocol.store import Domain, QueueShare
 
 _SERVER = ServerSettings("redis://:hunter2@localhost/0", "shop")
 

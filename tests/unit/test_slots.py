@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.slots import NAME_BYTES, OUTCOMES_BYTES, REGION_BYTES, CurrentTask, Phase, Slot, SlotMemory
+from rota.child.slots import NAME_BYTES, OUTCOMES_BYTES, REGION_BYTES, CurrentTask, Phase, Slot, SlotMemory
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)
@@ -139,7 +139,7 @@ def test_untouched_slots_cost_nothing() -> None:
 # Writes tasks of which every field says the same number, as fast as it can, until it is killed.
 _WRITER = """
 import itertools, sys
-from rota.slots import CurrentTask, SlotMemory
+from rota.child.slots import CurrentTask, SlotMemory
 slot = SlotMemory.attach(int(sys.argv[1])).slot(1)
 assert slot.enter(nonce=9, pid=1)
 for n in itertools.count(1):
@@ -182,7 +182,7 @@ def _read_many(slot: Slot, wanted: int) -> tuple[list[CurrentTask], list[int]]:
 
 _SUICIDE = """
 import os, signal, sys
-from rota.slots import CurrentTask, SlotMemory
+from rota.child.slots import CurrentTask, SlotMemory
 slot = SlotMemory.attach(int(sys.argv[1])).slot(0)
 slot.enter(nonce=1, pid=os.getpid())
 slot.put_outcomes(4, b"left")

@@ -4,7 +4,7 @@ import hiredis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.wire import NOTHING, Arg, Packed, command, pack
+from rota.protocol.wire import NOTHING, Arg, Packed, command, pack
 
 _ARGS = st.lists(st.one_of(st.binary(max_size=200), st.text(max_size=50), st.integers()), max_size=20)
 

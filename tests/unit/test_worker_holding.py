@@ -1,8 +1,8 @@
 """What a worker has in hand stays there until an answer has named it."""
 
-from rota.entry import parse_entry
-from rota.outcome import Done, Release, Settlement
-from rota.replies import Claim, TurnReply, TurnWord
+from rota.protocol.entry import parse_entry
+from rota.protocol.outcome import Done, Release, Settlement
+from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.worker.holding import Holding
 from rota.worker.times import Anchor
 

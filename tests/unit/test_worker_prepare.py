@@ -2,9 +2,9 @@
 
 import pytest
 
+from rota.child.settings import ServerSettings, TaskOverride, WorkerSettings
 from rota.options import TaskOptions
 from rota.registry import Registry
-from rota.settings import ServerSettings, TaskOverride, WorkerSettings
 from rota.tasks import Task
 from rota.worker.prepare import UNKNOWN_TASK, Fault, Ready, Unfit, prepare
 

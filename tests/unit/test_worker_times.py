@@ -2,9 +2,9 @@
 
 import pytest
 
-from rota.entry import parse_entry
-from rota.fence import Fence, fence_ns
-from rota.slots import SlotMemory, boottime_ns
+from rota.child.fence import Fence, fence_ns
+from rota.child.slots import SlotMemory, boottime_ns
+from rota.protocol.entry import parse_entry
 from rota.worker.recycling import life_length
 from rota.worker.times import Anchor, times_of
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from rota.body import MAX_DEPTH
 from rota.errors import InvalidArguments
+from rota.protocol.body import MAX_DEPTH
 
 _MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which is 14,283 bits
 _OUTER_LEVELS = 2  # in the body, arguments stand inside its array and inside args or kwargs

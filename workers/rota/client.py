@@ -15,10 +15,10 @@ from rota.handle import Handle
 from rota.options import check_queue
 from rota.pool import Answer, Answered, Pool, Refused, Unanswered
 from rota.prepare import prepare, require_name
+from rota.protocol.replies import CancelWord, Enqueued
+from rota.protocol.store import BATCH, Command, NewTask, Store
 from rota.registry import default_registry
-from rota.replies import CancelWord, Enqueued
 from rota.status import State, TaskStatus, status_of
-from rota.store import BATCH, Command, NewTask, Store
 
 R = TypeVar("R")
 T = TypeVar("T")

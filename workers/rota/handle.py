@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rota.replies import CancelWord
+from rota.protocol.replies import CancelWord
 
 if TYPE_CHECKING:
     from rota.client import Client

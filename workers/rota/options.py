@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
-from rota.names import fault_in_queue_name
+from rota.protocol.names import fault_in_queue_name
 
 if TYPE_CHECKING:
-    from rota.settings import TaskOverride
+    from rota.child.settings import TaskOverride
 
 Backoff = Literal["exponential", "linear"] | Callable[[int], float | timedelta]
 Unique = bool | Callable[..., object]

@@ -13,9 +13,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.retry import Retry
 
-from rota.address import parse_address, redact
 from rota.errors import ServerFull, Unavailable
-from rota.store import Command
+from rota.protocol.store import Command
+from rota.server.address import parse_address, redact
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.arguments import check_arguments
-from rota.body import Body, encode_body
 from rota.call import Call
 from rota.durations import microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge
-from rota.names import fault_in_name
 from rota.options import TaskOptions, Unique, check_queue, check_retries, check_unique
+from rota.protocol.body import Body, encode_body
+from rota.protocol.names import fault_in_name
+from rota.protocol.store import NewTask
 from rota.registry import Registry
-from rota.store import NewTask
 
 KIB = 1024
 _KEY_HEX_DIGITS = 32

@@ -6,9 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from rota.body import BodyError, decode_body
 from rota.durations import utc_datetime
-from rota.replies import TaskState
+from rota.protocol.body import BodyError, decode_body
+from rota.protocol.replies import TaskState
 
 
 class State(StrEnum):

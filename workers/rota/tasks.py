@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 from rota.call import Call, CallOptions
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName
-from rota.names import fault_in_name
 from rota.options import TaskArguments, TaskOptions, check_options
+from rota.protocol.names import fault_in_name
 from rota.registry import default_registry
 from rota.using import Using
 

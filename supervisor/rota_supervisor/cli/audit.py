@@ -4,7 +4,7 @@ import dataclasses
 
 import click
 
-from rota.store import Store
+from rota.protocol.store import Store
 from rota_supervisor.cli.confirm import counted
 from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put_json, put_table

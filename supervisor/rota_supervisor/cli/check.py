@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import click
 
-from rota.connection import Connection
-from rota.keys import Keys
+from rota.protocol.keys import Keys
+from rota.server.connection import Connection
 from rota_supervisor.cli.confirm import counted
 from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.import_probe import probe_imports

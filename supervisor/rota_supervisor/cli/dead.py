@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from rota.body import BodyError, decode_body
-from rota.connection import Connection
-from rota.replies import DeadTask
-from rota.store import BATCH, Store
+from rota.protocol.body import BodyError, decode_body
+from rota.protocol.replies import DeadTask
+from rota.protocol.store import BATCH, Store
+from rota.server.connection import Connection
 from rota_supervisor.cli.confirm import confirm, counted
 from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import printable, put, put_json, put_table, say

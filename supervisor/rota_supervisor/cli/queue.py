@@ -4,9 +4,9 @@ import dataclasses
 
 import click
 
-from rota.names import fault_in_queue_name
-from rota.replies import QueueState
-from rota.store import Store
+from rota.protocol.names import fault_in_queue_name
+from rota.protocol.replies import QueueState
+from rota.protocol.store import Store
 from rota_supervisor.cli.confirm import confirm, counted
 from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put_json, put_table, say

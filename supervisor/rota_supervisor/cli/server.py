@@ -3,9 +3,9 @@
 import contextlib
 from collections.abc import Iterator
 
-from rota.address import parse_address, redact
-from rota.connection import Connection, ConnectionOptions
-from rota.server_errors import ServerError
+from rota.server.address import parse_address, redact
+from rota.server.connection import Connection, ConnectionOptions
+from rota.server.server_errors import ServerError
 from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.config.model import Config
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from rota.names import fault_in_name
-from rota.replies import CancelWord
-from rota.store import Store
+from rota.protocol.names import fault_in_name
+from rota.protocol.replies import CancelWord
+from rota.protocol.store import Store
 from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put, put_json, say, say_warning
 from rota_supervisor.cli.server import connected

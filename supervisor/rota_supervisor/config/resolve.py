@@ -2,8 +2,8 @@
 
 import os
 
-from rota.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
-from rota.store import Domain, QueueShare, domain_of
+from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
+from rota.protocol.store import Domain, QueueShare, domain_of
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
 from rota_supervisor.config.rates import parse_rate
 from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE

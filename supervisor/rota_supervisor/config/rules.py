@@ -7,8 +7,8 @@ them has a fault already, and so holds its default, the rule is left out, and on
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from rota.address import parse_address
-from rota.names import fault_in_name, fault_in_queue_name
+from rota.protocol.names import fault_in_name, fault_in_queue_name
+from rota.server.address import parse_address
 from rota_supervisor.config.faults import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rates import parse_rate

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from rota.address import redact
-from rota.names import is_name
+from rota.protocol.names import is_name
+from rota.server.address import redact
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 

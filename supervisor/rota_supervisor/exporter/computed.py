@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from rota import metrics as m
-from rota.entry import MICROSECONDS
-from rota.keys import PROTOCOL_VERSION
-from rota.replies import QueueState
+from rota.protocol.entry import MICROSECONDS
+from rota.protocol.keys import PROTOCOL_VERSION
+from rota.protocol.replies import QueueState
+from rota.telemetry import metrics as m
 from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples

@@ -1,12 +1,12 @@
-"""Samples as metric families of prometheus_client: names, types and help from `rota.metrics`."""
+"""Samples as metric families of prometheus_client: names, types and help from `rota.telemetry.metrics`."""
 
 from collections.abc import Iterator
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from rota import metrics as m
-from rota.metrics import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
+from rota.telemetry import metrics as m
+from rota.telemetry.metrics import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from rota.slots import MASTER_SLOT, CurrentTask, Phase, Slot, SlotMemory, boottime_ns
+from rota.child.slots import MASTER_SLOT, CurrentTask, Phase, Slot, SlotMemory, boottime_ns
 from rota_supervisor.layout import Role, role_of
 
 NANOSECONDS = 1_000_000_000

@@ -7,7 +7,7 @@ every pod. Ready says that this node takes work now.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rota.slots import Phase
+from rota.child.slots import Phase
 from rota_supervisor.exporter.fleet import Member, master_of
 from rota_supervisor.layout import Role
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import add, sub
 from typing import Final
 
-from rota.metrics import TASK_LAG
+from rota.telemetry.metrics import TASK_LAG
 from rota_supervisor.exporter.quantiles import quantile
 from rota_supervisor.exporter.samples import Numbers, Samples
 

@@ -8,10 +8,10 @@ import time
 from contextlib import closing
 from typing import Final
 
-from rota import events, log
-from rota.life import EXIT_DRAINED, EXIT_ORPHANED
-from rota.slots import Phase
-from rota.store import Store
+from rota.child.life import EXIT_DRAINED, EXIT_ORPHANED
+from rota.child.slots import Phase
+from rota.protocol.store import Store
+from rota.telemetry import events, log
 from rota_supervisor.child import Entrance
 from rota_supervisor.exporter.observer import Observer, Watch
 from rota_supervisor.exporter.queues import QueueWatch, connector

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from prometheus_client.core import Metric
 
-from rota import metrics as m
-from rota.slots import MASTER_SLOT, SlotMemory
+from rota.child.slots import MASTER_SLOT, SlotMemory
+from rota.telemetry import metrics as m
 from rota_supervisor.exporter import health
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.families import empty_families, families

@@ -1,6 +1,6 @@
 """Quantiles from the buckets of a histogram, as Prometheus's `histogram_quantile` computes them."""
 
-from rota.metrics import HistogramDefinition
+from rota.telemetry.metrics import HistogramDefinition
 from rota_supervisor.exporter.samples import Numbers
 
 

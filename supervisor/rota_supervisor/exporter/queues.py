@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rota.address import parse_address
-from rota.connection import Connection, ConnectionOptions
-from rota.replies import Overview
-from rota.server_errors import ServerError
-from rota.settings import ServerSettings
-from rota.store import Command, Store
+from rota.child.settings import ServerSettings
+from rota.protocol.replies import Overview
+from rota.protocol.store import Command, Store
+from rota.server.address import parse_address
+from rota.server.connection import Connection, ConnectionOptions
+from rota.server.server_errors import ServerError
 
 T = TypeVar("T")
 

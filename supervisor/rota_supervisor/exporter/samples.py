@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import add
 
-from rota.metrics import Definition
+from rota.telemetry.metrics import Definition
 
 Labels = tuple[str, ...]
 Numbers = tuple[float, ...]

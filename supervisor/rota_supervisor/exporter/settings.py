@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rota.recorder import MAX_SERIES
-from rota.settings import LogSettings, ServerSettings
+from rota.child.settings import LogSettings, ServerSettings
+from rota.telemetry.recorder import MAX_SERIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
-from rota import metrics as m
-from rota.entry import MICROSECONDS
-from rota.replies import QueueState
+from rota.protocol.entry import MICROSECONDS
+from rota.protocol.replies import QueueState
+from rota.telemetry import metrics as m
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.health import Verdict
 from rota_supervisor.exporter.observer import Observation

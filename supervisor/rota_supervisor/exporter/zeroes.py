@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Final
 
-from rota import metrics as m
-from rota.metrics import CounterDefinition, Definition, HistogramDefinition, Writer
+from rota.telemetry import metrics as m
+from rota.telemetry.metrics import CounterDefinition, Definition, HistogramDefinition, Writer
 from rota_supervisor.exporter.samples import Labels
 
 # The values of labels that are fixed sets; `reason` means something else in each metric.

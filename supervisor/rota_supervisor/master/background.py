@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from rota import events, log
+from rota.telemetry import events, log
 
 
 class Background:

@@ -1,7 +1,7 @@
 """From an owner to a process: asking a zygote for a worker, and what zygotes and intermediates answer."""
 
-from rota import events, log
-from rota.settings import settings_to_json
+from rota.child.settings import settings_to_json
+from rota.telemetry import events, log
 from rota_supervisor import messages
 from rota_supervisor.config.resolve import worker_settings
 from rota_supervisor.layout import Role

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rota import events, log
+from rota.telemetry import events, log
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children import Child, Reason, State
 from rota_supervisor.master.hands import Hands

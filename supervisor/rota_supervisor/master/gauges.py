@@ -5,9 +5,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from rota import metrics as m
-from rota.recorder import Recorder
-from rota.replies import Retired
+from rota.protocol.replies import Retired
+from rota.telemetry import metrics as m
+from rota.telemetry.recorder import Recorder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children import Child, Reason, State
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rota import events, log
-from rota.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
-from rota.backoff import Backoff
-from rota.replies import Retired
-from rota.server_errors import Refused, ServerError
-from rota.slots import Slot, boottime_ns
-from rota.store import Blame, Domain, Store, pack_tiers
-from rota.wire import Packed
+from rota.child.slots import Slot, boottime_ns
+from rota.protocol.replies import Retired
+from rota.protocol.store import Blame, Domain, Store, pack_tiers
+from rota.protocol.wire import Packed
+from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
+from rota.server.backoff import Backoff
+from rota.server.server_errors import Refused, ServerError
+from rota.telemetry import events, log
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.master.children import Child
 from rota_supervisor.master.reap import Death, epitaph_of

@@ -2,7 +2,7 @@
 
 import socket
 
-from rota import events, log
+from rota.telemetry import events, log
 from rota_supervisor.master import startup
 from rota_supervisor.master.exits import CannotRun
 

@@ -8,8 +8,8 @@
 import asyncio
 from typing import Final, assert_never
 
-from rota import events, log
-from rota.slots import MASTER_SLOT, Phase
+from rota.child.slots import MASTER_SLOT, Phase
+from rota.telemetry import events, log
 from rota_supervisor.layout import Role
 from rota_supervisor.master import stopping
 from rota_supervisor.master.births import Births

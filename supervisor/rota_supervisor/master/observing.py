@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from rota.slots import Phase, Slot
+from rota.child.slots import Phase, Slot
 from rota_supervisor.master.children import Child, State
 
 NANOSECONDS: Final = 1_000_000_000

@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from rota import events, log
-from rota.replies import Retired
-from rota.server_errors import ServerError
-from rota.slots import SlotMemory
+from rota.child.slots import SlotMemory
+from rota.protocol.replies import Retired
+from rota.server.server_errors import ServerError
+from rota.telemetry import events, log
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import worker_settings
 from rota_supervisor.config.rules import served_queues

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rota.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED
-from rota.slots import CurrentTask
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED
+from rota.child.slots import CurrentTask
 from rota_supervisor.master.children import Child, Reason, State
 
 # Deaths that we brought about for reasons that lie outside of the task.
@@ -102,7 +102,7 @@ def reason_of(child: Child, ending: Ending) -> Reason:
 
 
 def epitaph_of(death: Death, task: CurrentTask, died_ns: int, at: datetime) -> bytes:
-    """The epitaph of the task that ran, if this death is its last: a JSON object as `rota.epitaph` has it."""
+    """The epitaph of the task that ran, if this death is its last: a JSON object as `rota.protocol.epitaph` has it."""
     child, ending = death.child, death.ending
     said: dict[str, object] = {
         "reason": "crashed",

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from rota.slots import SlotMemory, boottime_ns
+from rota.child.slots import SlotMemory, boottime_ns
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.background import Background
 from rota_supervisor.master.backoff import CALM, Backoff

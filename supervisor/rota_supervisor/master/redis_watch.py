@@ -1,8 +1,8 @@
 """Whether Redis answers: told once when it is lost and once when it is back."""
 
-from rota import events, log
-from rota.aio_connection import Watch
-from rota.server_errors import Refused, ServerError
+from rota.server.aio_connection import Watch
+from rota.server.server_errors import Refused, ServerError
+from rota.telemetry import events, log
 from rota_supervisor.master.gauges import Gauges
 
 

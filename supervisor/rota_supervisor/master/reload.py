@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from rota.settings import settings_to_json
+from rota.child.settings import settings_to_json
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import lag_objectives, log_settings, poller_settings, pool_sizes, server_settings

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from rota import events, log
+from rota.telemetry import events, log
 from rota_supervisor.config.faults import ConfigError, Fault
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import log_settings, pool_sizes

@@ -9,12 +9,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rota import events, log
-from rota.address import redact
-from rota.recorder import Recorder
-from rota.server_errors import ServerError
-from rota.slots import MASTER_SLOT
-from rota.store import Store
+from rota.child.slots import MASTER_SLOT
+from rota.protocol.store import Store
+from rota.server.address import redact
+from rota.server.server_errors import ServerError
+from rota.telemetry import events, log
+from rota.telemetry.recorder import Recorder
 from rota_supervisor import spawn
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues

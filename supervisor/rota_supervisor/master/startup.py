@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from rota.address import parse_address, redact
-from rota.aio_connection import AioConnection, Watch
-from rota.server_errors import ConnectionLost, PushedBack, ServerError
-from rota.slots import SlotMemory
-from rota.store import Store
+from rota.child.slots import SlotMemory
+from rota.protocol.store import Store
+from rota.server.address import parse_address, redact
+from rota.server.aio_connection import AioConnection, Watch
+from rota.server.server_errors import ConnectionLost, PushedBack, ServerError
 from rota_supervisor import server_check
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import SLOTS

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from rota.slots import CurrentTask, SlotMemory, boottime_ns
+from rota.child.slots import CurrentTask, SlotMemory, boottime_ns
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children import Child, State
 

@@ -3,10 +3,10 @@
 import pytest
 
 from protocol import Fleet, body_of, one_tier
-from rota.outcome import Dead, Done
-from rota.replies import Enqueued
-from rota.server_errors import PushedBack, ServerError
-from rota.store import NewTask
+from rota.protocol.outcome import Dead, Done
+from rota.protocol.replies import Enqueued
+from rota.protocol.store import NewTask
+from rota.server.server_errors import PushedBack, ServerError
 
 Q = one_tier("q")
 

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from model import Model, ModelTask
 from protocol import LEASE_MS, Fleet, body_of, tiers
-from rota.outcome import Cancelled, Dead, Done, Expired, Outcome, Release, Retry
-from rota.replies import Claim, TurnReply, TurnWord
-from rota.store import Blame, NewTask, QueueShare
+from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Release, Retry
+from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.store import Blame, NewTask, QueueShare
 from servers import Server
 
 FAR_US = 3_600_000_000

@@ -1,9 +1,9 @@
 """Claims about lives, leases, blame and the pollers' sweep."""
 
 from protocol import LEASE_MS, Fleet, one_tier
-from rota.outcome import Done, Settlement, pack_settlements
-from rota.replies import TurnWord
-from rota.store import Blame
+from rota.protocol.outcome import Done, Settlement, pack_settlements
+from rota.protocol.replies import TurnWord
+from rota.protocol.store import Blame
 
 Q = one_tier("q")
 

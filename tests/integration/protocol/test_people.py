@@ -3,8 +3,8 @@
 import pytest
 
 from protocol import Fleet, body_of, one_tier
-from rota.outcome import Dead
-from rota.replies import CancelWord
+from rota.protocol.outcome import Dead
+from rota.protocol.replies import CancelWord
 
 Q = one_tier("q")
 

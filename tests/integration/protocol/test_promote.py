@@ -5,7 +5,7 @@ import json
 import pytest
 
 from protocol import SECOND_US, Fleet, body_of, one_tier
-from rota.body import BodyError, decode_body
+from rota.protocol.body import BodyError, decode_body
 
 Q = one_tier("q")
 
@@ -74,6 +74,7 @@ def test_garbage_in_the_delayed_set_goes_to_dead_with_its_bytes_and_stops_nothin
     dead = fleet.run(fleet.store.dead_page(0, 10)).tasks[0]
     assert dead.body == b"\x00garbage"
     assert json.loads(dead.epitaph)["reason"] == "garbage"
+    assert {row.queue: row.dead for row in fleet.run(fleet.store.overview(())).queues} == {"q": 0, "unknown": 1}
     assert fleet.run(fleet.store.audit()).missing == 0
 
 

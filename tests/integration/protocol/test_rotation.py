@@ -3,9 +3,9 @@
 import pytest
 
 from protocol import Fleet, one_tier, tiers
-from rota.outcome import Done, Release
-from rota.store import QueueShare
-from rota.wire import Packed
+from rota.protocol.outcome import Done, Release
+from rota.protocol.store import QueueShare
+from rota.protocol.wire import Packed
 
 
 def flood(fleet: Fleet, *queues: str, each: int = 40) -> None:

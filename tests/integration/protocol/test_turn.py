@@ -1,10 +1,10 @@
 """Claims about settling and claiming."""
 
 from protocol import SECOND_US, Fleet, body_of, one_tier, tiers
-from rota.entry import Kind
-from rota.outcome import Cancelled, Dead, Done, Expired, Release, Retry
-from rota.replies import TurnWord
-from rota.store import QueueShare
+from rota.protocol.entry import Kind
+from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Release, Retry
+from rota.protocol.replies import TurnWord
+from rota.protocol.store import QueueShare
 
 Q = one_tier("q")
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End a waiting task; mark a running one. An empty body is the mark: the claim drops such an entry, and the master
 -- learns of a running one at its next renewal.
--- with: prefix clock entry doorbell books ending
+-- with: prefix clock entry lists doorbell books ending
 -- KEYS[1]  tasks
 -- ARGV     id
 -- returns  cancelled | running | dead | unknown
@@ -18,10 +18,8 @@ if e then
   end_task(e, 'cancelled')
   return 'cancelled'
 end
+local owner = holder_of(id)
 redis.call('HSET', PREFIX .. 'tasks', id, '')
-for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, 499)) do
-  for _, text in ipairs(redis.call('LRANGE', PREFIX .. 'inflight:' .. owner, 0, -1)) do
-    if string.sub(text, 1, #id + 1) == id .. ' ' then return 'running' end
-  end
-end
+if owner then return 'running' end
+free_unique_key({ id = id, flag = 'u' }) -- now: the claim that drops it may be long in coming
 return 'cancelled'

@@ -4,7 +4,7 @@
 -- KEYS[1]  tasks
 -- ARGV     offset, count
 -- returns  how many there are, then a row each: id, died us, queue, epitaph, body
-local offset, count = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), 500)
+local offset, count = tonumber(ARGV[1]), math.max(1, math.min(tonumber(ARGV[2]), 500))
 local answer = { redis.call('ZCARD', PREFIX .. 'dead') }
 local page = redis.call('ZREVRANGE', PREFIX .. 'dead', offset, offset + count - 1, 'WITHSCORES')
 for i = 1, #page, 2 do

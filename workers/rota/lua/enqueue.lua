@@ -1,11 +1,13 @@
 #!lua
 -- Accept tasks. The only transition besides revive that a full server refuses (no allow-oom), so that it is
 -- producers who are pushed back.
--- with: prefix clock entry doorbell books
+-- with: prefix clock entry doorbell books bare
 -- KEYS[1]  tasks
 -- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'), unique key, hold ms, body
+-- errors   ROTA… when there are too many, or a name is none: nothing was done
 -- returns  a word each: ok | unserved (accepted, no live master serves the queue) | duplicate | held ID
 -- Invariant: an accepted id is in `tasks` and in exactly one place; a nonce seen within 60 s changes nothing.
+local FIELDS, MOST = 6, 500
 local now = redis_now()
 local sent = PREFIX .. 'sent:' .. ARGV[1]
 local told = redis.call('GET', sent)
@@ -18,7 +20,7 @@ end
 local function due_of(text)
   local sign, digits = string.match(text, '^([+@])(%d+)$')
   if not sign then return now end
-  return math.min(sign == '+' and now + tonumber(digits) or tonumber(digits), 9e15)
+  return math.min(sign == '+' and now + tonumber(digits) or tonumber(digits), LATEST)
 end
 
 local function somebody_serves_something()
@@ -26,6 +28,11 @@ local function somebody_serves_something()
     if (tonumber(untill) or 0) > now then return true end
   end
   return false
+end
+
+local function live_holder(key)
+  local id = redis.call('GET', PREFIX .. 'unique:' .. key)
+  return id and redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 and id
 end
 
 local unserved_known = {}
@@ -38,17 +45,21 @@ local function unserved(queue)
 end
 
 -- Read and decide. Nothing is written until every item has been judged.
+if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 guard_places()
 redis.call('SCARD', PREFIX .. 'queues')
 local words, accepted, queues, ids, holders = {}, {}, {}, {}, {}
-for at = 2, #ARGV, 6 do
+for at = 2, #ARGV, FIELDS do
   local id, queue, key = ARGV[at], ARGV[at + 1], ARGV[at + 3]
+  if not name_or_nil(id) or not queue_or_nil(queue) then
+    return redis.error_reply('ROTA not a name: ' .. string.sub(id .. ' in ' .. queue, 1, 200))
+  end
   if not queues[queue] then
-    guard_lanes(queue)
+    redis.call('LLEN', ready_lane(queue)) -- of another type it raises here
     queues[queue] = { entries = {}, accepted = 0, delayed = 0 }
     queues[#queues + 1] = queue
   end
-  local holder = key ~= '' and (holders[key] or redis.call('GET', PREFIX .. 'unique:' .. key))
+  local holder = key ~= '' and (holders[key] or live_holder(key))
   local word = unserved(queue) and 'unserved' or 'ok'
   if ids[id] or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then
     word = 'duplicate'
@@ -65,7 +76,7 @@ end
 local function hold(id, key, ms)
   redis.call('HSET', PREFIX .. 'keys', id, key)
   if ms > 0 then
-    redis.call('SET', PREFIX .. 'unique:' .. key, id, 'PX', ms)
+    redis.call('SET', PREFIX .. 'unique:' .. key, id, 'PX', math.min(ms, LATEST))
   else
     redis.call('SET', PREFIX .. 'unique:' .. key, id)
   end

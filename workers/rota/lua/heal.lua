@@ -1,35 +1,17 @@
 #!lua flags=allow-oom
 -- Recount. Call with cursor '0', then with each answer until it is '0' again; 500 tickets a call. `running` counts are
 -- exact at once; `delayed` and `dead` ones are exact when nothing moved meanwhile, else off by what moved: run it again.
--- with: prefix entry
+-- with: prefix entry lists recount
 -- KEYS[1]  tasks
 -- ARGV     cursor
 -- returns  the next cursor
-local counts, healing = PREFIX .. 'counts', PREFIX .. 'healing'
+local healing = PREFIX .. 'healing'
 local cursor = ARGV[1]
 
-local function running_by_queue()
-  local running = {}
-  for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do
-    for _, text in ipairs(redis.call('LRANGE', PREFIX .. 'inflight:' .. owner, 0, -1)) do
-      local e = parse_entry(text)
-      if e then running[e.queue] = (running[e.queue] or 0) + 1 end
-    end
-  end
-  return running
-end
-
-local function replace(prefix, numbers)
-  for _, field in ipairs(redis.call('HKEYS', counts)) do
-    if string.sub(field, 1, #prefix) == prefix then redis.call('HDEL', counts, field) end
-  end
-  for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, string.format('%.0f', number)) end
-end
-
-redis.call('HLEN', counts)
+redis.call('HLEN', PREFIX .. 'counts')
 if cursor == '0' then
   redis.call('DEL', healing)
-  replace('running:', running_by_queue())
+  replace_counts('running:', running_by_queue())
 end
 local portion = redis.call('HSCAN', PREFIX .. 'tickets', cursor, 'COUNT', 500)
 for i = 1, #portion[2], 2 do
@@ -46,8 +28,8 @@ if portion[1] == '0' then
     local place, queue = string.match(found[i], '^(%a+:)(.*)$')
     sums[place][queue] = tonumber(found[i + 1])
   end
-  replace('dead:', sums['dead:'])
-  replace('delayed:', sums['delayed:'])
+  replace_counts('dead:', sums['dead:'])
+  replace_counts('delayed:', sums['delayed:'])
   redis.call('DEL', healing)
 end
 return portion[1]

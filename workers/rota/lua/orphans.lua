@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Give in-flight lists whose owner nobody registered one lease; then they are retired like any other.
--- with: prefix clock
+-- with: prefix clock doorbell
 -- KEYS[1]  tasks
 -- ARGV     lease ms, then owners whose lists were seen
 -- returns  how many were orphans
@@ -9,7 +9,7 @@ local adopted = 0
 for i = 2, #ARGV do
   local owner = ARGV[i]
   local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
-  if not registered and redis.call('LLEN', PREFIX .. 'inflight:' .. owner) > 0 then
+  if not registered and length(PREFIX .. 'inflight:' .. owner) > 0 then
     redis.call('ZADD', PREFIX .. 'owners', expires, owner)
     adopted = adopted + 1
   end

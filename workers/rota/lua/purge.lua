@@ -7,7 +7,8 @@
 local MOST = 500
 local queue = ARGV[1]
 guard_places()
-guard_lanes(queue)
+redis.call('LLEN', ready_lane(queue))
+redis.call('LLEN', delayed_lane(queue))
 local purged = 0
 
 local function purge_text(text)

@@ -1,17 +1,16 @@
 #!lua flags=allow-oom
 -- Extend leases: the master's word that these owners live.
--- with: prefix clock
+-- with: prefix clock lists
 -- KEYS[1]  tasks
 -- ARGV     lease ms, then up to 100 owners
 -- returns  owners that are no longer registered; ids in flight that somebody asked to cancel
-local LOOK = 32 -- an owner's list is as long as its claim, which is shorter than this
 local expires = string.format('%.0f', redis_now() + tonumber(ARGV[1]) * 1000)
 redis.call('HLEN', PREFIX .. 'tasks')
 
 local function cancelled_of(owner, ids)
-  for _, text in ipairs(redis.call('LRANGE', PREFIX .. 'inflight:' .. owner, 0, LOOK - 1)) do
-    local id = string.match(text, '^%S+')
-    if redis.call('HSTRLEN', PREFIX .. 'tasks', id) == 0 then ids[#ids + 1] = id end
+  for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
+    local id, tasks = id_of(line), PREFIX .. 'tasks'
+    if redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1 then ids[#ids + 1] = id end
   end
 end
 

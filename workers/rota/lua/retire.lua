@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
 -- with the blame where it belongs.
--- with: prefix clock entry doorbell books ending settle tiers rotation
+-- with: prefix clock entry doorbell books ending settle bare adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
@@ -10,6 +10,7 @@
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
+local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
 local crash_limit, loss_limit, loss_epitaph = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
@@ -30,11 +31,7 @@ if reason == 'expired' then
 end
 guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
-local held = {}
-for i, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
-  held[i] = parse_entry(text)
-  if held[i] then guard_lanes(held[i].queue) end
-end
+redis.call('LLEN', inflight)
 
 local touched, settled = {}, 0
 for i = 0, settlements - 1 do
@@ -61,21 +58,34 @@ local function charge_with_end(e)
 end
 
 local requeued, dead = {}, {}
+local function set_aside(e, epitaph)
+  table.insert(dead, 1, entry_text(e))
+  bury(e, epitaph, now)
+end
+
+local function let_go(e)
+  count('running:' .. e.queue, -1)
+  touched[e.queue] = true
+  local epitaph = charge_with_end(e)
+  if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
+    end_task(e, 'cancelled')
+  elseif epitaph then
+    set_aside(e, epitaph)
+  elseif give_back(e, now) then
+    table.insert(requeued, 1, entry_text(e))
+  else
+    table.insert(dead, 1, entry_text(e))
+  end
+end
+
 local rest = redis.call('LRANGE', inflight, 0, -1)
 for i = #rest, 1, -1 do
   local e = parse_entry(rest[i])
-  count('running:' .. e.queue, -1)
-  local epitaph = charge_with_end(e)
-  if redis.call('HSTRLEN', PREFIX .. 'tasks', e.id) == 0 and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
-    end_task(e, 'cancelled')
-  elseif epitaph then
-    table.insert(dead, 1, entry_text(e))
-    bury(e, epitaph, now)
+  if e then
+    let_go(e)
   else
-    give_back(e)
-    table.insert(requeued, 1, entry_text(e))
+    set_aside(adopt(rest[i], nil, 'unknown', 'i', now, now), GARBAGE)
   end
-  touched[e.queue] = true
 end
 redis.call('DEL', inflight)
 redis.call('ZREM', PREFIX .. 'owners', owner)

@@ -11,7 +11,7 @@ local entries = {}
 for _, id in ipairs(ARGV) do
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
   if e and redis.call('ZSCORE', PREFIX .. 'dead', id) then
-    guard_lanes(e.queue)
+    redis.call('LLEN', ready_lane(e.queue))
     entries[#entries + 1] = e
   end
 end

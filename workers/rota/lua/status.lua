@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Where an id stands.
--- with: prefix clock entry bare
+-- with: prefix clock entry lists bare
 -- KEYS[1]  tasks
 -- ARGV     id
 -- returns  state, queue, due us, failures, crashes, losses, owner, body, epitaph, result
@@ -16,25 +16,18 @@ local function answer(state, e, more)
   }
 end
 
-local function entry_among(texts)
-  for _, text in ipairs(texts) do
-    if string.sub(text, 1, #id + 1) == id .. ' ' then return parse_entry(text) end
+local function entry_among(lane)
+  local lines = redis.pcall('LRANGE', lane, 0, LOOK - 1)
+  for _, line in ipairs(lines.err and {} or lines) do
+    if id_of(line) == id then return parse_entry(line) end
   end
 end
 
-local function running()
-  for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, LOOK - 1)) do
-    local e = entry_among(redis.call('LRANGE', PREFIX .. 'inflight:' .. owner, 0, -1))
-    if e then return e, owner end
-  end
-end
-
+-- The queue's name stands in the body, but for the shortest bare items.
 local function waiting()
-  for _, queue in ipairs(redis.call('SMEMBERS', PREFIX .. 'queues')) do
-    local e = entry_among(redis.call('LRANGE', delayed_lane(queue), 0, LOOK - 1))
-      or entry_among(redis.call('LRANGE', ready_lane(queue), 0, LOOK - 1))
-    if e then return e end
-  end
+  local _, queue = bare_names(body)
+  if not queue then return nil end
+  return entry_among(delayed_lane(queue)) or entry_among(ready_lane(queue)) or { queue = queue }
 end
 
 if not body then
@@ -48,7 +41,7 @@ if e then
   e.due = from_score(redis.call('ZSCORE', PREFIX .. 'delayed', id))
   return answer('scheduled', e)
 end
-local entry, owner = running()
-if entry then return answer('running', entry, { owner = owner }) end
-local _, queue = bare_names(body)
-return answer(body == '' and 'cancelled' or 'ready', waiting() or { queue = queue })
+local owner, line = holder_of(id)
+if owner then return answer('running', parse_entry(line), { owner = owner }) end
+if body == '' then return answer('cancelled') end
+return answer('ready', waiting())

@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
 -- The pollers' round each second: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out.
--- with: prefix clock doorbell
+-- with: prefix clock entry lists doorbell recount
 -- KEYS[1]  tasks
 -- ARGV     lease ms
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more:
 -- those who hold leases could not renew them either.
-local QUEUES, OWNERS = 500, 100
+local QUEUES, OWNERS, RECOUNT = 500, 100, 10 * 1000000
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
 local last = tonumber(redis.call('HGET', pulse, 'at') or '')
 local grace = tonumber(redis.call('HGET', pulse, 'grace_until') or '') or 0
 local turned_at = tonumber(redis.call('HGET', pulse, 'from') or '') or 0
 redis.call('ZCARD', owners)
+redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
 
 if not last or now - last > lease / 2 or now < last then grace = now + lease end
@@ -34,6 +35,11 @@ for i = from + 1, math.min(from + QUEUES, #queues) do
 end
 local function whole(number) return string.format('%.0f', number) end
 redis.call('HSET', pulse, 'at', whole(now), 'grace_until', whole(grace), 'from', whole(from + QUEUES))
+
+-- What runs is counted anew now and then, as a count that drifted would hold a capped queue shut, or open, for ever.
+if not last or math.floor(now / RECOUNT) ~= math.floor(last / RECOUNT) then
+  replace_counts('running:', running_by_queue())
+end
 
 -- A lease far ahead was written before the clock went back; it would keep a dead owner's tasks for that long.
 for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, whole(now + 2 * lease), '+inf', 'LIMIT', 0, OWNERS)) do

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell books ending settle bare adopt tiers rotation
+-- with: prefix clock entry doorbell lists books ending settle bare adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled
@@ -33,13 +33,19 @@ guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
 redis.call('HLEN', PREFIX .. 'rates')
 local any_paused = redis.call('SCARD', PREFIX .. 'paused') > 0
-for i = 0, settlements - 1 do
-  local e = ARGV[settlements_at + i * 4 + 1] == 'release' and parse_entry(ARGV[settlements_at + i * 4])
-  if e then guard_lanes(e.queue) end
-end
+
+-- An entry with a crash or a loss on record runs alone, so that the guilty one is found without its neighbours.
+local function is_suspicious(e) return e.crashes + e.losses > 0 end
 
 local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
+end
+
+-- Generic cell rate: `rates` holds when the bucket will be empty again. More than a full bucket ahead is left over
+-- from a clock that went back or from a slower rate.
+local function rate_ahead(share)
+  local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
+  return math.min(math.max(0, empty_at - now), share.burst * share.interval)
 end
 
 -- How many entries of this queue may start now, and how long until the next may when none.
@@ -47,11 +53,10 @@ local function room(share)
   local allowed, wait = math.max(limit, 1), 0
   if share.cap > 0 then
     local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
-    allowed = math.min(allowed, share.cap - running)
+    allowed = math.min(allowed, share.cap - math.max(0, running))
   end
   if share.interval > 0 then
-    -- Generic cell rate: `rates` holds when the bucket will be empty again.
-    local ahead = math.max(0, (tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0) - now)
+    local ahead = rate_ahead(share)
     local starts = math.floor(share.burst - ahead / share.interval)
     if starts < 1 then wait = math.ceil(ahead - (share.burst - 1) * share.interval) end
     allowed = math.min(allowed, starts)
@@ -61,8 +66,8 @@ end
 
 local function spend_rate(share, entries)
   if share.interval == 0 then return end
-  local empty_at = math.max(now, tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0)
-  redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at + entries * share.interval))
+  local empty_at = now + rate_ahead(share) + entries * share.interval
+  redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at))
 end
 
 -- Settle.
@@ -105,19 +110,21 @@ end
 if not registered then return answer('lost', {}, {}) end
 
 -- What the list holds and the worker did not name.
+local holding_suspicious = false
 if holding > 0 then
   local named, claims = {}, {}
   for _, id in ipairs(held) do named[id] = true end
   for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
-    local id = string.match(text, '^%S+')
-    if not named[id] then
+    local id, e = id_of(text), parse_entry(text)
+    if e and is_suspicious(e) then holding_suspicious = true end
+    if e and not named[id] then
       claims[#claims + 1] = text
       claims[#claims + 1] = redis.call('HGET', PREFIX .. 'tasks', id) or ''
     end
   end
   if #claims > 0 then return answer('again', claims, {}) end
 end
-if limit <= 0 then return answer('ok', {}, {}) end
+if limit <= 0 or holding_suspicious then return answer('ok', {}, {}) end
 
 -- Claim: entries of one lane, until `n` are taken, the lane is empty, or enough was looked at.
 local examined, claims, texts, dropped = 0, {}, {}, {}
@@ -141,8 +148,8 @@ local function take(queue, lane, kind, n)
     local popped, alone = 0, false
     for i, text in ipairs(lane_texts) do
       local e, body = entries[i], bodies[i]
-      alone = e and body and body ~= '' and e.crashes + e.losses > 0
-      if alone and #texts > 0 then break end
+      alone = e and body and body ~= '' and is_suspicious(e)
+      if alone and #texts + holding > 0 then break end
       popped = popped + 1
       if e and body == '' then
         end_task(e, 'cancelled')
@@ -160,7 +167,6 @@ local function take(queue, lane, kind, n)
     end
     redis.call('LTRIM', lane, popped, -1)
     examined = examined + #lane_texts
-    -- An entry with a crash or a loss on record runs alone, so that the guilty one is found without its neighbours.
     if alone then return false end
   end
   return true

@@ -8,13 +8,13 @@ import select
 import time
 from typing import Final
 
-from rota.connection import NO_REPLY
-from rota.keys import Keys
-from rota.link import Link
-from rota.server_errors import REASON_SILENT, ConnectionLost, ServerError
-from rota.signals import StopSignals
-from rota.wait import Orphaned
-from rota.wire import command, pack
+from rota.child.signals import StopSignals
+from rota.child.wait import Orphaned
+from rota.protocol.keys import Keys
+from rota.protocol.wire import command, pack
+from rota.server.connection import NO_REPLY
+from rota.server.link import Link
+from rota.server.server_errors import REASON_SILENT, ConnectionLost, ServerError
 
 PARK_SECONDS: Final = 2
 _GRACE_SECONDS: Final = 3.0

@@ -3,18 +3,18 @@
 import time
 from dataclasses import dataclass
 
-from rota import events, log
-from rota.life import EXIT_DRAINED, Life
-from rota.link import Link
+from rota.child.life import EXIT_DRAINED, Life
+from rota.child.signals import StopSignals
+from rota.child.slots import Phase
+from rota.child.wait import Waiter
 from rota.poller.bell import PollerBell
 from rota.poller.report import PollerReport
 from rota.poller.rest import Outlook, Standby, outlook_of
 from rota.poller.rounds import Rounds
-from rota.server_errors import ServerError
-from rota.signals import StopSignals
-from rota.slots import Phase
-from rota.store import Store
-from rota.wait import Waiter
+from rota.protocol.store import Store
+from rota.server.link import Link
+from rota.server.server_errors import ServerError
+from rota.telemetry import events, log
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ keys does not notice, begun anew each lease.
 from collections.abc import Iterator
 from typing import Final
 
-from rota.connection import Connection
-from rota.keys import Keys
+from rota.protocol.keys import Keys
+from rota.server.connection import Connection
 
 SCAN_COUNT: Final = 1000
 PORTIONS_A_ROUND: Final = 10

@@ -2,10 +2,10 @@
 
 import time
 
-from rota import events, log, metrics
-from rota.log_lines import LogLines
-from rota.recorder import Recorder
-from rota.replies import Promoted, Retired, Swept
+from rota.protocol.replies import Promoted, Retired, Swept
+from rota.telemetry import events, log, metrics
+from rota.telemetry.log_lines import LogLines
+from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
 _NO_QUEUE = "unknown"  # as the script that buries such items names it

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from rota.replies import Promoted
+from rota.protocol.replies import Promoted
 
 LONGEST_SECONDS: Final = 1.0  # a bare ZADD rings nobody: look at least this often
 STANDBY_SECONDS: Final = 0.003

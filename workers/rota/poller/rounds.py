@@ -5,12 +5,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from rota.connection import Connection
-from rota.epitaph import Epitaph
+from rota.child.settings import PollerSettings
 from rota.poller.orphans import OrphanScan, in_batches
 from rota.poller.report import PollerReport
-from rota.settings import PollerSettings
-from rota.store import Blame, Store
+from rota.protocol.epitaph import Epitaph
+from rota.protocol.store import Blame, Store
+from rota.server.connection import Connection
 
 SWEEP_SECONDS: Final = 0.9  # so that what was pushed without ringing starts within a second
 _SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep the whole fleet gets a lease of grace

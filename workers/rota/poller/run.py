@@ -2,21 +2,21 @@
 
 import os
 
-from rota import log
-from rota.address import parse_address
-from rota.connection import ConnectionOptions
-from rota.life import EXIT_ORPHANED, Life
-from rota.link import Link
+from rota.child.life import EXIT_ORPHANED, Life
+from rota.child.settings import PollerSettings
+from rota.child.signals import StopSignals
+from rota.child.wait import Orphaned, Waiter
 from rota.poller.bell import PollerBell
 from rota.poller.loop import PollerLoop, PollerTools
 from rota.poller.report import PollerReport
 from rota.poller.rest import Standby
 from rota.poller.rounds import Rounds
-from rota.recorder import Recorder
-from rota.settings import PollerSettings
-from rota.signals import StopSignals
-from rota.store import Store
-from rota.wait import Orphaned, Waiter
+from rota.protocol.store import Store
+from rota.server.address import parse_address
+from rota.server.connection import ConnectionOptions
+from rota.server.link import Link
+from rota.telemetry import log
+from rota.telemetry.recorder import Recorder
 
 
 def run_poller(settings: PollerSettings, life: Life) -> int:

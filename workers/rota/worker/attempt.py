@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
-from rota import events, log
+from rota.child.fence import NANOSECONDS
+from rota.child.settings import WorkerSettings
+from rota.child.slots import CurrentTask as SlotTask
+from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, running
 from rota.durations import utc_datetime
-from rota.entry import Entry
-from rota.epitaph import Epitaph, error_line, traceback_text
-from rota.fence import NANOSECONDS
 from rota.hooks import Hooks
-from rota.outcome import Dead, Done, Expired, Outcome, Retry
+from rota.protocol.entry import Entry
+from rota.protocol.epitaph import Epitaph, error_line, traceback_text
+from rota.protocol.outcome import Dead, Done, Expired, Outcome, Retry
 from rota.registry import Registry
 from rota.retry import GiveUp, decide
-from rota.settings import WorkerSettings
-from rota.slots import CurrentTask as SlotTask
-from rota.slots import Slot, boottime_ns
+from rota.telemetry import events, log
 from rota.worker.holding import Claimed
 from rota.worker.prepare import Ready, Unfit, prepare
 from rota.worker.runner import Runner

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
-from rota.connection import NO_REPLY, Connection
-from rota.keys import Keys
-from rota.server_errors import REASON_SILENT, ConnectionLost
-from rota.store import Domain
-from rota.wait import Waiter, Woken
-from rota.wire import command, pack
+from rota.child.wait import Waiter, Woken
+from rota.protocol.keys import Keys
+from rota.protocol.store import Domain
+from rota.protocol.wire import command, pack
+from rota.server.connection import NO_REPLY, Connection
+from rota.server.server_errors import REASON_SILENT, ConnectionLost
 
 LISTEN_SECONDS: Final = 2.0
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use

@@ -8,10 +8,10 @@ only such an answer has passed them on.
 from collections import deque
 from dataclasses import dataclass, field
 
-from rota.outcome import Release, Settlement, pack_settlements
-from rota.replies import Claim, TurnReply, TurnWord
-from rota.store import Turn
-from rota.wire import NOTHING, Packed
+from rota.protocol.outcome import Release, Settlement, pack_settlements
+from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.store import Turn
+from rota.protocol.wire import NOTHING, Packed
 from rota.worker.times import Anchor
 
 

@@ -4,18 +4,18 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from rota import events, log
-from rota.fence import NANOSECONDS, Fence
-from rota.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED, Life
-from rota.link import Link
-from rota.outcome import Settlement
-from rota.replies import TurnReply, TurnWord
-from rota.server_errors import ServerError
-from rota.signals import StopSignals
-from rota.slots import Phase, boottime_ns
-from rota.store import Store, Turn
-from rota.wait import Waiter
-from rota.wire import Packed
+from rota.child.fence import NANOSECONDS, Fence
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED, Life
+from rota.child.signals import StopSignals
+from rota.child.slots import Phase, boottime_ns
+from rota.child.wait import Waiter
+from rota.protocol.outcome import Settlement
+from rota.protocol.replies import TurnReply, TurnWord
+from rota.protocol.store import Store, Turn
+from rota.protocol.wire import Packed
+from rota.server.link import Link
+from rota.server.server_errors import ServerError
+from rota.telemetry import events, log
 from rota.worker.attempt import Bench, make_attempt
 from rota.worker.bell import Bell
 from rota.worker.decide import Situation, Step, decide

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.body import Body, BodyError, decode_body
+from rota.child.settings import TaskOverride, WorkerSettings
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
+from rota.protocol.body import Body, BodyError, decode_body
 from rota.registry import Registry
-from rota.settings import TaskOverride, WorkerSettings
 
 if TYPE_CHECKING:
     from rota.tasks import Task

@@ -3,14 +3,14 @@
 import time
 from typing import Final, assert_never
 
-from rota import events, log, metrics
-from rota.entry import MICROSECONDS, Entry
+from rota.child.settings import WorkerSettings
 from rota.errors import Retry as AskedRetry
-from rota.log_lines import LogLines
-from rota.outcome import Cancelled, Dead, Done, Expired, Outcome, Release, Retry
-from rota.recorder import Recorder
-from rota.replies import TurnReply, TurnWord
-from rota.settings import WorkerSettings
+from rota.protocol.entry import MICROSECONDS, Entry
+from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Release, Retry
+from rota.protocol.replies import TurnReply, TurnWord
+from rota.telemetry import events, log, metrics
+from rota.telemetry.log_lines import LogLines
+from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import Attempt
 from rota.worker.times import Times
 

@@ -4,19 +4,20 @@ import os
 import random
 from typing import Final
 
-from rota import default, events, log
-from rota.address import parse_address
-from rota.connection import ConnectionOptions
-from rota.fence import Fence
+from rota import default
+from rota.child.fence import Fence
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life
+from rota.child.settings import WorkerSettings
+from rota.child.signals import StopSignals
+from rota.child.wait import Orphaned, Waiter
 from rota.hooks import Hooks, WorkerHook, default_hooks
-from rota.life import EXIT_LOST, EXIT_ORPHANED, Life
-from rota.link import Link
-from rota.recorder import Recorder
+from rota.protocol.store import Store, pack_tiers
 from rota.registry import default_registry
-from rota.settings import WorkerSettings
-from rota.signals import StopSignals
-from rota.store import Store, pack_tiers
-from rota.wait import Orphaned, Waiter
+from rota.server.address import parse_address
+from rota.server.connection import ConnectionOptions
+from rota.server.link import Link
+from rota.telemetry import events, log
+from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import Bench
 from rota.worker.bell import Bell
 from rota.worker.loop import Loop, Tools

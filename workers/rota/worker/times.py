@@ -7,7 +7,7 @@ from it is never flattering; `now` plus the time since *receiving* is never late
 
 from dataclasses import dataclass
 
-from rota.entry import MICROSECONDS, Entry, Kind
+from rota.protocol.entry import MICROSECONDS, Entry, Kind
 
 _NANOSECONDS_A_MICROSECOND = 1000
 

@@ -1,11 +1,11 @@
 -- Accepting bare items: the id is the item's own where it has one and no live task bears it, else a fresh one.
-local function fresh_id(now)
-  return string.format('adopted-%.0f-%.0f', now, redis.call('INCR', PREFIX .. 'lives'))
-end
-
+local adopted = 0
 local function usable_id(id, now)
-  if id and redis.call('HEXISTS', PREFIX .. 'tasks', id) == 0 then return id end
-  return fresh_id(now)
+  while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 do
+    adopted = adopted + 1
+    id = string.format('adopted-%.0f-%d', now, adopted)
+  end
+  return id
 end
 
 -- Accept a bare item as a task of `queue`, in no place yet; answers its entry, without text.
@@ -14,7 +14,7 @@ local function adopt(text, id, queue, kind, due, now)
     id = usable_id(id, now), queue = queue, kind = kind, due = due, ready = now,
     failures = 0, crashes = 0, losses = 0, releases = 0, flag = '-',
   }
-  redis.call('HSET', PREFIX .. 'tasks', e.id, text)
+  redis.call('HSET', PREFIX .. 'tasks', e.id, text == '' and ' ' or text) -- an empty body would mean cancelled
   total('accepted:' .. queue, 1)
   return e
 end

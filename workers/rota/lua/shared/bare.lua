@@ -5,9 +5,15 @@ local function name_or_nil(text)
   return nil
 end
 
+local function queue_or_nil(text)
+  local queue = name_or_nil(text)
+  if queue and string.find(queue, '%-delayed$') then return nil end
+  return queue
+end
+
 -- `["id","queue",...` -> id, queue; `["name",[...` has neither.
 local function bare_names(text)
   local head = string.sub(text, 1, 600)
   local id, queue = string.match(head, '^%s*%[%s*"([^"]*)"%s*,%s*"([^"]*)"%s*,%s*"')
-  return name_or_nil(id), name_or_nil(queue)
+  return name_or_nil(id), queue_or_nil(queue)
 end

@@ -4,10 +4,11 @@ local function redis_now()
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 -- Scores of `delayed` and `dead` are Unix seconds, as producers in other languages write them. A bare ZADD may
--- carry any number; what cannot be a time counts as 0, long due.
+-- carry any number: what lies before 1970 counts as 1970, what lies too far ahead to be a whole number as LATEST.
+local LATEST = 9e15
 local function to_score(us) return string.format('%.6f', us / 1000000) end
 local function from_score(score)
   local us = math.floor((tonumber(score) or 0) * 1000000 + 0.5)
-  if us ~= us or us < 0 or us > 9e15 then return 0 end
-  return us
+  if us ~= us or us < 0 then return 0 end
+  return math.min(us, LATEST)
 end

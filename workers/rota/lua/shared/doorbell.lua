@@ -7,14 +7,9 @@ local function ring(queue) ring_bell(PREFIX .. 'doorbell:' .. queue) end
 local function ring_pollers() ring_bell(PREFIX .. 'doorbell') end
 
 -- A lane of another type counts as empty: it stops its own queue and no other.
-local function length(lane)
-  local n = redis.pcall('LLEN', lane)
+local function length(list)
+  local n = redis.pcall('LLEN', list)
   return type(n) == 'number' and n or 0
 end
 local function entries_in(queue) return length(ready_lane(queue)) + length(delayed_lane(queue)) end
 
--- Read the lanes that are about to be pushed to: a wrong type raises here, before the first write.
-local function guard_lanes(queue)
-  redis.call('LLEN', ready_lane(queue))
-  redis.call('LLEN', delayed_lane(queue))
-end

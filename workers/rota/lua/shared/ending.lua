@@ -26,6 +26,7 @@ local function bury(e, epitaph, now)
 end
 
 local function delay(e, due)
+  due = math.min(due, LATEST)
   local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
   redis.call('ZADD', PREFIX .. 'delayed', to_score(due), e.id)
@@ -33,8 +34,20 @@ local function delay(e, due)
   if not first[1] or due < from_score(first[2]) then ring_pollers() end
 end
 
--- Back to the head of its lane. The caller grew one of the counters, so the text is new.
-local function give_back(e)
-  redis.call('LPUSH', lane_of(e.queue, e.kind), entry_text(e))
+-- Somebody put another thing where a lane should be. The task is set aside rather than left in the way of others.
+local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: delete '
+  .. 'that key, then revive this task"}'
+local function is_list(lane) return type(redis.pcall('LLEN', lane)) == 'number' end
+
+-- Back to the head of its lane; answers false when it had to be set aside. The caller grew one of the counters, so
+-- the text is new.
+local function give_back(e, now)
+  local lane = lane_of(e.queue, e.kind)
+  if not is_list(lane) then
+    bury(e, UNUSABLE, now)
+    return false
+  end
+  redis.call('LPUSH', lane, entry_text(e))
   redis.call('SADD', PREFIX .. 'ready', e.queue)
+  return true
 end

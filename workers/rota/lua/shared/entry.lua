@@ -1,8 +1,10 @@
--- Entries (see rota/entry.py) and tickets, `queue kind failures crashes losses releases flag`.
+-- Entries (see rota/protocol/entry.py) and tickets, `queue kind failures crashes losses releases flag`.
 local ENTRY = '^(%S+) (%S+) ([idrp]) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$'
+local LONGEST = 1024 -- no entry is longer; a giant bare item must not be tried against the pattern
 local TICKET = '^(%S+) ([idrp]) (%d+) (%d+) (%d+) (%d+) (%S+)$'
 
 local function parse_entry(text)
+  if #text > LONGEST then return nil end
   local id, queue, kind, due, ready, failures, crashes, losses, releases, flag = string.match(text, ENTRY)
   if not id then return nil end
   return {

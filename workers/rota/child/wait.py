@@ -4,7 +4,7 @@ import select
 import time
 from enum import Enum
 
-from rota.signals import StopSignals
+from rota.child.signals import StopSignals
 
 _NO_FD = -1
 

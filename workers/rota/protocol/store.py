@@ -4,18 +4,20 @@ A command carries its script, its arguments in wire form, and the parser of its 
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rota import replies
-from rota.keys import PROTOCOL_VERSION, Keys
-from rota.scripts import Script, load_script
-from rota.wire import NOTHING, Arg, Packed, command, pack
+from rota.protocol import replies
+from rota.protocol.keys import PROTOCOL_VERSION, Keys
+from rota.protocol.scripts import Script, load_script
+from rota.protocol.wire import NOTHING, Arg, Packed, command, pack
 
 T = TypeVar("T")
 
 BATCH = 500  # no script works on more things than this in one call
+LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
 
 
@@ -76,7 +78,10 @@ class Domain:
 
 def domain_of(queues: Sequence[QueueShare]) -> Domain:
     """The domain of these queues. Pools that serve the same set share it, whatever the order."""
-    return Domain(",".join(sorted(share.name for share in queues)), tuple(queues))
+    name = ",".join(sorted(share.name for share in queues))
+    if len(name) > LONGEST_DOMAIN:  # it stands in a field of each of its queues
+        name = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+    return Domain(name, tuple(queues))
 
 
 def pack_tiers(tiers: Iterable[Domain]) -> Packed:

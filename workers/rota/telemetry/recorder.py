@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from rota.metrics import (
+from rota.child.slots import WORD
+from rota.telemetry.metrics import (
     BY_NAME,
     OTHER,
     SERIES_DROPPED,
@@ -31,7 +32,6 @@ from rota.metrics import (
     GaugeDefinition,
     HistogramDefinition,
 )
-from rota.slots import WORD
 
 MAX_SERIES: Final = 20_000
 MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
@@ -39,7 +39,7 @@ MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
 _USED = 0
 FIRST_WORD = 1
 _HEAD_WORDS = 4  # length, count of numbers, length of the key, checksum
-# Kept free for the `_other` records: all metrics of `rota.metrics` together need less.
+# Kept free for the `_other` records: all metrics of `rota.telemetry.metrics` together need less.
 _RESERVED_WORDS = (32 << 10) // WORD
 
 

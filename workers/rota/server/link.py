@@ -2,13 +2,13 @@
 
 import time
 
-from rota import events, log
-from rota.address import Address
-from rota.backoff import Backoff
-from rota.connection import Connection, ConnectionOptions
-from rota.metrics import REDIS_ERRORS
-from rota.recorder import Recorder
-from rota.server_errors import PushedBack, ServerError
+from rota.server.address import Address
+from rota.server.backoff import Backoff
+from rota.server.connection import Connection, ConnectionOptions
+from rota.server.server_errors import PushedBack, ServerError
+from rota.telemetry import events, log
+from rota.telemetry.metrics import REDIS_ERRORS
+from rota.telemetry.recorder import Recorder
 
 _FIRST_SECONDS = 0.05
 _MOST_SECONDS = 2.0

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from rota.settings import LogSettings
+from rota.child.settings import LogSettings
 
 
 class _LoadedWhenTouched(ModuleType):

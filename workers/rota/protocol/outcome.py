@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
-from rota.entry import Entry
-from rota.wire import Arg, Packed, pack
+from rota.protocol.entry import Entry
+from rota.protocol.wire import Arg, Packed, pack
 
 ARGS_PER_SETTLEMENT = 4
 

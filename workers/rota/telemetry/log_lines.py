@@ -1,8 +1,8 @@
 """The counts of log lines that were dropped or cut, as metrics."""
 
-from rota import log
-from rota.metrics import LOG_LINES_DROPPED, LOG_LINES_TRUNCATED
-from rota.recorder import Recorder
+from rota.telemetry import log
+from rota.telemetry.metrics import LOG_LINES_DROPPED, LOG_LINES_TRUNCATED
+from rota.telemetry.recorder import Recorder
 
 
 class LogLines:

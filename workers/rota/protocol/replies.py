@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rota.entry import Entry, parse_entry
+from rota.protocol.entry import Entry, parse_entry
 
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 

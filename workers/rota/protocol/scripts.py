@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# Beside this file: importlib.resources would cost every worker 26 ms of imports for the same answer.
-_FOLDER = Path(__file__).parent / "lua"
+# Found from this file: importlib.resources would cost every worker 26 ms of imports for the same answer.
+_FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
 
 

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from rota.names import fault_in_name
+from rota.protocol.names import fault_in_name
 
 MAX_DEPTH = 64
 _CLASSIC, _SHORT, _FULL = 4, 2, 5

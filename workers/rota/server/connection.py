@@ -16,8 +16,10 @@ from typing import Any, Final, TypeVar, cast
 
 import hiredis
 
-from rota.address import Address
-from rota.server_errors import (
+from rota.protocol.store import Command
+from rota.protocol.wire import Arg, command, pack
+from rota.server.address import Address
+from rota.server.server_errors import (
     REASON_NETWORK,
     REASON_PROTOCOL,
     REASON_SILENT,
@@ -26,8 +28,6 @@ from rota.server_errors import (
     UnknownScript,
     error_of_reply,
 )
-from rota.store import Command
-from rota.wire import Arg, command, pack
 
 T = TypeVar("T")
 

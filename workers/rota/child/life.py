@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from rota.slots import Slot
+from rota.child.slots import Slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ renewal was *sent*: the server cannot have received it earlier, so the lease can
 
 from typing import Final
 
-from rota.slots import Slot, boottime_ns
+from rota.child.slots import Slot, boottime_ns
 
 NANOSECONDS: Final = 1_000_000_000
 _MARGIN_SHARE: Final = 0.1  # of the lease: time to get from the look at the clock into the task

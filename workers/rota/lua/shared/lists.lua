@@ -1,0 +1,15 @@
+-- In-flight lists are read by people's calls and other owners' too: one that is no list must not stop them.
+local function lines_of(list)
+  local lines = redis.pcall('LRANGE', list, 0, -1)
+  return lines.err and {} or lines
+end
+local function id_of(line) return string.match(line, '^%S+') or '' end
+
+-- The owner that holds this id, and its entry's line. Looks at 500 owners.
+local function holder_of(id)
+  for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, 499)) do
+    for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
+      if id_of(line) == id then return owner, line end
+    end
+  end
+end

@@ -1,0 +1,1 @@
+"""The protocol: what stands in Redis and how it changes. No I/O here."""

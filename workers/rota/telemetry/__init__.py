@@ -1,0 +1,1 @@
+"""What the fleet tells: events, log lines, and numbers in shared memory."""
