@@ -88,6 +88,26 @@ def test_a_unique_key_held_for_a_time_expires_with_it(fleet: Fleet) -> None:
     assert 0 < fleet.redis.pttl(fleet.keys.unique("k")) <= 60_000
 
 
+def test_a_unique_key_whose_holder_is_gone_is_free(fleet: Fleet) -> None:
+    fleet.redis.set(fleet.keys.unique("k"), "ghost")
+    assert fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k")) == [Enqueued()]
+
+
+@pytest.mark.parametrize(("task_id", "queue"), [("a b", "q"), ("", "q"), ("a", "q q"), ("a", "q-delayed")])
+def test_a_name_that_is_none_refuses_the_whole_call(fleet: Fleet, task_id: str, queue: str) -> None:
+    before = fleet.snapshot()
+    with pytest.raises(ServerError, match="not a name"):
+        fleet.enqueue(NewTask("good", "q", b"[]"), NewTask(task_id, queue, b"[]"))
+    assert fleet.snapshot() == before
+
+
+def test_more_than_a_batch_refuses_the_whole_call(fleet: Fleet) -> None:
+    before = fleet.snapshot()
+    with pytest.raises(ServerError, match="at most 500"):
+        fleet.enqueue(*(NewTask(f"t{number}", "q", b"[]") for number in range(501)))
+    assert fleet.snapshot() == before
+
+
 def test_a_bell_holds_one_token_however_many_are_pushed(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.push("b", "c")

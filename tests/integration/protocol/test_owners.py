@@ -167,6 +167,64 @@ def test_delayed_entries_go_back_to_the_delayed_lane(fleet: Fleet) -> None:
     assert (fleet.delayed_lane(), fleet.lane()) == (["d"], ["i"])
 
 
+def test_renewal_does_not_take_a_lost_body_for_a_cancellation(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.redis.delete(fleet.keys.tasks)
+    assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).cancelled == ()
+
+
+# Keys that somebody overwrote
+
+
+def test_a_list_of_another_type_stops_no_other_owners_renewal_or_adoption(fleet: Fleet) -> None:
+    bad, good = fleet.register("node:1", lease_ms=1000), fleet.register("node:2", lease_ms=1000)
+    fleet.redis.set(fleet.keys.inflight(bad), "text")
+    fleet.run(fleet.store.renew(LEASE_MS, [bad, good]))
+    assert fleet.score(fleet.keys.owners, good) > fleet.now_us() + LEASE_MS * 500
+    orphan = hold(fleet, "a", place="node:3")
+    fleet.redis.zrem(fleet.keys.owners, orphan, bad)
+    assert fleet.run(fleet.store.adopt_orphans(LEASE_MS, [bad, orphan])) == 1
+
+
+def test_what_has_no_lane_to_go_back_to_is_set_aside_for_people(fleet: Fleet) -> None:
+    owner = hold(fleet, "a", "b")
+    fleet.redis.delete(fleet.keys.ready_lane("q"))
+    fleet.redis.set(fleet.keys.ready_lane("q"), "text")
+    assert [entry.id for entry in fleet.exit(owner).dead] == ["a", "b"]
+    assert not fleet.redis.exists(fleet.keys.inflight(owner))
+    fleet.redis.delete(fleet.keys.ready_lane("q"))
+    assert fleet.run(fleet.store.revive(["a", "b"])) == 2
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_an_unusable_lane_keeps_no_other_queue_from_being_promoted(fleet: Fleet) -> None:
+    fleet.push("a", queue="bad", due="+9000000")
+    fleet.push("b", due="+9000000")
+    fleet.redis.zadd(fleet.keys.delayed, {"a": 1, "b": 2})
+    fleet.redis.set(fleet.keys.delayed_lane("bad"), "text")
+    assert fleet.promote().moved == {"q": 1}
+    dead = fleet.run(fleet.store.dead_page(0, 1)).tasks[0]
+    assert (dead.id, b"unusable_lane" in dead.epitaph) == ("a", True)
+
+
+def test_garbage_among_what_a_worker_holds_is_set_aside_and_doubles_nothing(fleet: Fleet) -> None:
+    owner = hold(fleet, "a", "b")
+    fleet.redis.lpush(fleet.keys.inflight(owner), " garbage")
+    assert fleet.turn(owner, Q, held=["a", "b"]).claims == ()
+    reply = fleet.exit(owner)
+    assert [entry.id for entry in reply.requeued] == ["a", "b"]
+    assert fleet.lane() == ["a", "b"]
+    assert fleet.run(fleet.store.dead_page(0, 1)).tasks[0].body == b" garbage"
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_an_overwritten_counter_of_lives_loses_no_promoted_task(fleet: Fleet) -> None:
+    fleet.push("a", due="+9000000")
+    fleet.redis.set(fleet.keys.lives, "text")
+    fleet.redis.zadd(fleet.keys.delayed, {"a": 1, '["bad id!","q","work",[]]': 2})
+    assert fleet.promote().moved == {"q": 2}
+
+
 # Sweep
 
 
@@ -249,3 +307,11 @@ def test_an_owner_that_was_retired_is_lost_at_its_next_turn(fleet: Fleet) -> Non
     fleet.expire_lease(owner)
     fleet.run(fleet.store.retire_expired(owner, Blame()))
     assert fleet.turn(owner, Q, limit=0).word is TurnWord.LOST
+
+
+def test_a_sweep_counts_anew_what_runs(fleet: Fleet) -> None:
+    hold(fleet, "a")
+    fleet.redis.hset(fleet.keys.counts, mapping={"running:q": 7, "running:gone": 3})
+    sweep(fleet)
+    assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
+    assert fleet.redis.hget(fleet.keys.counts, "running:gone") is None

@@ -5,6 +5,7 @@ import pytest
 from protocol import Fleet, body_of, one_tier
 from rota.protocol.outcome import Dead
 from rota.protocol.replies import CancelWord
+from rota.protocol.store import NewTask
 
 Q = one_tier("q")
 
@@ -32,6 +33,30 @@ def test_a_running_task_is_marked_and_an_unknown_one_is_said_to_be(fleet: Fleet)
     fleet.turn(fleet.register(), Q)
     assert fleet.run(fleet.store.cancel("a")) is CancelWord.RUNNING
     assert fleet.run(fleet.store.cancel("ghost")) is CancelWord.UNKNOWN
+
+
+def test_a_cancelled_waiting_task_frees_its_unique_key_at_once(fleet: Fleet) -> None:
+    fleet.run(fleet.store.pause("q"))
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
+    fleet.run(fleet.store.cancel("a"))
+    assert not fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k"))[0].duplicate
+
+
+def test_a_running_task_that_was_cancelled_holds_its_unique_key_to_its_end(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
+    fleet.turn(fleet.register(), Q)
+    fleet.run(fleet.store.cancel("a"))
+    assert fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k"))[0].holder == "a"
+
+
+def test_a_task_cancelled_while_it_ran_to_its_death_is_cancelled(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.run(fleet.store.cancel("a"))
+    fleet.turn(owner, Q, (claim, Dead(b"{}")))
+    assert fleet.run(fleet.store.dead_page(0, 1)).total == 0
+    assert fleet.run(fleet.store.audit()).cancelled == 1
 
 
 def test_a_dead_task_cannot_be_cancelled(fleet: Fleet) -> None:

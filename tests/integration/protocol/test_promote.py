@@ -6,6 +6,8 @@ import pytest
 
 from protocol import SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.body import BodyError, decode_body
+from rota.protocol.outcome import Dead, Done
+from rota.protocol.store import NewTask
 
 Q = one_tier("q")
 
@@ -93,14 +95,38 @@ def test_a_task_whose_ticket_was_deleted_is_promoted_by_its_body(fleet: Fleet) -
     assert fleet.claim(fleet.register(), Q) == ["a"]
 
 
-def test_a_lane_of_another_type_refuses_the_whole_promotion(fleet: Fleet) -> None:
-    fleet.push("a", due="+9000000")
+@pytest.mark.parametrize("score", ["inf", 4e12])
+def test_a_due_time_out_of_reach_is_far_ahead_and_never_past(fleet: Fleet, score: float) -> None:
+    fleet.raw("ZADD", fleet.keys.delayed, score, body_of("a"))
+    reply = fleet.promote()
+    assert reply.moved == {}
+    assert reply.next_due_us is not None
+    assert reply.next_due_us > reply.now_us
+    fleet.push("b", due="+9000000")
+    assert fleet.redis.llen(fleet.keys.poller_doorbell) == 1
+
+
+def test_a_dead_task_that_somebody_scheduled_by_hand_stays_dead(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Dead(b"{}")))
+    fleet.redis.zadd(fleet.keys.delayed, {"a": 1})
+    assert fleet.promote().moved == {}
+    assert fleet.redis.zcard(fleet.keys.delayed) == 0
+    assert fleet.run(fleet.store.status("a")).state == "dead"
+    assert fleet.run(fleet.store.revive(["a"])) == 1
+
+
+def test_a_unique_key_is_freed_though_its_tasks_ticket_was_deleted(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), "+9000000", "k"))
+    fleet.redis.delete(fleet.keys.tickets)
     make_due(fleet, "a")
-    fleet.redis.set(fleet.keys.delayed_lane("q"), "text")
-    before = fleet.snapshot()
-    with pytest.raises(Exception, match="WRONGTYPE"):
-        fleet.promote()
-    assert fleet.snapshot() == before
+    fleet.promote()
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    fleet.turn(owner, Q, (claim, Done()))
+    assert not fleet.redis.exists(fleet.keys.unique("k"))
 
 
 # Bare pushes
@@ -152,6 +178,18 @@ def test_an_empty_bare_item_is_not_taken_for_a_cancelled_task(fleet: Fleet) -> N
     reply = fleet.turn(fleet.register(), Q)
     assert reply.dropped == ()
     assert len(reply.claims) == 1
+
+
+def test_a_queue_name_that_would_be_another_queues_lane_is_garbage(fleet: Fleet) -> None:
+    schedule_bare(fleet, '["u-1","email-delayed","send",[]]', 5)
+    assert fleet.promote().buried == 1
+
+
+def test_a_giant_bare_item_is_adopted_without_being_tried_as_an_entry(fleet: Fleet) -> None:
+    giant = "x " * 1_000_000
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), giant)
+    claim = fleet.turn(fleet.register(), Q).claims[0]
+    assert len(claim.body) == len(giant)
 
 
 def test_a_bare_push_to_an_unmarked_queue_is_found_before_the_worker_sleeps(fleet: Fleet) -> None:

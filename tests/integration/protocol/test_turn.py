@@ -211,6 +211,26 @@ def test_a_claim_stops_before_an_entry_with_a_crash_on_record(fleet: Fleet) -> N
     assert fleet.claim(owner, Q, limit=3) == ["a"]
 
 
+def test_nothing_is_claimed_beside_an_entry_with_a_crash_on_record(fleet: Fleet) -> None:
+    fleet.push("guilty", "b")
+    crashed = fleet.register()
+    fleet.turn(crashed, Q)
+    fleet.exit(crashed, ["guilty"])
+    owner = fleet.register()
+    assert fleet.claim(owner, Q) == ["guilty"]
+    assert fleet.turn(owner, Q, held=["guilty"]).claims == ()
+
+
+def test_an_entry_with_a_crash_on_record_is_not_claimed_beside_another(fleet: Fleet) -> None:
+    fleet.push("a", "guilty")
+    owner, crashed = fleet.register(), fleet.register()
+    assert fleet.claim(owner, Q) == ["a"]
+    fleet.turn(crashed, Q)
+    fleet.exit(crashed, ["guilty"])
+    assert fleet.turn(owner, Q, held=["a"]).claims == ()
+    assert fleet.claim(fleet.register(), Q) == ["guilty"]
+
+
 def test_a_lower_tier_is_served_only_when_the_higher_has_nothing(fleet: Fleet) -> None:
     serving = tiers([QueueShare("high")], [QueueShare("low")])
     fleet.push("l1", "l2", queue="low")
@@ -269,6 +289,21 @@ def test_a_rate_limit_says_how_long_to_wait(fleet: Fleet) -> None:
     reply = fleet.turn(owner, limited, held=["a", "b"])
     assert reply.claims == ()
     assert 0 < reply.wait_us <= 60 * SECOND_US
+
+
+def test_a_rate_limit_outlives_neither_a_clock_that_went_back_nor_a_slower_rate(fleet: Fleet) -> None:
+    limited = tiers([QueueShare("q", interval_us=SECOND_US, burst=2)])
+    fleet.push("a")
+    fleet.redis.hset(fleet.keys.rates, "q", fleet.now_us() + 3600 * SECOND_US)
+    reply = fleet.turn(fleet.register(), limited)
+    assert 0 < reply.wait_us <= 2 * SECOND_US
+
+
+def test_a_count_below_zero_opens_no_cap(fleet: Fleet) -> None:
+    capped = tiers([QueueShare("q", cap=1)])
+    fleet.push("a", "b")
+    fleet.redis.hset(fleet.keys.counts, "running:q", -5)
+    assert len(fleet.turn(fleet.register(), capped, limit=5).claims) == 1
 
 
 def test_a_lower_tier_is_served_while_the_higher_is_paused_or_at_its_cap(fleet: Fleet) -> None:
