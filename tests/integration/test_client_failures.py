@@ -1,5 +1,6 @@
 """The server away, full, silent or cut off in the middle of a call."""
 
+import pickle
 import socketserver
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import rota
 from flaky_link import FlakyLink
 from protocol import Fleet
 from rota.client import Client
-from rota.pool import Answer
+from rota.pool import Answer, Unanswered
 from rota.protocol.store import BATCH, Command
 from servers import Server, free_port
 
@@ -105,17 +106,11 @@ def test_a_server_that_refuses_has_not_taken_the_task(refusal: str) -> None:
         assert not isinstance(caught.value, rota.ServerFull)
 
 
-def test_a_url_cannot_turn_on_retries_or_decoding(server: Server, namespace: str, fleet: Fleet) -> None:
-    with Client(f"{server.url}?decode_responses=yes&protocol=3&retry_on_timeout=yes", namespace) as client:
-        assert client._pool._pool.connection_kwargs["retry"]._retries == 0
-        client.enqueue(call("a"))
-        assert client.status("a").state == "ready"
-    assert fleet.lane() == ["a"]
-
-
 def test_a_url_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="is not a Redis URL"):
         Client("http://localhost")
+    with pytest.raises(ValueError, match="has the option 'retry_on_timeout'"):
+        Client("redis://localhost?retry_on_timeout=yes")
 
 
 def test_a_full_server_is_told_apart(server: Server, namespace: str, redis_client: "redis.Redis") -> None:
@@ -159,7 +154,7 @@ def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: F
 
 def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FlakyLink, fleet: Fleet) -> None:
     link.lose(2)
-    with pytest.raises(rota.Uncertain, match="repeating with the same ids is safe") as caught:
+    with pytest.raises(rota.Uncertain, match=r"did not answer.*may have been accepted: repeat") as caught:
         client.enqueue(rota.Call("work", queue="q"))
     assert isinstance(caught.value, TimeoutError)
     assert fleet.lane() == [caught.value.id] == list(caught.value.ids)
@@ -213,6 +208,66 @@ def test_other_calls_are_never_repeated(client: Client, link: FlakyLink) -> None
     assert caught.value.id == "a"
     assert link.requests == before + 1
     assert client.status("a").state == "cancelled"
+    with pytest.raises(ValueError, match="only an enqueue can be repeated"):
+        caught.value.repeat()
+
+
+def uncertain(client: Client, link: FlakyLink, *ids: str) -> rota.Uncertain:
+    link.lose(2)
+    with pytest.raises(rota.Uncertain) as caught:
+        client.enqueue_many(map(call, ids))
+    return caught.value
+
+
+def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+    doubt = uncertain(client, link, "a", "b")
+    assert fleet.lane() == ["a", "b"]
+    assert client.cancel("a") == "cancelled"
+    handles = doubt.repeat()
+    assert [(handle.id, handle.duplicate) for handle in handles] == [("a", False), ("b", False)]
+    assert [handle.status().state for handle in handles] == ["cancelled", "ready"]
+    assert fleet.lane() == ["a", "b"]
+
+
+def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(commands: Sequence[Command[T]]) -> list[Answer[T]]:
+        return [Unanswered("the way there was cut") for _ in commands]
+
+    monkeypatch.setattr(client._pool, "exchange", lose)
+    with pytest.raises(rota.Uncertain) as caught:
+        client.enqueue(call("a"))
+    monkeypatch.undo()
+    assert fleet.lane() == []
+    assert [handle.id for handle in caught.value.repeat()] == ["a"]
+    assert fleet.lane() == ["a"]
+
+
+def test_a_repeat_without_an_answer_is_uncertain_again(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+    doubt = uncertain(client, link, "a")
+    link.lose(1)
+    with pytest.raises(rota.Uncertain) as again:
+        doubt.repeat()
+    assert again.value.ids == ("a",)
+    assert [handle.id for handle in again.value.repeat()] == ["a"]
+    assert fleet.lane() == ["a"]
+
+
+def test_a_repeat_the_server_might_not_know_any_more_is_not_sent(
+    client: Client, link: FlakyLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubt = uncertain(client, link, "a")
+    before = link.requests
+    monkeypatch.setattr("rota.sender.REPEAT_SECONDS", 0)
+    with pytest.raises(rota.Uncertain, match="too late"):
+        doubt.repeat()
+    assert link.requests == before
+
+
+def test_an_uncertain_error_survives_pickling_without_its_repeat(client: Client, link: FlakyLink) -> None:
+    doubt = pickle.loads(pickle.dumps(uncertain(client, link, "a")))
+    assert (doubt.ids, doubt.accepted) == (("a",), ())
+    with pytest.raises(ValueError, match="in the process that made it"):
+        doubt.repeat()
 
 
 def test_a_restarted_server_is_found_again(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:

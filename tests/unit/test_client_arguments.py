@@ -5,6 +5,7 @@ import uuid
 from collections import OrderedDict, namedtuple
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -64,6 +65,7 @@ def test_keyword_arguments_are_named_by_their_key() -> None:
 def test_keys_must_be_text() -> None:
     assert "args[0] has a key 1 that is of type int, not str" in fault({1: "a"})
     assert "lone surrogate" in fault({"\ud800": 1})
+    assert "kwargs has a key '\\ud800' that is text with a lone surrogate" in fault(**{"\ud800": 1})
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
@@ -72,10 +74,17 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     assert "nested deeper than 64 levels, or contains itself" in fault(loop)
 
 
+def test_any_sequence_and_mapping_will_do_around_the_arguments() -> None:
+    check_arguments("resize", range(3), MappingProxyType({"a": 1}))
+    with pytest.raises(InvalidArguments, match=r"args\[0\] is of type range"):
+        check_arguments("resize", [range(3)], {})
+
+
 def test_arguments_are_a_list_and_a_dict() -> None:
     for args, kwargs, what in (
         ("abc", {}, "args must be a list or a tuple, got str"),
         ({"a": 1}, {}, "args must be a list or a tuple, got dict"),
+        (b"abc", {}, "args must be a list or a tuple, got bytes"),
         ([], [1], "kwargs must be a dict whose keys are str"),
         ([], {1: 2}, "kwargs must be a dict whose keys are str"),
     ):

@@ -29,6 +29,15 @@ def test_each_value_comes_from_the_first_that_has_it(tmp_path: Path) -> None:
     assert found == ClientSettings("redis://configured", "named", 7)
 
 
+def test_what_decides_nothing_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "rota.toml").write_text("this is not TOML")
+    broken = {"ROTA_REDIS_URL_FILE": "/nowhere/secret", "ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}
+    told = ClientSettings("redis://configured", "shop", 256)
+    assert resolve(told, broken, tmp_path) == told
+    environment = {"ROTA_REDIS_URL": "redis://e", "ROTA_NAMESPACE": "e", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7"}
+    assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7)
+
+
 def test_rota_config_names_the_file_instead(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text('redis_url = "redis://here"')
     other = tmp_path / "other.toml"

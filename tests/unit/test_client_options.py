@@ -15,7 +15,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     options = check_options({})
     assert options == TaskOptions()
     assert (options.queue, options.retries, options.backoff, options.base) == ("default", 10, "exponential", 2)
-    assert (options.max_delay, options.jitter, options.time_limit) == (3600, True, 3600)
+    assert (options.max_delay, options.jitter, options.time_limit) == (3600, True, None)
     assert (options.retry_on, options.dead_on) == ((Exception,), ())
     assert options.soft_time_limit is options.expires is options.unique_for is None
     assert options.unique is False
@@ -54,6 +54,8 @@ def test_durations_are_seconds_or_timedelta_everywhere() -> None:
         ({"dead_on": (ValueError, int)}, TypeError, "dead_on must be exception classes"),
         ({"time_limit": 0}, ValueError, "time_limit must be more than 0 seconds"),
         ({"time_limit": float("inf")}, ValueError, "time_limit must be at most 100 years"),
+        ({"time_limit": 10**400}, ValueError, "time_limit must be at most 100 years"),
+        ({"time_limit": -(10**400)}, ValueError, "time_limit must be at most 100 years"),
         ({"soft_time_limit": 60, "time_limit": 60}, ValueError, "soft_time_limit (60 s) must be shorter than"),
         ({"unique": "key"}, TypeError, "unique must be True, False or a callable"),
         ({"unique_for": 5}, ValueError, "give unique=True with it"),
@@ -75,8 +77,23 @@ def test_the_operator_overrides_the_declaration_and_the_call_overrides_both() ->
     assert (options.retries, options.time_limit, options.expires) == (1, 60, 5)
 
 
-def test_options_planted_by_another_producer_count_only_when_they_are_sound() -> None:
-    enqueued = {"retries": "many", "expires": -3, "time_limit": 1, "queue": "x", "colour": None}
+def test_a_task_without_a_limit_of_its_own_has_the_fleets() -> None:
+    assert check_options({"time_limit": None}).time_limit is None
+    assert check_options({"time_limit": 3600}).time_limit == 3600
+    assert check_options({"soft_time_limit": 5000}).soft_time_limit == 5000  # the fleet's may be longer than that
+
+
+@pytest.mark.parametrize(
+    "enqueued",
+    [
+        {"retries": "many", "expires": -3, "time_limit": 1, "queue": "x", "colour": None},
+        {"retries": -(10**4000), "expires": 10**400},
+        {"retries": 1e9, "expires": 1e308},
+        {"retries": None, "expires": True},
+        {"retries": [[]], "expires": {"a": "\ud800"}},
+    ],
+)
+def test_options_planted_by_another_producer_count_only_when_they_are_sound(enqueued: dict[str, Any]) -> None:
     assert effective_options(TaskOptions(), None, enqueued) == TaskOptions()
 
 
@@ -85,8 +102,9 @@ def test_durations_are_told_apart_from_other_things() -> None:
     assert microseconds(0.000_001, "delay") == 1
     with pytest.raises(TypeError, match="delay must be seconds or a timedelta, got True"):
         seconds(True, "delay")
-    with pytest.raises(ValueError, match="at most 100 years"):
-        seconds(float("nan"), "delay")
+    for endless in (float("nan"), float("-inf"), 10**400, -(10**9000)):
+        with pytest.raises(ValueError, match="delay must be at most 100 years"):
+            seconds(endless, "delay")
 
 
 def test_instants_are_exact_to_the_microsecond() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -53,6 +54,14 @@ def test_a_declared_task_brings_its_queue_and_its_signature(resize: rota.Task[[i
     assert prepared(Call("resize", [7], queue="bulk")).queue == "bulk"
     with pytest.raises(InvalidArguments, match="do not fit resize"):
         prepared(Call("resize", [1, 2, 3]))
+
+
+def test_what_the_caller_wrote_is_what_travels(resize: rota.Task[[int, str], None]) -> None:
+    del resize
+    by_keyword = prepared(Call("resize", kwargs={"size": "l", "image_id": 7}))
+    assert json.loads(by_keyword.body)[3:] == [[], {"kwargs": {"size": "l", "image_id": 7}}]
+    mixed = prepared(Call("resize", range(7, 8), MappingProxyType({"size": "l"})))
+    assert json.loads(mixed.body)[3:] == [[7], {"kwargs": {"size": "l"}}]
 
 
 def test_an_unknown_name_needs_a_queue() -> None:

@@ -1,5 +1,6 @@
 """What follows a failed attempt."""
 
+import sys
 from datetime import timedelta
 
 import pytest
@@ -57,6 +58,25 @@ def test_a_backoff_that_fails_ends_the_task_and_says_so() -> None:
     assert "RuntimeError: boom" in gave_up.why
 
 
+def test_a_backoff_that_leaves_the_process_ends_the_task_alone() -> None:
+    def leaving(_: int) -> float:
+        sys.exit("no more")
+
+    assert end(TaskOptions(backoff=leaving), 1, BOOM).why.startswith("its backoff gave no delay: SystemExit: no more")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_exception_without_a_text_is_told_by_its_name() -> None:
+    assert "Mute" in end(TaskOptions(retries=0), 1, Mute()).why
+    assert "Mute" in end(TaskOptions(dead_on=(Mute,)), 1, Mute()).why
+    assert "Mute" in end(TaskOptions(retry_on=(KeyError,)), 1, Mute()).why
+    assert "Mute" in end(TaskOptions(backoff=lambda _: -float("inf")), 1, Mute()).why
+
+
 def test_ten_retries_are_eleven_attempts() -> None:
     options = TaskOptions()
     assert isinstance(decide(options, 10, BOOM, lambda: 0.5), RetryOutcome)
@@ -98,3 +118,17 @@ def test_asking_for_a_retry_is_still_bounded_by_retries() -> None:
 def test_a_task_chooses_its_own_end() -> None:
     assert end(TaskOptions(), 1, Dead("address unknown")) == GiveUp(DeadReason.ASKED, "address unknown")
     assert end(TaskOptions(), 1, Dead()).why == "the task asked for it"
+    assert end(TaskOptions(), 1, Dead(KeyError("image"))).why == "Dead: 'image'"  # type: ignore[arg-type]  # it happens
+
+
+def test_subclasses_of_the_tasks_own_ends_need_not_call_ours() -> None:
+    class NoImage(Dead):
+        def __init__(self, image: int) -> None:
+            self.image = image
+
+    class Busy(Retry):
+        def __init__(self, host: str) -> None:
+            self.host = host
+
+    assert end(TaskOptions(), 1, NoImage(7)) == GiveUp(DeadReason.ASKED, "the task asked for it")
+    assert delay_seconds(TaskOptions(jitter=False), 1, Busy("db")) == 2

@@ -1,5 +1,6 @@
 """Declaring tasks, and the registry."""
 
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -115,6 +116,67 @@ def test_arguments_are_fitted_to_the_signature_without_a_call() -> None:
 def test_a_function_without_a_signature_takes_anything() -> None:
     task = rota.task(name="update")(dict.update)
     assert task.bind([1, 2], {"a": 3}) == ((1, 2), {"a": 3})
+
+
+Anything = Callable[..., Any]
+
+
+def injecting(function: Anything) -> Anything:
+    @functools.wraps(function)
+    def wrapper(image_id: int) -> Any:
+        return function("database", image_id)
+
+    return wrapper
+
+
+def passing_on(function: Anything) -> Anything:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Resizer:
+    @passing_on
+    def shrink(self, image_id: int) -> None: ...
+
+
+def store(database: str, image_id: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "fits"),
+    [
+        (store, ["database", 7]),
+        (passing_on(store), ["database", 7]),
+        (injecting(store), [7]),
+        (passing_on(injecting(store)), [7]),
+        (injecting(passing_on(store)), [7]),
+        (Resizer().shrink, [7]),
+        (functools.lru_cache(store), ["database", 7]),
+    ],
+)
+def test_a_decorated_function_takes_what_its_outermost_signature_says(function: Anything, fits: list[Any]) -> None:
+    task = rota.task(name="resize")(function)
+    assert task.bind(fits, {}) == (tuple(fits), {})
+    with pytest.raises(InvalidArguments, match="too many positional"):
+        task.bind([*fits, "more"], {})
+
+
+def test_attributes_of_the_function_do_not_become_those_of_the_task() -> None:
+    def tagged() -> None: ...
+
+    tagged.__dict__.update(name="other", options=None, function=None)
+    task = rota.task(tagged)
+    assert (task.name, task.options.queue, task.function) == ("tagged", "default", tagged)
+
+
+def test_a_soft_limit_is_accepted_with_the_warning_that_nothing_enforces_it_yet() -> None:
+    with pytest.warns(rota.RotaWarning, match="soft_time_limit has no effect yet") as caught:
+        task = rota.task(soft_time_limit=5, time_limit=10)(add)
+    assert caught[0].filename == __file__
+    assert task.options.soft_time_limit == 5
 
 
 def test_options_of_one_call_stand_apart_from_the_parameters() -> None:

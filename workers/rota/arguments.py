@@ -26,23 +26,17 @@ _HINTS = {
 
 
 def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Check that every argument is strict JSON.
+    """Check that every argument is strict JSON; `args` itself may be any sequence, and `kwargs` any mapping.
 
     Raises InvalidArguments with the path of the first one that is not, and its type.
     """
-    if not isinstance(args, list | tuple):
+    if not isinstance(args, Sequence) or isinstance(args, str | bytes | bytearray | memoryview):
         raise InvalidArguments(f"{name}: args must be a list or a tuple, got {type(args).__name__}")
-    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise InvalidArguments(f"{name}: kwargs must be a dict whose keys are str")
-    for number, value in enumerate(args):
-        _check(name, f"args[{number}]", value)
-    for key, value in kwargs.items():
-        _check(name, f"kwargs{_step(key)}", value)
-
-
-def _check(name: str, path: str, value: Any) -> None:
-    for where, fault in _faults(path, value, _OUTER_LEVELS):
-        raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
+    for path, value in (("args", list(args)), ("kwargs", dict(kwargs))):
+        for where, fault in _faults_inside(path, value, _OUTER_LEVELS):
+            raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
 
 
 def _faults(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:

@@ -1,23 +1,22 @@
 """The application's client: enqueues tasks and asks about them. Thread-safe, and safe to use after a fork."""
 
 import inspect
-import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, Unpack, assert_never, overload
 
 from rota.call import Call, CallOptions
 from rota.durations import positive_seconds
-from rota.errors import RotaError, Unavailable, Uncertain, UnservedQueue
+from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.handle import Handle
 from rota.options import check_queue
-from rota.pool import Answer, Answered, Pool, Refused, Unanswered
+from rota.pool import Answered, Pool, Refused, Unanswered
 from rota.prepare import prepare, require_name
 from rota.protocol.replies import CancelWord, Enqueued
-from rota.protocol.store import BATCH, Command, NewTask, Store
+from rota.protocol.store import Command, NewTask, Store
 from rota.registry import default_registry
+from rota.sender import Sender
 from rota.status import State, TaskStatus, status_of
 
 R = TypeVar("R")
@@ -26,8 +25,6 @@ T = TypeVar("T")
 DEFAULT_NAMESPACE: Final = "rota"
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
-_BATCH_BYTES = 8 << 20  # a server stops reading one command at 1 GB, and a network long before that
-_BATCHES_AT_ONCE = 8
 _PACKAGE = str(Path(__file__).parent)
 
 
@@ -51,6 +48,7 @@ class Client:
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
         self._pool = Pool(redis_url, positive_seconds(timeout_seconds, "timeout_seconds"))
+        self._sender = Sender(self._pool, self._store, self._handle)
         self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -89,7 +87,7 @@ class Client:
         """Enqueue one call, or a task by its name; `queue` is required for a name not declared in this process.
 
         Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
-        ServerFull when it was not accepted; Uncertain, carrying the id, when that is not known.
+        ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known.
         """
         if isinstance(what, str):
             what = Call(what, args, {} if kwargs is None else kwargs, **options)
@@ -100,19 +98,10 @@ class Client:
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
 
-        Raises as `enqueue`; `Unavailable.accepted` and `Uncertain.accepted` name those taken before.
+        Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
-        batches = _batches(tasks)
-        handles: list[Handle[R]] = []
-        while window := list(islice(batches, _BATCHES_AT_ONCE)):
-            commands = [self._store.enqueue(uuid.uuid4().hex, batch) for batch in window]
-            answers = self._exchange_twice(commands, [handle.id for handle in handles])
-            _raise_for_failures(window, answers, [handle.id for handle in handles])
-            for batch, answer in zip(window, answers, strict=True):
-                assert isinstance(answer, Answered)
-                handles += [self._handle(task, word) for task, word in zip(batch, answer.value, strict=True)]
-        return handles
+        return self._sender.send(tasks)
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; answers its id."""
@@ -151,9 +140,11 @@ class Client:
         require_name("id", task_id)
         return bool(self._run(self._store.revive([task_id]), [task_id]))
 
-    # Sending
-
     def _run(self, command: Command[T], ids: Sequence[str] = ()) -> T:
+        """Send a command, once: without a nonce a second time would be a second call.
+
+        Raises Unavailable, or Uncertain when no answer came.
+        """
         [answer] = self._pool.exchange([command])
         match answer:
             case Answered(value):
@@ -161,27 +152,9 @@ class Client:
             case Refused(error):
                 raise error
             case Unanswered(why):
-                raise Uncertain(f"{why}; it may have been carried out, and repeating it is safe", ids)
+                raise Uncertain(f"{why}; it may have been carried out", ids)
             case _:
                 assert_never(answer)
-
-    def _exchange_twice(self, commands: Sequence[Command[T]], accepted: Sequence[str]) -> list[Answer[T]]:
-        # A nonce makes an enqueue exact: what got no answer goes out once more, unchanged, on another connection.
-        try:
-            answers = self._pool.exchange(commands)
-        except Unavailable as error:
-            error.accepted = tuple(accepted)
-            raise
-        unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
-        if unanswered:
-            try:
-                repeated = self._pool.exchange([commands[n] for n in unanswered])
-            except Unavailable:
-                return answers
-            for n, answer in zip(unanswered, repeated, strict=True):
-                if isinstance(answer, Answered):  # refused the second time says nothing about the first
-                    answers[n] = answer
-        return answers
 
     def _handle(self, task: NewTask, word: Enqueued) -> Handle[Any]:
         if word.unserved and task.queue not in self._warned:
@@ -193,41 +166,6 @@ class Client:
                 stacklevel=_frames_of_ours(),
             )
         return Handle(word.holder or task.id, word.duplicate, self)
-
-
-def _batches(tasks: Iterable[NewTask]) -> Iterator[list[NewTask]]:
-    batch: list[NewTask] = []
-    size = 0
-    for task in tasks:
-        if batch and (len(batch) == BATCH or size + len(task.body) > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(task)
-        size += len(task.body)
-    if batch:
-        yield batch
-
-
-def _raise_for_failures(
-    window: Sequence[Sequence[NewTask]], answers: Sequence[Answer[Any]], accepted_before: Sequence[str]
-) -> None:
-    pairs = list(zip(window, answers, strict=True))
-    accepted = [
-        *accepted_before,
-        *(task.id for batch, answer in pairs if isinstance(answer, Answered) for task in batch),
-    ]
-    for _, answer in pairs:
-        if isinstance(answer, Unanswered):
-            ids = [task.id for batch, other in pairs if isinstance(other, Unanswered) for task in batch]
-            raise Uncertain(
-                f"{answer.why}, twice; the tasks may have been accepted: repeating with the same ids is safe",
-                ids,
-                accepted,
-            )
-    for _, answer in pairs:
-        if isinstance(answer, Refused):
-            answer.error.accepted = tuple(accepted)
-            raise answer.error
 
 
 def _frames_of_ours() -> int:

@@ -20,6 +20,11 @@ class ClientSettings:
     namespace: str | None = None
     max_payload_kb: int | None = None
 
+    @property
+    def complete(self) -> bool:
+        """Whether every value is said."""
+        return bool(self.redis_url and self.namespace and self.max_payload_kb)
+
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
         """These, and the other's where these do not say."""
         return ClientSettings(

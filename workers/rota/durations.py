@@ -22,10 +22,17 @@ def seconds(duration: Duration, what: str) -> float:
     elif isinstance(duration, bool) or not isinstance(duration, int | float):
         raise TypeError(f"{what} must be seconds or a timedelta, got {duration!r}")
     else:
-        value = float(duration)
+        value = _float(duration)
     if not math.isfinite(value) or abs(value) > MAX_SECONDS:
-        raise ValueError(f"{what} must be at most 100 years, got {duration!r}")
+        raise ValueError(f"{what} must be at most 100 years, got {value:g} s")
     return value
+
+
+def _float(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # JSON has integers that no float can hold
+        return math.inf if number > 0 else -math.inf
 
 
 def positive_seconds(duration: Duration, what: str) -> float:

@@ -5,8 +5,12 @@ by tasks to choose their own end; `TimeLimit` and `Cancelled` are raised inside 
 so that an `except Exception` in a task does not swallow them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.handle import Handle
 
 
 class RotaError(Exception):
@@ -53,16 +57,38 @@ class ServerFull(Unavailable):
 
 
 class Uncertain(RotaError, TimeoutError):
-    """The call was sent and no answer came, twice: it may have been carried out.
+    """The call was sent and no answer came: it may have been carried out.
 
-    `ids` are the tasks in doubt, and `id` the first of them; repeating the call with the same id is safe.
-    `accepted`: ids of an `enqueue_many` that the server has certainly taken.
+    `ids` are the tasks in doubt, and `id` the first of them. `accepted`: ids of an `enqueue_many` that the server
+    has certainly taken; those in neither were not sent. `repeat` sends an enqueue again, exactly; a new enqueue
+    with the same id adds nothing while the first copy lives, but a second copy when that has ended meanwhile.
     """
 
-    def __init__(self, message: str, ids: Sequence[str], accepted: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        ids: Sequence[str] = (),
+        accepted: Sequence[str] = (),
+        again: "Callable[[], list[Handle[Any]]] | None" = None,
+    ) -> None:
         super().__init__(message)
         self.ids = tuple(ids)
         self.accepted = tuple(accepted)
+        self._again = again
+
+    def __reduce__(self) -> tuple[type["Uncertain"], tuple[str, tuple[str, ...], tuple[str, ...]]]:
+        # What `repeat` needs holds connections, which stay in their process.
+        return type(self), (str(self), self.ids, self.accepted)
+
+    def repeat(self) -> "list[Handle[Any]]":
+        """Send the enqueue of `ids` again; whatever the server took the first time, it does not take again.
+
+        Answers their handles. Raises Uncertain when there is no answer again, or more than 50 s after the call:
+        the server knows it for 60 s. Raises ValueError when it was no enqueue, or was made in another process.
+        """
+        if self._again is None:
+            raise ValueError("only an enqueue can be repeated exactly, and only in the process that made it")
+        return self._again()
 
     @property
     def id(self) -> str:
@@ -84,6 +110,8 @@ class Retry(Exception):
     Without a delay the task's own back-off decides. It counts as a failure, so `retries` still bounds it.
     """
 
+    delay: float | timedelta | None = None  # for subclasses that call no `__init__` of ours
+
     def __init__(self, delay: float | timedelta | None = None) -> None:
         super().__init__(delay)
         self.delay = delay
@@ -91,6 +119,8 @@ class Retry(Exception):
 
 class Dead(Exception):
     """Raised by a task: end it without another attempt and set it aside as dead, with the reason `why`."""
+
+    why: str = ""  # as in Retry
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why)

@@ -29,7 +29,7 @@ class TaskArguments(TypedDict, total=False):
     jitter: bool
     retry_on: Exceptions
     dead_on: Exceptions
-    time_limit: Duration
+    time_limit: Duration | None
     soft_time_limit: Duration | None
     expires: Duration | None
     unique: Unique
@@ -40,9 +40,11 @@ class TaskArguments(TypedDict, total=False):
 class TaskOptions:
     """Options as declared, checked. Durations in seconds.
 
-    `retries` 10 means 11 attempts. `backoff`: see `retry`. `soft_time_limit` raises TimeLimit in the task,
-    `time_limit` kills it. `expires`: how late it may start before it is not started at all. `unique`: at most
-    one live task with these arguments, for its life or for `unique_for`.
+    `retries` 10 means 11 attempts. `backoff`: see `retry`. `time_limit` kills an attempt that runs longer; None is
+    the fleet's (`limits.time_limit_seconds` of its configuration, 3600 unless it says otherwise).
+    `soft_time_limit` is to raise TimeLimit in the task; this release checks it and enforces nothing yet.
+    `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
+    arguments, for its life or for `unique_for`.
     """
 
     queue: str = "default"
@@ -53,7 +55,7 @@ class TaskOptions:
     jitter: bool = True
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     dead_on: tuple[type[BaseException], ...] = ()
-    time_limit: float = 3600.0
+    time_limit: float | None = None
     soft_time_limit: float | None = None
     expires: float | None = None
     unique: Unique = False
@@ -67,11 +69,9 @@ def check_options(given: TaskArguments) -> TaskOptions:
     """
     values: dict[str, Any] = {name: _CHECKS[name](value) for name, value in given.items()}
     options = TaskOptions(**values)
-    if options.soft_time_limit is not None and options.soft_time_limit >= options.time_limit:
-        raise ValueError(
-            f"soft_time_limit ({options.soft_time_limit:g} s) must be shorter than "
-            f"time_limit ({options.time_limit:g} s)"
-        )
+    soft, hard = options.soft_time_limit, options.time_limit
+    if soft is not None and hard is not None and soft >= hard:
+        raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
     if options.unique_for is not None and not options.unique:
         raise ValueError("unique_for says how long a task stays unique: give unique=True with it")
     return options
@@ -151,10 +151,6 @@ def _exceptions(what: str) -> Callable[[Any], tuple[type[BaseException], ...]]:
     return check
 
 
-def _duration(what: str) -> Callable[[Any], float]:
-    return lambda value: positive_seconds(value, what)
-
-
 def _optional_duration(what: str) -> Callable[[Any], float | None]:
     return lambda value: None if value is None else positive_seconds(value, what)
 
@@ -178,7 +174,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "jitter": _check_jitter,
     "retry_on": _exceptions("retry_on"),
     "dead_on": _exceptions("dead_on"),
-    "time_limit": _duration("time_limit"),
+    "time_limit": _optional_duration("time_limit"),
     "soft_time_limit": _optional_duration("soft_time_limit"),
     "expires": _optional_duration("expires"),
     "unique": check_unique,

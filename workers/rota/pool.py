@@ -6,7 +6,7 @@ answered, it was refused (so not carried out), or it was sent and nothing came b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from rota.errors import ServerFull, Unavailable
 from rota.protocol.store import Command
-from rota.server.address import parse_address, redact
+from rota.server.address import Address, parse_address, redact
 
 T = TypeVar("T")
 
@@ -51,17 +51,22 @@ class Pool:
 
     def __init__(self, url: str, timeout_seconds: float) -> None:
         """Connects at the first use. Raises ValueError for a URL that is none."""
-        parse_address(url)
+        address = parse_address(url)
         self._shown_url = redact(url)
-        self._pool = redis.ConnectionPool.from_url(
-            url,
+        # Scripts answer bytes, and retries are ours to decide. RESP 2, since with RESP 3 redis-py turns on maintenance
+        # notifications, and then no longer looks for answers that were left unread before it hands out a connection.
+        self._pool = redis.ConnectionPool(
+            **_place(address),
+            db=address.database,
+            username=address.username or None,
+            password=address.password or None,
             socket_timeout=timeout_seconds,
             socket_connect_timeout=timeout_seconds,
             max_connections=_NO_BOUND,
-        )
-        # After the URL, whose query could say otherwise: scripts answer bytes, and retries are ours to decide.
-        self._pool.connection_kwargs.update(
-            retry=Retry(NoBackoff(), 0), health_check_interval=0, decode_responses=False, protocol=2
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=0,
+            decode_responses=False,
+            protocol=2,
         )
 
     def exchange(self, commands: Sequence[Command[T]]) -> list[Answer[T]]:
@@ -77,6 +82,9 @@ class Pool:
                 taught = _pipeline(connection, [commands[n].by_text() for n in unknown])
                 for n, answer in zip(unknown, taught, strict=True):
                     answers[n] = answer
+        except BaseException:  # a signal or a time limit: the next to use the connection would get our answers
+            connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
+            raise
         finally:
             self._pool.release(connection)
         return [self._judge(command, answer) for command, answer in zip(commands, answers, strict=True)]
@@ -90,6 +98,10 @@ class Pool:
             return self._pool.get_connection()
         except (RedisError, OSError) as error:
             raise Unavailable(f"no connection to {self._shown_url}: {error}") from error
+        except BaseException:
+            # Interrupted in its greeting, it may be back in the pool with no database selected and answers to come.
+            self._pool.disconnect(inuse_connections=False)
+            raise
 
     def _judge(self, command: Command[T], answer: object) -> Answer[T]:
         match answer:
@@ -101,6 +113,21 @@ class Pool:
                 return Unanswered(f"{self._shown_url} did not answer: {answer}")
             case _:
                 return Answered(command.parse(answer))
+
+
+def _place(address: Address) -> dict[str, Any]:
+    # TLS as the fleet's own connections have it: the system's authorities, and the name checked.
+    if address.path:
+        return {"connection_class": redis.UnixDomainSocketConnection, "path": address.path}
+    place = {"host": address.host, "port": address.port}
+    if address.tls:
+        return {
+            "connection_class": redis.SSLConnection,
+            "ssl_cert_reqs": "required",
+            "ssl_check_hostname": True,
+            **place,
+        }
+    return place
 
 
 def _pipeline(connection: redis.Connection, packed: Sequence[bytes]) -> list[object]:
@@ -117,6 +144,7 @@ def _pipeline(connection: redis.Connection, packed: Sequence[bytes]) -> list[obj
             replies.append(error)
         except (RedisError, OSError) as error:
             # What followed may have been carried out, even when the error itself is a refusal.
+            connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
             lost = redis.ConnectionError(f"the connection ended: {error}")
             return [*replies, error, *[lost] * (len(packed) - len(replies) - 1)]
     if any(isinstance(reply, ReadOnlyError) for reply in replies):

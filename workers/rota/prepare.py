@@ -23,11 +23,10 @@ _KEY_HEX_DIGITS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A call with its defaults filled in."""
+    """A call with its defaults filled in. `bound` are its arguments as the function takes them."""
 
     queue: str
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
+    bound: tuple[Sequence[Any], Mapping[str, Any]]
     unique: Unique
     unique_for: float | None
 
@@ -41,7 +40,7 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     task_id = str(uuid.uuid4()) if call.id is None else require_name("id", call.id)
     check_arguments(call.name, call.args, call.kwargs)
     plan = _fill_in(call, registry)
-    body = encode_body(Body(task_id, plan.queue, call.name, list(plan.args), dict(plan.kwargs), _body_options(call)))
+    body = encode_body(Body(task_id, plan.queue, call.name, list(call.args), dict(call.kwargs), _body_options(call)))
     if len(body) > max_payload_kb * KIB:
         raise PayloadTooLarge(
             f"{call.name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "
@@ -66,13 +65,11 @@ def _fill_in(call: Call[Any], registry: Registry) -> _Plan:
             raise InvalidName(
                 f'{call.name}: say which queue, as in queue="default": no task of that name is declared in this process'
             )
-        return _plan(call, TaskOptions(), call.args, call.kwargs)
-    # Bound, so that f(1) and f(x=1) are the same call to a unique key.
-    args, kwargs = task.bind(call.args, call.kwargs)
-    return _plan(call, task.options, args, kwargs)
+        return _plan(call, TaskOptions(), (list(call.args), dict(call.kwargs)))
+    return _plan(call, task.options, task.bind(call.args, call.kwargs))
 
 
-def _plan(call: Call[Any], options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Plan:
+def _plan(call: Call[Any], options: TaskOptions, bound: tuple[Sequence[Any], Mapping[str, Any]]) -> _Plan:
     unique = options.unique if call.unique is None else check_unique(call.unique)
     unique_for = options.unique_for
     if call.unique_for is not None:
@@ -80,7 +77,7 @@ def _plan(call: Call[Any], options: TaskOptions, args: Sequence[Any], kwargs: Ma
             raise ValueError(f"{call.name}: unique_for says how long a task stays unique: give unique=True with it")
         unique_for = positive_seconds(call.unique_for, "unique_for")
     queue = options.queue if call.queue is None else call.queue
-    return _Plan(check_queue(queue), args, kwargs, unique, unique_for if unique else None)
+    return _Plan(check_queue(queue), bound, unique, unique_for if unique else None)
 
 
 def _body_options(call: Call[Any]) -> dict[str, Any]:
@@ -105,7 +102,9 @@ def _due(call: Call[Any]) -> str:
 def _unique_key(name: str, plan: _Plan) -> str:
     if not plan.unique:
         return ""
-    what = plan.unique(*plan.args, **plan.kwargs) if callable(plan.unique) else [plan.args, plan.kwargs]
+    # Of the bound arguments, so that f(1) and f(x=1) are the same call.
+    args, kwargs = plan.bound
+    what = plan.unique(*args, **kwargs) if callable(plan.unique) else [args, kwargs]
     check_arguments(f"the unique key of {name}", [what], {})
     text = json.dumps([plan.queue, name, what], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]

@@ -36,15 +36,16 @@ def make_client(configured: ClientSettings) -> Client:
 
 
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
-    """Each value from the first source that has it; `folder` is the current one.
+    """Each value from the first source that has it; `folder` is the current one. What decides nothing is not read.
 
     Raises NotConfigured when a source is there and cannot be read.
     """
-    return (
-        configured.or_else(settings_in_environment(environment))
-        .or_else(settings_in_file(environment, folder))
-        .or_else(ClientSettings(redis_url=environment.get("REDIS_URL")))
-    )
+    found = configured
+    if not found.complete:
+        found = found.or_else(settings_in_environment(environment))
+    if not found.complete:
+        found = found.or_else(settings_in_file(environment, folder))
+    return found.or_else(ClientSettings(redis_url=environment.get("REDIS_URL")))
 
 
 def settings_in_environment(environment: Mapping[str, str]) -> ClientSettings:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from rota.durations import MICROSECONDS, Duration, seconds
 from rota.errors import Dead, Retry
 from rota.options import TaskOptions
+from rota.protocol.epitaph import error_line
 from rota.protocol.outcome import Retry as RetryOutcome
 
 _MAX_DOUBLINGS = 40  # 2 s doubled 40 times is 70,000 years: beyond it only floats overflow
@@ -46,20 +47,28 @@ def decide(
         return end
     try:
         return RetryOutcome(_delay_us(options, failures, exception, random))
-    except Exception as error:  # noqa: BLE001 - the task boundary: a backoff function is the application's code
-        return GiveUp(DeadReason.BACKOFF, f"its backoff gave no delay: {_shown(error)} (after {_shown(exception)})")
+    except BaseException as error:  # noqa: BLE001 - the task boundary: the application's backoff may even sys.exit()
+        why = f"its backoff gave no delay: {error_line(error)} (after {error_line(exception)})"
+        return GiveUp(DeadReason.BACKOFF, why)
 
 
 def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:
     if isinstance(exception, Dead):
-        return GiveUp(DeadReason.ASKED, exception.why or "the task asked for it")
+        return GiveUp(DeadReason.ASKED, _asked(exception))
     if isinstance(exception, options.dead_on):
-        return GiveUp(DeadReason.DEAD_ON, _shown(exception))
+        return GiveUp(DeadReason.DEAD_ON, error_line(exception))
     if not _is_retried(options, exception):
-        return GiveUp(DeadReason.NOT_RETRIED, _shown(exception))
+        return GiveUp(DeadReason.NOT_RETRIED, error_line(exception))
     if failures > options.retries:
-        return GiveUp(DeadReason.RETRIES, f"attempt {failures} of {options.retries + 1}: {_shown(exception)}")
+        return GiveUp(DeadReason.RETRIES, f"attempt {failures} of {options.retries + 1}: {error_line(exception)}")
     return None
+
+
+def _asked(dead: Dead) -> str:
+    why: object = dead.why
+    if not isinstance(why, str):  # an exception, most likely
+        return error_line(dead)
+    return why or "the task asked for it"
 
 
 def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
@@ -85,9 +94,3 @@ def _backoff(options: TaskOptions, failures: int, random: Callable[[], float]) -
         longest = options.base * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
     bounded = min(longest, options.max_delay)
     return bounded * random() if options.jitter else bounded
-
-
-def _shown(exception: BaseException) -> str:
-    text = str(exception)
-    name = type(exception).__name__
-    return f"{name}: {text}" if text else name

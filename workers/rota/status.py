@@ -8,7 +8,7 @@ from typing import Any
 
 from rota.durations import utc_datetime
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.replies import TaskState
+from rota.protocol.views import TaskState
 
 
 class State(StrEnum):

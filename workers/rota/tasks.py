@@ -2,13 +2,15 @@
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from rota.call import Call, CallOptions
 from rota.durations import Duration
-from rota.errors import InvalidArguments, InvalidName
+from rota.errors import InvalidArguments, InvalidName, RotaWarning
 from rota.options import TaskArguments, TaskOptions, check_options
 from rota.protocol.names import fault_in_name
 from rota.registry import default_registry
@@ -31,7 +33,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.name = name
         self.options = options
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())  # not its attributes: they might be named as ours are
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, in this process, now."""
@@ -91,10 +93,7 @@ class Task(Generic[P, R]):
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature | None:
-        try:
-            return inspect.signature(self.function)
-        except ValueError:  # some functions written in C tell nothing of their parameters
-            return None
+        return _signature_of(self.function)
 
 
 class AsyncTask(Task[P, R]):
@@ -140,9 +139,14 @@ def task(
     """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
 
     Without `name` it has the function's; the options and their defaults are those of TaskOptions, durations
-    seconds or timedelta. Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong.
+    seconds or timedelta. Arguments are checked against the signature of what is given here: a decorator under this
+    one that adds arguments must have a signature of its own, since a plain `*args, **kwargs` counts as passing on.
+    Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong; warns with RotaWarning of an
+    option that has no effect yet.
     """
     declare = Declare(name, check_options(options))
+    if options.get("soft_time_limit") is not None:
+        warnings.warn("soft_time_limit has no effect yet: time_limit alone ends a task", RotaWarning, stacklevel=2)
     return declare if function is None else declare(function)
 
 
@@ -157,3 +161,19 @@ def _make(function: Callable[..., Any], name: str | None, options: TaskOptions) 
         raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
     made = AsyncTask if inspect.iscoroutinefunction(function) else Task
     return made(function, given, options)
+
+
+_PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    # What a wrapper takes, not what it wraps: it may add arguments. Only a bare (*args, **kwargs) passes them on.
+    try:
+        own = inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # some functions written in C tell nothing of their parameters
+        own = None
+    wrapped = getattr(function, "__wrapped__", None)
+    if callable(wrapped) and isinstance(function, MethodType):
+        wrapped = MethodType(wrapped, function.__self__)
+    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _PASSED_ON
+    return _signature_of(wrapped) if passes_on and callable(wrapped) else own

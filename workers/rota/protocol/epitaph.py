@@ -39,7 +39,7 @@ def error_line(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - the application's own __str__
+    except BaseException:  # noqa: BLE001 - the application's own __str__
         text = "(its text cannot be made)"
     return f"{name}: {text}" if text else name
 

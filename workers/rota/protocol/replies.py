@@ -1,4 +1,4 @@
-"""What the scripts answer, as values: the reply side of the store.
+"""What the transitions answer, as values: the reply side of the store. `views` has that of the read-only scripts.
 
 Scripts answer words, numbers and lists of bytes; each parser here names what stands where. A reply of
 another shape is a bug on our side and surfaces as the ValueError or IndexError of its parser.
@@ -14,7 +14,7 @@ from rota.protocol.entry import Entry, parse_entry
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
 
-def _text(raw: Raw) -> str:
+def text_of(raw: Raw) -> str:
     return raw.decode() if isinstance(raw, bytes) else str(raw)
 
 
@@ -37,7 +37,7 @@ class Enqueued:
 
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
     """One word an item: `ok`, `unserved`, `duplicate` or `held ID`."""
-    return [_parse_enqueued_word(_text(word)) for word in raw]
+    return [_parse_enqueued_word(text_of(word)) for word in raw]
 
 
 def _parse_enqueued_word(text: str) -> Enqueued:
@@ -119,7 +119,7 @@ def parse_promoted(raw: Raw) -> Promoted:
     """`[now, next due or "", more 0|1, buried, [queue, count, ...]]`"""
     now, next_due, more, buried, moved = raw
     return Promoted(
-        {_text(queue): int(count) for queue, count in _pairs(moved)},
+        {text_of(queue): int(count) for queue, count in _pairs(moved)},
         int(buried),
         int(next_due) if next_due else None,
         int(now),
@@ -138,7 +138,7 @@ class Renewed:
 def parse_renewed(raw: Raw) -> Renewed:
     """`[[lost owner...], [id...]]`"""
     lost, cancelled = raw
-    return Renewed(tuple(map(_text, lost)), tuple(map(_text, cancelled)))
+    return Renewed(tuple(map(text_of, lost)), tuple(map(text_of, cancelled)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Swept:
 def parse_swept(raw: Raw) -> Swept:
     """`[now, rescues, grace until, [owner...]]`"""
     now, rescues, grace, expired = raw
-    return Swept(int(now), int(rescues), int(grace), tuple(map(_text, expired)))
+    return Swept(int(now), int(rescues), int(grace), tuple(map(text_of, expired)))
 
 
 class CancelWord(StrEnum):
@@ -186,145 +186,7 @@ class CancelWord(StrEnum):
 
 def parse_cancel(raw: Raw) -> CancelWord:
     """One word."""
-    return CancelWord(_text(raw))
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """The books: what was accepted against what ended and what is live, in tasks."""
-
-    accepted: int
-    done: int
-    cancelled: int
-    expired: int
-    purged: int
-    live: int
-
-    @property
-    def missing(self) -> int:
-        """Tasks the books cannot account for; 0 unless something is wrong."""
-        return self.accepted - self.done - self.cancelled - self.expired - self.purged - self.live
-
-
-def parse_audit(raw: Raw) -> Audit:
-    """`[accepted, done, cancelled, expired, purged, live]`"""
-    return Audit(*map(int, raw))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown.
-
-    `entry` is the text of the entry (ready, running) in whole; `ticket` the counters while delayed or
-    dead; times in microseconds of Redis time, 0 when they do not apply.
-    """
-
-    state: str
-    queue: str = ""
-    due_us: int = 0
-    failures: int = 0
-    crashes: int = 0
-    losses: int = 0
-    owner: str = ""
-    body: bytes = b""
-    epitaph: bytes = b""
-    result: bytes = b""
-
-
-def parse_status(raw: Raw) -> TaskState:
-    """`[state, queue, due, failures, crashes, losses, owner, body, epitaph, result]`"""
-    state, queue, due, failures, crashes, losses, owner, body, epitaph, result = raw
-    return TaskState(
-        _text(state),
-        _text(queue),
-        int(due),
-        int(failures),
-        int(crashes),
-        int(losses),
-        _text(owner),
-        body,
-        epitaph,
-        result,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class QueueState:
-    """One queue's numbers; ages in microseconds, 0 when there is nothing to be old."""
-
-    queue: str
-    ready: int
-    scheduled: int
-    overdue: int
-    inflight: int
-    dead: int
-    accepted: int
-    oldest_ready_age_us: int
-    oldest_overdue_age_us: int
-    paused: bool
-    served: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """The state of all queues at one instant of Redis time."""
-
-    now_us: int
-    owners: int
-    queues: tuple[QueueState, ...]
-
-
-def parse_overview(raw: Raw) -> Overview:
-    """`[now, owners, [queue, ready, scheduled, overdue, inflight, dead, accepted, ready age, overdue age,
-    paused 0|1, served 0|1], ...]`"""
-    now, owners, *rows = raw
-    return Overview(int(now), int(owners), tuple(_parse_queue_state(row) for row in rows))
-
-
-def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
-    queue, *numbers = row
-    ready, scheduled, overdue, inflight, dead, accepted, ready_age, overdue_age, paused, served = map(int, numbers)
-    return QueueState(
-        _text(queue),
-        ready,
-        scheduled,
-        overdue,
-        inflight,
-        dead,
-        accepted,
-        ready_age,
-        overdue_age,
-        bool(paused),
-        bool(served),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class DeadTask:
-    """One task in the dead set; `died_us` in microseconds of Redis time, `epitaph` a JSON object."""
-
-    id: str
-    died_us: int
-    queue: str
-    epitaph: bytes
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class DeadPage:
-    """A page of the dead set, latest first, and how many there are in all."""
-
-    total: int
-    tasks: tuple[DeadTask, ...]
-
-
-def parse_dead_page(raw: Raw) -> DeadPage:
-    """`[total, [id, died, queue, epitaph, body], ...]`"""
-    total, *rows = raw
-    return DeadPage(
-        int(total),
-        tuple(DeadTask(_text(row[0]), int(row[1]), _text(row[2]), row[3], row[4]) for row in rows),
-    )
+    return CancelWord(text_of(raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +205,7 @@ def parse_bounded(raw: Raw) -> Bounded:
 
 def parse_names(raw: Raw) -> list[str]:
     """A list of names."""
-    return [_text(name) for name in raw]
+    return [text_of(name) for name in raw]
 
 
 def parse_int(raw: Raw) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rota.protocol import replies
+from rota.protocol import replies, views
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.scripts import Script, load_script
 from rota.protocol.wire import NOTHING, Arg, Packed, command, pack
@@ -198,21 +198,21 @@ class Store:
 
     # Looking
 
-    def overview(self, queues: Sequence[str]) -> Command[replies.Overview]:
+    def overview(self, queues: Sequence[str]) -> Command[views.Overview]:
         """The numbers of the named queues and of all ever pushed to."""
-        return self._command("overview", pack(queues), replies.parse_overview)
+        return self._command("overview", pack(queues), views.parse_overview)
 
-    def status(self, task_id: str) -> Command[replies.TaskState]:
+    def status(self, task_id: str) -> Command[views.TaskState]:
         """Where an id stands. Looks through lanes only as far as BATCH entries from each end."""
-        return self._command("status", pack((task_id,)), replies.parse_status)
+        return self._command("status", pack((task_id,)), views.parse_status)
 
-    def dead_page(self, offset: int, count: int) -> Command[replies.DeadPage]:
+    def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
         """A page of the dead set, latest first; `count` up to BATCH."""
-        return self._command("dead", pack((offset, count)), replies.parse_dead_page)
+        return self._command("dead", pack((offset, count)), views.parse_dead_page)
 
-    def audit(self) -> Command[replies.Audit]:
+    def audit(self) -> Command[views.Audit]:
         """The books of the namespace."""
-        return self._command("audit", NOTHING, replies.parse_audit)
+        return self._command("audit", NOTHING, views.parse_audit)
 
     # For people
 

@@ -1,10 +1,12 @@
 """Where the server is: a Redis URL taken apart."""
 
+import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 DEFAULT_PORT = 6379
 SCHEMES = ("redis", "rediss", "unix")
+_OPTION = re.compile(r"([?&](?!db=)[^=&#]*=)[^&#]*")  # some clients take a password=
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,18 @@ class Address:
 def parse_address(url: str) -> Address:
     """Take `redis://`, `rediss://` or `unix://` URLs apart; the database is the path, or `?db=N`.
 
+    There are no other options: what a URL says must hold for each connection of a fleet and its producers.
     Raises ValueError saying what is wrong, with the password redacted.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.scheme not in SCHEMES:
         raise ValueError(f"{redact(url)!r} is not a Redis URL: it must begin with redis://, rediss:// or unix://")
-    query = parse_qs(parts.query)
+    query = parse_qs(parts.query, keep_blank_values=True)
+    if unknown := sorted(query.keys() - {"db"}):
+        raise ValueError(
+            f"{redact(url)!r} has the option {unknown[0]!r}: a URL may say host, port, user, password and database, "
+            "as in redis://user:password@host:6379/0, and no more (authorities for TLS: set SSL_CERT_FILE)"
+        )
     unix = parts.scheme == "unix"
     try:
         port = parts.port or DEFAULT_PORT
@@ -46,11 +54,22 @@ def parse_address(url: str) -> Address:
     )
 
 
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # its text may quote the password
+        raise ValueError(f"{redact(url)!r} is not a Redis URL: its host is none (IPv6 as in [::1])") from None
+
+
 def redact(url: str) -> str:
-    """The URL with its password, if any, replaced by `***`, fit for logs and messages.
+    """The URL with its password and the values of its options replaced by `***`, fit for logs and messages.
 
     Of a URL too broken to be taken apart, all between `://` and the last `@` is replaced.
     """
+    return _OPTION.sub(r"\1***", _without_password(url))
+
+
+def _without_password(url: str) -> str:
     before, at, host = url.rpartition("@")
     scheme, mark, credentials = before.partition("://")
     if not at or credentials.startswith("/"):

@@ -21,6 +21,7 @@ from rota.server.server_errors import (
     REASON_PROTOCOL,
     REASON_SILENT,
     ConnectionLost,
+    Refused,
     ServerError,
     UnknownScript,
     error_of_reply,
@@ -115,11 +116,12 @@ class AioConnection:
         else:
             secure = ssl.create_default_context() if address.tls else None
             self._streams = await asyncio.open_connection(address.host, address.port, ssl=secure)
-        if address.password:
+        if address.username or address.password:
             await self._exchange(command((pack(("AUTH", address.username or "default", address.password)),)))
         if address.database:
             await self._exchange(command((pack(("SELECT", address.database)),)))
-        await self._exchange(command((pack(("CLIENT", "SETNAME", self._name)),)))
+        with contextlib.suppress(Refused):  # as in rota.server.connection
+            await self._exchange(command((pack(("CLIENT", "SETNAME", self._name)),)))
 
     async def _exchange(self, data: bytes) -> Any:
         assert self._streams is not None

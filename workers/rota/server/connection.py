@@ -10,9 +10,11 @@ import errno
 import os
 import select
 import socket
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import hiredis
 
@@ -24,10 +26,14 @@ from rota.server.server_errors import (
     REASON_PROTOCOL,
     REASON_SILENT,
     ConnectionLost,
+    Refused,
     ServerError,
     UnknownScript,
     error_of_reply,
 )
+
+if TYPE_CHECKING:
+    from ssl import SSLSocket
 
 T = TypeVar("T")
 
@@ -36,6 +42,8 @@ Wait = Callable[[int, int, float], bool]
 
 NO_REPLY: Final = object()
 _READ_BYTES: Final = 1 << 16
+# Errors of TLS, by name as ssl is imported only with TLS, and the poll() event each waits for.
+_TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
 # A dead peer is noticed after 10 + 3 x 3 seconds even by a connection that only listens.
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 3))
 
@@ -155,31 +163,30 @@ class Connection:
             raise ConnectionLost(f"the server took longer than {seconds:g} s {what}", REASON_SILENT)
 
     def _greet(self, address: Address) -> None:
-        commands = list(_greetings(address, self._options.name))
-        self.send(b"".join(command((pack(args),)) for args in commands))
+        commands = list(_greetings(address))
+        naming = ("CLIENT", "SETNAME", self._options.name)
+        self.send(b"".join(command((pack(args),)) for args in (*commands, naming)))
         for _ in commands:
+            self.receive()
+        with suppress(Refused):  # the name is for people who read CLIENT LIST; an ACL or a proxy may not have it
             self.receive()
 
 
-def _greetings(address: Address, name: str) -> Iterator[tuple[Arg, ...]]:
-    if address.password:
+def _greetings(address: Address) -> Iterator[tuple[Arg, ...]]:
+    if address.username or address.password:
         yield ("AUTH", address.username or "default", address.password)
     if address.database:
         yield ("SELECT", address.database)
-    yield ("CLIENT", "SETNAME", name)
 
 
 def _wanted(error: OSError, otherwise: int) -> int:
-    # Which poll() event a would-block error waits for. TLS has two of its own; ssl is imported only with TLS.
-    match type(error).__name__:
-        case "BlockingIOError":
-            return otherwise
-        case "SSLWantReadError":
-            return select.POLLIN
-        case "SSLWantWriteError":
-            return select.POLLOUT
-        case _:
-            raise ConnectionLost(f"the connection broke: {error}", REASON_NETWORK) from error
+    # Which poll() event a would-block error waits for.
+    if isinstance(error, BlockingIOError):
+        return otherwise
+    wanted = _TLS_WANTS.get(type(error).__name__)
+    if wanted is None:
+        raise ConnectionLost(f"the connection broke: {error}", REASON_NETWORK) from error
+    return wanted
 
 
 # Connecting
@@ -196,6 +203,11 @@ def _connect(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
+    """The limit of `connect_seconds` holds for each address of the host in turn, and for the TLS handshake.
+
+    It does not hold for the resolver, which nothing but a thread could leave behind: a name is looked up for as long as
+    resolv.conf allows (`timeout` times `attempts` times servers; by default 10 s for one server that is silent).
+    """
     failure: OSError = OSError("the name has no address")
     for family, _, _, _, place in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
         try:
@@ -203,12 +215,16 @@ def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
         except OSError as error:
             failure = error
             continue
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-        return _secure(made, address, options) if address.tls else made
+        return _secure(_kept_alive(made), address, options) if address.tls else _kept_alive(made)
     raise failure
+
+
+def _kept_alive(made: socket.socket) -> socket.socket:
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def _connect_one(family: int, place: Any, options: ConnectionOptions) -> socket.socket:
@@ -234,11 +250,30 @@ def _finish_connecting(made: socket.socket, code: int, options: ConnectionOption
 def _secure(made: socket.socket, address: Address, options: ConnectionOptions) -> socket.socket:
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
-    made.settimeout(options.connect_seconds)
     try:
-        secured = ssl.create_default_context().wrap_socket(made, server_hostname=address.host)
+        context = ssl.create_default_context()
+        secured = context.wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
     except BaseException:
         made.close()
         raise
-    secured.setblocking(False)
-    return cast(socket.socket, secured)
+    try:
+        _shake_hands(secured, options)
+    except BaseException:  # as in _connect_one
+        secured.close()
+        raise
+    return secured
+
+
+def _shake_hands(secured: "SSLSocket", options: ConnectionOptions) -> None:
+    deadline = time.monotonic() + options.connect_seconds
+    while True:
+        try:
+            secured.do_handshake()
+        except OSError as error:
+            events = _TLS_WANTS.get(type(error).__name__)
+            if events is None:
+                raise
+            if not options.wait(secured.fileno(), events, deadline - time.monotonic()):
+                raise TimeoutError(errno.ETIMEDOUT, f"no TLS within {options.connect_seconds:g} s") from None
+        else:
+            return

@@ -1,14 +1,13 @@
 """From a claimed body to a call that can be made, or the reason why it never can. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.child.settings import TaskOverride, WorkerSettings
+from rota.child.settings import WorkerSettings
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
-from rota.protocol.body import Body, BodyError, decode_body
+from rota.protocol.body import BodyError, decode_body
 from rota.registry import Registry
 
 if TYPE_CHECKING:
@@ -28,12 +27,13 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A call that can be made, with the options in force."""
+    """A call that can be made, with the options in force. `time_limit` in seconds."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: TaskOptions
+    time_limit: float
 
     @property
     def name(self) -> str:
@@ -63,16 +63,15 @@ def prepare(raw: bytes, registry: Registry, settings: WorkerSettings) -> Ready |
         args, kwargs = task.bind(body.args, body.kwargs)
     except InvalidArguments as error:
         return Unfit(Fault.ARGUMENTS, str(error), task.name)
-    return Ready(task, args, kwargs, _options_in_force(task, body, settings.overrides, settings.time_limit_seconds))
+    options = effective_options(task.options, settings.overrides.get(task.name), body.options)
+    # A task without a limit of its own has the fleet's.
+    time_limit = settings.time_limit_seconds if options.time_limit is None else options.time_limit
+    return Ready(task, args, kwargs, _with_sound_limits(options, time_limit), time_limit)
 
 
-_DECLARED_LIMIT: Final = TaskOptions().time_limit
-
-
-def _options_in_force(
-    task: "Task[..., Any]", body: Body, overrides: Mapping[str, TaskOverride], limit_seconds: float
-) -> TaskOptions:
-    declared = task.options
-    if declared.time_limit == _DECLARED_LIMIT:  # a task without a limit of its own has the fleet's
-        declared = replace(declared, time_limit=limit_seconds)
-    return effective_options(declared, overrides.get(task.name), body.options)
+def _with_sound_limits(options: TaskOptions, time_limit: float) -> TaskOptions:
+    # Task, operator and fleet each choose a limit: a soft one that comes out no shorter than the hard one never passes.
+    soft = options.soft_time_limit
+    if soft is not None and soft >= time_limit:
+        return replace(options, soft_time_limit=None)
+    return options

@@ -1,4 +1,4 @@
-"""Calls a task's function; one that is a coroutine function in this process's event loop."""
+"""Calls a task's function, and awaits the coroutine that it gives, if it does, in this process's event loop."""
 
 import contextvars
 from collections.abc import Coroutine
@@ -18,10 +18,9 @@ class Runner:
 
     def call(self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the function and wait for its end. Raises what it raises."""
-        if task.is_async:
-            self._await(task.function(*args, **kwargs))
-        else:
-            task.function(*args, **kwargs)
+        answer = task.function(*args, **kwargs)
+        if isinstance(answer, Coroutine):  # by the answer: a plain wrapper round an `async def` gives one as well
+            self._await(answer)
 
     def close(self) -> None:
         """Cancel what tasks left running in the loop, and close it."""

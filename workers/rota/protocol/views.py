@@ -1,0 +1,144 @@
+"""What the read-only scripts answer, as values: the books, where an id stands, the queues, the dead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rota.protocol.replies import Raw, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The books: what was accepted against what ended and what is live, in tasks."""
+
+    accepted: int
+    done: int
+    cancelled: int
+    expired: int
+    purged: int
+    live: int
+
+    @property
+    def missing(self) -> int:
+        """Tasks the books cannot account for; 0 unless something is wrong."""
+        return self.accepted - self.done - self.cancelled - self.expired - self.purged - self.live
+
+
+def parse_audit(raw: Raw) -> Audit:
+    """`[accepted, done, cancelled, expired, purged, live]`"""
+    return Audit(*map(int, raw))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown.
+
+    `entry` is the text of the entry (ready, running) in whole; `ticket` the counters while delayed or
+    dead; times in microseconds of Redis time, 0 when they do not apply.
+    """
+
+    state: str
+    queue: str = ""
+    due_us: int = 0
+    failures: int = 0
+    crashes: int = 0
+    losses: int = 0
+    owner: str = ""
+    body: bytes = b""
+    epitaph: bytes = b""
+    result: bytes = b""
+
+
+def parse_status(raw: Raw) -> TaskState:
+    """`[state, queue, due, failures, crashes, losses, owner, body, epitaph, result]`"""
+    state, queue, due, failures, crashes, losses, owner, body, epitaph, result = raw
+    return TaskState(
+        text_of(state),
+        text_of(queue),
+        int(due),
+        int(failures),
+        int(crashes),
+        int(losses),
+        text_of(owner),
+        body,
+        epitaph,
+        result,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """One queue's numbers; ages in microseconds, 0 when there is nothing to be old."""
+
+    queue: str
+    ready: int
+    scheduled: int
+    overdue: int
+    inflight: int
+    dead: int
+    accepted: int
+    oldest_ready_age_us: int
+    oldest_overdue_age_us: int
+    paused: bool
+    served: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The state of all queues at one instant of Redis time."""
+
+    now_us: int
+    owners: int
+    queues: tuple[QueueState, ...]
+
+
+def parse_overview(raw: Raw) -> Overview:
+    """`[now, owners, [queue, ready, scheduled, overdue, inflight, dead, accepted, ready age, overdue age,
+    paused 0|1, served 0|1], ...]`"""
+    now, owners, *rows = raw
+    return Overview(int(now), int(owners), tuple(_parse_queue_state(row) for row in rows))
+
+
+def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
+    queue, *numbers = row
+    ready, scheduled, overdue, inflight, dead, accepted, ready_age, overdue_age, paused, served = map(int, numbers)
+    return QueueState(
+        text_of(queue),
+        ready,
+        scheduled,
+        overdue,
+        inflight,
+        dead,
+        accepted,
+        ready_age,
+        overdue_age,
+        bool(paused),
+        bool(served),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeadTask:
+    """One task in the dead set; `died_us` in microseconds of Redis time, `epitaph` a JSON object."""
+
+    id: str
+    died_us: int
+    queue: str
+    epitaph: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeadPage:
+    """A page of the dead set, latest first, and how many there are in all."""
+
+    total: int
+    tasks: tuple[DeadTask, ...]
+
+
+def parse_dead_page(raw: Raw) -> DeadPage:
+    """`[total, [id, died, queue, epitaph, body], ...]`"""
+    total, *rows = raw
+    return DeadPage(
+        int(total),
+        tuple(DeadTask(text_of(row[0]), int(row[1]), text_of(row[2]), row[3], row[4]) for row in rows),
+    )
