@@ -1,4 +1,4 @@
-"""What master and children agree on before they speak: slots of each role, descriptors, the owner's mark.
+"""What master and children agree on before they speak: slots of each role, beat, descriptors, the owner's mark.
 
 A slot outlives its process and its counters go on, so a slot never changes its role.
 """
@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 SLOTS: Final = 1024
+TICK_SECONDS: Final = 1.0  # the master's beat in slot 0; `livez` allows it to miss two
 
 # Descriptors of a spawned child.
 CHANNEL_FD: Final = 3  # SOCK_SEQPACKET to the master

@@ -7,8 +7,7 @@ import click
 
 from prose import ROOT
 from rota_supervisor.cli.app import app
-from rota_supervisor.cli.exits import MEANINGS, ExitCode
-from rota_supervisor.master.exits import MasterExit
+from rota_supervisor.exits import MEANINGS
 from rota_supervisor.master.signals import QUEUED
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
@@ -35,12 +34,6 @@ def test_the_page_lists_every_exit_code_with_its_meaning() -> None:
     rows = re.findall(r"^\| (\d+) \| (.+) \|$", PAGE, re.MULTILINE)
 
     assert {int(code): meaning for code, meaning in rows} == {int(code): text for code, text in MEANINGS.items()}
-
-
-def test_a_master_ends_with_exit_codes_of_the_page() -> None:
-    assert {code.name: code.value for code in MasterExit}.items() <= {
-        code.name: code.value for code in ExitCode
-    }.items()
 
 
 def test_the_page_lists_every_signal_that_the_master_takes() -> None:

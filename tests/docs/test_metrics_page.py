@@ -7,7 +7,7 @@ import pytest
 from prose import ROOT
 from rota.child.settings import ServerSettings
 from rota.child.slots import Phase
-from rota.protocol.replies import Overview, QueueState
+from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.fleet import Member, Usage

@@ -21,7 +21,7 @@ import pytest
 
 import rota
 from rota_supervisor.cli.demo import require_server
-from rota_supervisor.cli.exits import ExitCode, Failure
+from rota_supervisor.exits import ExitCode, Failure
 
 DEADLINE_SECONDS = 90.0
 _ROTA = str(Path(sys.executable).parent / "rota")

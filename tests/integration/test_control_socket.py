@@ -12,16 +12,10 @@ from pathlib import Path
 import pytest
 
 from rota_supervisor.cli.control_client import master_of
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control import (
-    ControlPlace,
-    PlaceTakenError,
-    claim_place,
-    pid_file,
-    serve_control,
-    socket_places,
-)
+from rota_supervisor.control.places import ControlPlace, claim_place, pid_file, socket_places
+from rota_supervisor.control.serving import serve_control
+from rota_supervisor.exits import ExitCode, Failure
 
 
 class FakeMaster:
@@ -124,7 +118,7 @@ def test_only_its_user_may_ask(place: ControlPlace) -> None:
 
 
 def test_the_place_of_a_live_master_is_taken(place: ControlPlace) -> None:
-    with pytest.raises(PlaceTakenError, match=f"another master, pid {os.getpid()}, has the control socket"):
+    with pytest.raises(Failure, match=f"another master, pid {os.getpid()}, has the control socket"):
         claim_place(place.path)
 
 
@@ -143,7 +137,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     path.write_text("mine")
 
-    with pytest.raises(PlaceTakenError, match="that is no socket"):
+    with pytest.raises(Failure, match="that is no socket"):
         claim_place(path)
 
     assert path.read_text() == "mine"
@@ -154,8 +148,34 @@ def test_a_folder_of_somebody_else_in_tmp_is_refused(tmp_path: Path) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
 
-    with pytest.raises(PlaceTakenError, match="not a folder of ours alone"):
+    with pytest.raises(Failure, match="not a folder of ours alone"):
         claim_place(folder / "rota.sock")
+
+
+def test_whoever_listens_in_a_folder_of_others_is_not_asked(tmp_path: Path) -> None:
+    folder = tmp_path / f"rota-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    place = claim_place(folder / "rota.sock")
+    folder.chmod(0o755)
+
+    with (
+        pytest.raises(Failure, match="no master answers"),
+        master_of(Config(control=Control(socket=str(place.path)))),
+    ):
+        pass
+
+    place.close()
+
+
+def test_a_link_to_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder = tmp_path / f"rota-{os.getuid()}"
+    folder.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(Failure, match="not a folder of ours alone") as caught:
+        claim_place(folder / "rota.sock")
+
+    assert caught.value.code is ExitCode.TAKEN
 
 
 def test_no_master_is_69_with_the_places_that_were_tried(tmp_path: Path) -> None:
@@ -184,7 +204,7 @@ def test_a_pid_file_is_held_while_its_master_lives_and_then_removed(tmp_path: Pa
 
     with pid_file(str(path)):
         assert path.read_text() == f"{os.getpid()}\n"
-        with pytest.raises(PlaceTakenError, match=r"another master, pid \d+, has the pid file"), pid_file(str(path)):
+        with pytest.raises(Failure, match=r"another master, pid \d+, has the pid file"), pid_file(str(path)):
             pass
 
     assert not path.exists()

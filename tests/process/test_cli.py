@@ -387,6 +387,20 @@ def test_an_audit_that_is_short_is_1(rota: Rota, redis_client: "redis.Redis", na
     assert "the books are off by 1 task" in done.err
 
 
+def test_wrong_counts_are_recounted(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+    for number in range(3):
+        rota("task", "enqueue", "any", str(number), "--queue", "default", "--delay", "600")
+    redis_client.hset(Keys(namespace).counts, mapping={"delayed:default": 70, "dead:default": 7})
+
+    done = rota("audit", "--heal", "--json")
+
+    assert (done.code, done.err) == (0, "rota: recounted in 1 step\n")
+    listed = rota("queue", "ls", "--json").json
+    assert isinstance(listed, list)
+    row = next(row for row in listed if row["queue"] == "default")
+    assert (row["scheduled"], row["dead"]) == (3, 0)
+
+
 # The dead
 
 
@@ -416,6 +430,30 @@ def test_the_dead_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> No
 
     assert rota("dead", "revive", dead_task, "--json").json == {"revived": 1}
     assert rota("dead", "ls", "--json").json == []
+
+
+def test_garbage_without_a_queue_is_not_revived(
+    rota: Rota, server: Server, redis_client: "redis.Redis", namespace: str, dead_task: str
+) -> None:
+    redis_client.zadd(Keys(namespace).delayed, {"nonsense": 1})
+    connection = Connection(parse_address(server.url))
+    connection.run(Store(namespace).promote(500))
+    connection.close()
+    listed = rota("dead", "ls", "--queue", "unknown", "--json").json
+    assert isinstance(listed, list)
+    garbage = listed[0]["id"]
+
+    by_id = rota("dead", "revive", garbage)
+    assert by_id.code == 1
+    assert f"not revived: {garbage}: garbage that names no queue" in by_id.err
+    assert "rota dead purge ID" in by_id.err
+
+    everything = rota("dead", "revive", "--all", "--json")
+    assert (everything.code, everything.json) == (1, {"revived": 1})
+    assert "not revived: 1 dead task: garbage" in everything.err
+    assert garbage in rota("dead", "ls", "--json").out
+    assert dead_task not in rota("dead", "ls", "--json").out
+    assert rota("dead", "revive", garbage, ROTA_TIERS='[["unknown"]]').code == 0
 
 
 def test_the_dead_are_purged_after_a_yes_only(rota: Rota, dead_task: str) -> None:

@@ -7,8 +7,8 @@ from typing import TypeVar, cast
 import pytest
 
 from rota.child.settings import ServerSettings
-from rota.protocol.replies import Audit, Overview
 from rota.protocol.store import Command, Store
+from rota.protocol.views import Audit, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.exporter.queues import FRESH_SECONDS, LIMIT_SECONDS, QueueReading, QueueWatch, connector
 

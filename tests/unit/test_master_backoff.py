@@ -65,3 +65,26 @@ def test_a_healthy_minute_forgets_early_deaths() -> None:
         backoff = backoff.after_early_death(asked_at=now, now=now, limits=LIMITS)
     assert backoff.calmed(30.0, LIMITS).failures
     assert backoff.calmed(62.0, LIMITS).allowance(62.0, starting=3) is None
+
+
+def test_kills_from_outside_while_they_start_slow_no_generation_that_has_worked() -> None:
+    backoff = CALM.after_ready()
+    for number in range(EARLY_DEATHS):
+        now = number * 0.1
+        backoff = backoff.after_outside_kill(asked_at=now, now=now, limits=LIMITS)
+        assert backoff.allowance(now, starting=50) is None
+    backoff = backoff.after_outside_kill(asked_at=10.0, now=10.0, limits=LIMITS)
+    assert backoff.allowance(10.0, starting=0) == 0, "but not without bound"
+
+
+def test_a_kill_from_outside_does_not_hasten_a_pool_that_backs_off() -> None:
+    failed = CALM.after_ready().after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS)
+    killed = failed.after_outside_kill(asked_at=1.0, now=1.5, limits=LIMITS)
+    assert (killed.failures, killed.wait_until) == (failed.failures, failed.wait_until)
+
+
+def test_a_generation_that_never_worked_is_given_up_however_its_children_die() -> None:
+    backoff = CALM
+    for now in range(1, GIVE_UP_AFTER + 1):
+        backoff = backoff.after_outside_kill(asked_at=now, now=now, limits=LIMITS)
+    assert backoff.gave_up

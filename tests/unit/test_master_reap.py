@@ -50,6 +50,22 @@ def test_the_reason_is_our_kill_then_the_exit_code_then_the_evidence(
     assert reason_of(child, ending) is reason
 
 
+@pytest.mark.parametrize(
+    ("child", "ending", "from_outside"),
+    [
+        (_child(State.EXITED, ready_at=None), KILLED, True),
+        (_child(State.EXITED, Reason.BOOT, ready_at=None), KILLED, False),
+        (_child(State.EXITED, ready_at=None), Ending(signal.SIGKILL, oom_kills=1), False),
+        (_child(State.EXITED, ready_at=None), Ending(signal.SIGSEGV), False),
+        (_child(State.EXITED, ready_at=None), _exited(1), False),
+    ],
+)
+def test_only_a_sigkill_that_neither_we_nor_the_kernel_sent_is_from_outside(
+    child: Child, ending: Ending, from_outside: bool
+) -> None:
+    assert Death(child, Reason.BOOT, ending).is_from_outside is from_outside
+
+
 def test_a_task_is_not_blamed_for_what_we_did_for_other_reasons() -> None:
     blamed = {reason for reason in Reason if Death(_child(State.EXITED), reason, KILLED).is_task_to_blame}
     assert blamed == {

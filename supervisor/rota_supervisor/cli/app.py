@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.lazy import Entry, LazyGroup
 from rota_supervisor.cli.output import ReaderGoneError, say_error
 from rota_supervisor.cli.state import HELP_NAMES, State, common_options
+from rota_supervisor.exits import ExitCode, Failure
 
 _CLI = "rota_supervisor.cli"
 COMMANDS = {

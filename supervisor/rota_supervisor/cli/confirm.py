@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from rota_supervisor.cli.exits import ExitCode, Failure
+from rota_supervisor.exits import ExitCode, Failure
 
 
 def confirm(question: str, *, yes: bool) -> None:

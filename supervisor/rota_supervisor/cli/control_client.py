@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.config.model import Config
-from rota_supervisor.control import socket_places
+from rota_supervisor.control.places import is_of_others, socket_places
+from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_SECONDS = 10.0
 _UCRED = struct.Struct("3i")
@@ -74,6 +74,8 @@ def master_of(config: Config) -> Iterator[ControlClient]:
 
 
 def _connect(path: Path) -> socket.socket | None:
+    if is_of_others(path.parent):  # whoever listens there is not our master
+        return None
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connecting.settimeout(ANSWER_SECONDS)
     try:

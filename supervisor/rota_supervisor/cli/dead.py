@@ -9,17 +9,19 @@ from typing import Any
 import click
 
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.replies import DeadTask
 from rota.protocol.store import BATCH, Store
+from rota.protocol.views import DeadTask
 from rota.server.connection import Connection
 from rota_supervisor.cli.confirm import confirm, counted
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import printable, put, put_json, put_table, say
-from rota_supervisor.cli.server import connected
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
+from rota_supervisor.config.rules import served_queues
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.server import connected
 
 MICROSECONDS = 1_000_000
 SHOWN_REASON = 60
+NO_QUEUE = "unknown"  # where the protocol sets aside what no queue could be read from
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +45,11 @@ class Wanted:
 
 def epitaph_of(dead: DeadTask) -> dict[str, Any]:
     """Why it died, as it was written; a text that is no JSON object stands under "reason"."""
-    return epitaph_from(dead.epitaph)
-
-
-def epitaph_from(raw: bytes) -> dict[str, Any]:
-    """An epitaph's fields."""
     try:
-        epitaph = json.loads(raw)
+        epitaph = json.loads(dead.epitaph)
     except ValueError:
         epitaph = None
-    return epitaph if isinstance(epitaph, dict) else {"reason": raw.decode(errors="replace")}
+    return epitaph if isinstance(epitaph, dict) else {"reason": dead.epitaph.decode(errors="replace")}
 
 
 def reason_of(dead: DeadTask) -> str:
@@ -166,15 +163,30 @@ def put_field(key: str, value: object) -> None:
 @filters
 @common_options
 def revive(*, ids: tuple[str, ...], everything: bool, queue_name: str, task_name: str, reason: str) -> None:
-    """Put dead tasks back in their lanes, their failures forgiven."""
+    """Put dead tasks back in their lanes, their failures forgiven. Exit 1 when some must stay."""
     state = current_state()
     config = state.load().config
     wanted = _wanted(Wanted(ids, queue_name, task_name, reason), everything=everything)
     store = Store(config.namespace)
     with connected(config) as connection:
         chosen = _choose(connection, config.namespace, wanted)
-        revived = sum(connection.run(store.revive(batch)) for batch in _batches(chosen))
-    _report(revived, chosen, wanted, "revived", as_json=state.json)
+        nowhere = set() if NO_QUEUE in served_queues(config) else {NO_QUEUE}
+        going = [each.id for each in chosen if each.queue not in nowhere]
+        revived = sum(connection.run(store.revive(batch)) for batch in _batches(going))
+    _report(revived, "revived", as_json=state.json)
+    garbage = [each.id for each in chosen if each.queue in nowhere]
+    faults = [*_faults_of_ids(chosen, wanted), *_faults_of_garbage(garbage, wanted)]
+    if faults:
+        raise Failure(ExitCode.NO, *faults)
+
+
+def _faults_of_garbage(ids: Sequence[str], wanted: Wanted) -> Iterator[str]:
+    if ids:
+        who = ", ".join(ids) if wanted.ids else counted(len(ids), "dead task")
+        yield (
+            f"not revived: {who}: garbage that names no queue, so that nobody would ever run it: look at it with "
+            f"`rota dead show ID`, enqueue what was meant, then `rota dead purge ID` (all of it: `--queue {NO_QUEUE}`)"
+        )
 
 
 @dead.command(context_settings=HELP_NAMES)
@@ -193,8 +205,10 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, queue_name: str,
         chosen = _choose(connection, config.namespace, wanted)
         if chosen:
             confirm(f"Forget {counted(len(chosen), 'dead task')} for good?", yes=yes)
-        purged = sum(connection.run(store.purge_dead(batch)) for batch in _batches(chosen))
-    _report(purged, chosen, wanted, "purged", as_json=state.json)
+        purged = sum(connection.run(store.purge_dead(batch)) for batch in _batches([each.id for each in chosen]))
+    _report(purged, "purged", as_json=state.json)
+    if faults := _faults_of_ids(chosen, wanted):
+        raise Failure(ExitCode.NO, *faults)
 
 
 def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
@@ -206,9 +220,17 @@ def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
     return wanted
 
 
-def _choose(connection: Connection, namespace: str, wanted: Wanted) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A dead task without its body: a million of them must fit."""
+
+    id: str
+    queue: str
+
+
+def _choose(connection: Connection, namespace: str, wanted: Wanted) -> list[_Chosen]:
     # Chosen in whole before the first is touched, since the pages move while tasks leave them.
-    return [task.id for task in _matching(connection, namespace, wanted)]
+    return [_Chosen(task.id, task.queue) for task in _matching(connection, namespace, wanted)]
 
 
 def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -216,11 +238,13 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
         yield ids[start : start + BATCH]
 
 
-def _report(count: int, chosen: Sequence[str], wanted: Wanted, word: str, *, as_json: bool) -> None:
+def _report(count: int, word: str, *, as_json: bool) -> None:
     if as_json:
         put_json({word: count})
     else:
         say(f"{word} {counted(count, 'task')}")
-    unknown = [task_id for task_id in wanted.ids if task_id not in chosen]
-    if unknown:
-        raise Failure(ExitCode.NO, *(f'no dead task has the id "{task_id}"' for task_id in unknown))
+
+
+def _faults_of_ids(chosen: Sequence[_Chosen], wanted: Wanted) -> list[str]:
+    found = {each.id for each in chosen}
+    return [f'no dead task has the id "{task_id}"' for task_id in wanted.ids if task_id not in found]

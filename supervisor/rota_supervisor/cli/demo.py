@@ -14,7 +14,6 @@ import click
 from rich.console import Console
 
 import rota
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put_json, say
 from rota_supervisor.cli.state import HELP_NAMES, State, common_options, current_state
 from rota_supervisor.demo.fleet import Ending, Fleet, FleetEnded, Place, find_place
@@ -24,6 +23,7 @@ from rota_supervisor.demo.show import Interrupted, NotReady, Outcome, Producer, 
 from rota_supervisor.demo.verdict import Check
 from rota_supervisor.demo.view import show_checks, show_lags, view_for
 from rota_supervisor.embedded import DISTRIBUTION
+from rota_supervisor.exits import ExitCode, Failure
 
 SHORTEST_SECONDS = 5.0
 _LOOK_SECONDS = 0.5

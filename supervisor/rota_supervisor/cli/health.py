@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from rota_supervisor.cli.control_client import master_of
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put, put_json
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
 from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
 
 LIVE = "/livez"
 READY = "/readyz"

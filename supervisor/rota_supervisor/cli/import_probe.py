@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rota_supervisor.cli.exits import ExitCode, Failure
+from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_FD = 3
 READ_BYTES = 65_536

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import say
 from rota_supervisor.cli.state import HELP_NAMES, common_options
+from rota_supervisor.exits import ExitCode, Failure
 
 CONFIG_TEXT = """\
 # The configuration of a Rota fleet. Every key: docs/configuration.md. Check it with `rota check`.

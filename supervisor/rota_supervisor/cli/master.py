@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from rota_supervisor.cli.control_client import ControlClient, master_of, wait_for_exit
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put, put_json, put_table, say
 from rota_supervisor.cli.state import HELP_NAMES, State, common_options, current_state
 from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
 
 STOP_MARGIN_SECONDS = 15.0  # beyond the drain: killing what is left, telling Redis, ending pollers and exporter
 RELOAD_MARGIN_SECONDS = 15.0

@@ -5,14 +5,14 @@ import dataclasses
 import click
 
 from rota.protocol.names import fault_in_queue_name
-from rota.protocol.replies import QueueState
 from rota.protocol.store import Store
+from rota.protocol.views import QueueState
 from rota_supervisor.cli.confirm import confirm, counted
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put_json, put_table, say
-from rota_supervisor.cli.server import connected
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
 from rota_supervisor.config.rules import served_queues
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.server import connected
 
 MICROSECONDS = 1_000_000
 HEADER = (

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import say
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state, warn_all, warn_without_imports
 from rota_supervisor.config.flags import Flags
 from rota_supervisor.config.load import load_config, sources_of
 from rota_supervisor.config.model import Config
-from rota_supervisor.control import ControlPlace, PlaceTakenError, claim_place, pid_file, socket_places
+from rota_supervisor.control.places import ControlPlace, claim_place, pid_file, socket_places
 from rota_supervisor.embedded import AddressTakenError, EmbeddedError, NoAnswerError, embedded_server
-from rota_supervisor.master import run_master
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.master.run import run_master
 
 
 @click.command(context_settings=HELP_NAMES)
@@ -36,7 +36,7 @@ def run(
     burst: bool,
     embedded: bool,
     imports: tuple[str, ...],
-) -> int:
+) -> None:
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = current_state()
     flags = flags_of(workers, pools, tiers, imports)
@@ -46,9 +46,9 @@ def run(
     warn_without_imports(loaded)
     config = loaded.config
     with _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
-        return run_master(
+        run_master(
             config,
-            reload=lambda: load_config(sources).config,
+            reload=lambda: load_config(sources),
             place=place,
             burst=burst,
             import_paths=(str(Path.cwd()),),
@@ -93,12 +93,10 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _place(config: Config) -> Iterator[ControlPlace]:
-    """Hold the pid file and the control socket."""
-    with contextlib.ExitStack() as stack:
+    """Hold the pid file and the control socket. Raises Failure 73."""
+    with pid_file(config.control.pid_file):
+        place = claim_place(socket_places(config, os.environ, os.getuid())[0])
         try:
-            stack.enter_context(pid_file(config.control.pid_file))
-            place = claim_place(socket_places(config, os.environ, os.getuid())[0])
-        except PlaceTakenError as error:
-            raise Failure(ExitCode.TAKEN, f"{error}: stop it, or set control.socket or control.pid_file") from None
-        stack.callback(place.close)
-        yield place
+            yield place
+        finally:
+            place.close()

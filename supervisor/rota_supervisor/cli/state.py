@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import say_warning
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.flags import NO_FLAGS, Flags
 from rota_supervisor.config.load import Loaded, load_config, sources_of
 from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
 
 F = TypeVar("F", bound=Callable[..., Any])
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

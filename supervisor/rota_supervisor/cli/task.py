@@ -15,12 +15,12 @@ import click
 from rota.protocol.names import fault_in_name
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
-from rota_supervisor.cli.exits import ExitCode, Failure
 from rota_supervisor.cli.output import put, put_json, say, say_warning
-from rota_supervisor.cli.server import connected
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.server import connected
 
 TASK_ID = click.argument("task_id", metavar="ID")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
-from rota.protocol.replies import QueueState
+from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.queues import QueueReading

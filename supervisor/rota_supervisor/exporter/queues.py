@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
-from rota.protocol.replies import Overview
 from rota.protocol.store import Command, Store
+from rota.protocol.views import Overview
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ServerError

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.replies import QueueState
+from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.health import Verdict

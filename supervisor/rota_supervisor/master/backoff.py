@@ -5,6 +5,8 @@
 2. While it waits nothing starts; then one probe at a time, until one is READY, which ends it.
 3. Deaths after READY restart at once, but not without bound: more than EARLY_DEATHS of children younger than a
    healthy minute, of which none ran a task, count as deaths before READY.
+4. So do children that somebody else kills while they start, of a generation that has worked: nothing is wrong
+   with what they run, and a kill of many at once must not slow those that replace them.
 """
 
 from dataclasses import dataclass, replace
@@ -40,6 +42,11 @@ class Backoff:
         recent = tuple(at for at in self.early if at > now - limits.healthy_seconds)[-EARLY_DEATHS:]
         counted = replace(self, early=(*recent, now))
         return counted.after_failed_start(asked_at, now, limits) if counted.flapping else counted
+
+    def after_outside_kill(self, asked_at: float, now: float, limits: Restarts) -> "Backoff":
+        """A child was killed before it was READY, neither by us nor for want of memory."""
+        after = self.after_early_death if self.ever_ready else self.after_failed_start
+        return after(asked_at, now, limits)
 
     def after_ready(self) -> "Backoff":
         """A child became READY."""

@@ -1,4 +1,4 @@
-"""From an owner to a process: asking a zygote for a worker, and what zygotes and intermediates answer."""
+"""From an owner to a child that is READY: asking a zygote for a worker, and taking in what is answered and shown."""
 
 from rota.child.settings import settings_to_json
 from rota.telemetry import events, log
@@ -8,11 +8,12 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.children import Child, State
 from rota_supervisor.master.deaths import Deaths
 from rota_supervisor.master.hands import Hands
+from rota_supervisor.master.observing import observe
 from rota_supervisor.master.records import Records, now_seconds
 
 
 class Births:
-    """Moves workers from REGISTERING to BOOTING, or to their end."""
+    """Moves workers from REGISTERING to BOOTING, or to their end, and all children on to READY."""
 
     def __init__(self, records: Records, hands: Hands, deaths: Deaths) -> None:
         self._records = records
@@ -25,7 +26,8 @@ class Births:
         zygote = next((zygote for zygote in zygotes if zygote.generation == child.generation), None)
         settings = worker_settings(self._records.config_of(child.generation)).get(child.pool)
         if zygote is None or settings is None:
-            self._deaths.never_born(child, "its zygote or its pool went before it could be asked for")
+            error = "its zygote or its pool went before it could be asked for"
+            self._deaths.never_born(child, error, from_outside=True)
             return
         child.move(State.ASKED)
         child.asked_at = now_seconds()
@@ -35,6 +37,16 @@ class Births:
         """Take in what zygotes and intermediates have said so far."""
         for zygote, message in self._hands.hear():
             self._take(zygote, message)
+
+    def look(self, child: Child, now: float, awake_since: float = 0.0) -> None:
+        """Take in what its slot says, see `observe`; the first READY of a child ends the back-off of its pool."""
+        records = self._records
+        if not observe(child, records.memory.slot(child.slot), now, awake_since):
+            return
+        records.backoffs[child.key] = records.backoff_of(child.key).after_ready()
+        if child.role is Role.ZYGOTE:
+            self.listen()  # what it imported was sent before it showed itself ready
+            records.reloading.zygote_ready(child)
 
     def _take(self, zygote: Child, message: messages.Message | None) -> None:
         match message:
@@ -70,18 +82,18 @@ class Births:
     def _not_born(self, slot: int, nonce: int, error: str) -> None:
         child = self._records.fleet.get(slot, nonce)
         if child is not None and not child.pid:
-            self._end_unborn(child, error)
+            self._end_unborn(child, error, from_outside=False)
 
     def _zygote_gone(self, zygote: Child) -> None:
         """What it was asked for and nobody has reported will not come."""
         for child in self._records.fleet.of(Role.WORKER):
             unborn = child.state in (State.ASKED, State.KILLED) and not child.pid
             if unborn and child.generation == zygote.generation:
-                self._end_unborn(child, "its zygote died")
+                self._end_unborn(child, "its zygote died", from_outside=True)
 
-    def _end_unborn(self, child: Child, error: str) -> None:
+    def _end_unborn(self, child: Child, error: str, *, from_outside: bool) -> None:
         pid = self._records.memory.slot(child.slot).pid
         if pid:  # the intermediate died before its report, and the worker lives
             self._born(child.slot, child.nonce, pid)
         else:
-            self._deaths.never_born(child, error)
+            self._deaths.never_born(child, error, from_outside=from_outside)

@@ -34,7 +34,7 @@ class Deaths:
         death = judge(child, ending)
         child.move(State.EXITED)
         _say(death)
-        self._feed_backoff(child, death.reason)
+        self._feed_backoff(child, death.reason, from_outside=death.is_from_outside)
         if self._records.stop.stage is Stage.RUNNING and child.why is not Reason.SURPLUS:
             self._records.gauges.count_restart(child.role, death.reason)
         if child.role is Role.ZYGOTE and child.why is Reason.BOOT:
@@ -42,11 +42,11 @@ class Deaths:
         self._hands.let_go(child)
         self._give_back(death)
 
-    def never_born(self, child: Child, error: str) -> None:
-        """A child was asked for, and there is no process."""
+    def never_born(self, child: Child, error: str, *, from_outside: bool = False) -> None:
+        """A child was asked for, and there is no process. `from_outside`: for no fault of its own."""
         log.logger().error(events.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=error)
         child.move(State.EXITED)
-        self._feed_backoff(child, Reason.BOOT)
+        self._feed_backoff(child, Reason.BOOT, from_outside=from_outside)
         self._give_back(Death(child, Reason.LOST, Ending(0)))
 
     def _give_back(self, death: Death) -> None:
@@ -57,16 +57,18 @@ class Deaths:
             self._owners.free(child)
         self._records.wake.set()
 
-    def _feed_backoff(self, child: Child, reason: Reason) -> None:
+    def _feed_backoff(self, child: Child, reason: Reason, *, from_outside: bool) -> None:
         if reason in _EXPECTED or child.why in _EXPECTED:
             return
-        now = now_seconds()
-        limits = self._records.config.restarts
         backoff = self._records.backoff_of(child.key)
+        now, limits = now_seconds(), self._records.config.restarts
         if child.ready_at is None:
-            self._records.backoffs[child.key] = backoff.after_failed_start(child.asked_at, now, limits)
+            after = backoff.after_outside_kill if from_outside else backoff.after_failed_start
         elif reason in _UNEXPLAINED and self._was_idle(child) and now - child.ready_at < limits.healthy_seconds:
-            self._records.backoffs[child.key] = backoff.after_early_death(child.asked_at, now, limits)
+            after = backoff.after_early_death
+        else:
+            return
+        self._records.backoffs[child.key] = after(child.asked_at, now, limits)
 
     def _was_idle(self, child: Child) -> bool:
         return self._records.memory.slot(child.slot).current_task() is None

@@ -5,10 +5,10 @@ from typing import Any
 
 from rota_supervisor import messages
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import log_settings, poller_settings
-from rota_supervisor.layout import Role
+from rota_supervisor.config.resolve import lag_objectives, log_settings, poller_settings, server_settings
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.children import Child
-from rota_supervisor.master.reload import exporter_settings
 
 
 def first_settings(child: Child, config: Config, rank: int, import_paths: tuple[str, ...]) -> dict[str, Any]:
@@ -23,3 +23,29 @@ def first_settings(child: Child, config: Config, rank: int, import_paths: tuple[
             return dataclasses.asdict(exporter_settings(config))
         case _:
             raise ValueError(f"a {child.role} is not spawned")
+
+
+def exporter_settings(config: Config) -> ExporterSettings:
+    """What the exporter is told."""
+    weights = {name: queue.weight for name, queue in config.queues.items()}
+    targets = {name: queue.lag_target for name, queue in config.queues.items()}
+    objectives = lag_objectives(config)
+    queues = [
+        QueueSettings(
+            name,
+            weights.get(name, 1.0),
+            objectives.get(name, config.metrics.lag_objective_seconds),
+            targets.get(name) or config.metrics.lag_target,
+        )
+        for tier in config.tiers
+        for name in tier
+    ]
+    return ExporterSettings(
+        server=server_settings(config),
+        queues=tuple(queues),
+        beat_seconds=config.limits.beat_seconds,
+        tick_seconds=TICK_SECONDS,
+        max_series=config.metrics.max_series,
+        ask_redis=config.metrics.cluster != "never",
+        log=log_settings(config),
+    )

@@ -1,10 +1,13 @@
 """The exporter's listening socket: the master's, so that no scrape is refused while the exporter is replaced."""
 
+import errno
 import socket
+from typing import Final
 
 from rota.telemetry import events, log
-from rota_supervisor.master import startup
-from rota_supervisor.master.exits import CannotRun
+from rota_supervisor.exits import ExitCode, Failure
+
+BACKLOG: Final = 128
 
 
 class Listening:
@@ -16,10 +19,10 @@ class Listening:
         self._prepared: tuple[str, socket.socket] | None = None
 
     def prepare(self, wanted: str) -> None:
-        """Bind a place without using it yet; "" and the place in use need nothing. Raises CannotRun."""
+        """Bind a place without using it yet; "" and the place in use need nothing. Raises Failure."""
         self._drop_prepared()
         if wanted and wanted != self._wanted:
-            self._prepared = (wanted, startup.bind(wanted))
+            self._prepared = (wanted, bind(wanted))
 
     def use(self, wanted: str) -> None:
         """Listen there from now on, and nowhere for ""; the exporter at the old place has its own copy."""
@@ -28,7 +31,7 @@ class Listening:
         if wanted and (self._prepared is None or self._prepared[0] != wanted):
             try:
                 self.prepare(wanted)
-            except CannotRun as error:  # going back to a place that is taken meanwhile: stay where we are
+            except Failure as error:  # going back to a place that is taken meanwhile: stay where we are
                 log.logger().error(events.CONFIG_WARNING, path="http.listen", warning=str(error))
                 return
         self._close()
@@ -63,3 +66,29 @@ class Listening:
         if self._prepared is not None:
             self._prepared[1].close()
             self._prepared = None
+
+
+def bind(listen: str) -> socket.socket:
+    """Listen at `host:port`. Raises Failure 73 when the place is taken, 78 when there is no such place."""
+    host, _, port = listen.rpartition(":")
+    bare = host.strip("[]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((bare, int(port)))
+        listening.listen(BACKLOG)
+    except (OSError, ValueError, OverflowError) as error:
+        listening.close()
+        raise _cannot_listen(listen, error) from None
+    return listening
+
+
+def _cannot_listen(listen: str, error: Exception) -> Failure:
+    if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EADDRINUSE):
+        return Failure(
+            ExitCode.TAKEN,
+            f"http.listen = {listen!r}: {error.strerror}: stop what listens there, choose another port, "
+            'or turn it off with ""',
+        )
+    return Failure(ExitCode.CONFIG, f"http.listen = {listen!r} cannot be listened at: {error}")

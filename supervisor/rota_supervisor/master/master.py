@@ -10,7 +10,7 @@ from typing import Final, assert_never
 
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.telemetry import events, log
-from rota_supervisor.layout import Role
+from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master import stopping
 from rota_supervisor.master.births import Births
 from rota_supervisor.master.children import LIVE, Child, PoolKey, Reason, State
@@ -18,13 +18,11 @@ from rota_supervisor.master.deaths import Deaths
 from rota_supervisor.master.first_settings import first_settings
 from rota_supervisor.master.hands import Hands
 from rota_supervisor.master.listening import Listening
-from rota_supervisor.master.observing import observe
 from rota_supervisor.master.owners import Owners
 from rota_supervisor.master.plan import Abandon, Action, Drain, Kill, Start, plan
 from rota_supervisor.master.reaper import Reaper
 from rota_supervisor.master.records import Records, now_seconds
 from rota_supervisor.master.targets import Stage, desired_of, worker_counts
-from rota_supervisor.master.tick import TICK_SECONDS
 
 _LATE_TICKS: Final = 3
 
@@ -57,7 +55,7 @@ class Master:
     # The loop
 
     async def run(self) -> None:
-        """Step until everything has left. Raises CannotRun when the first generation never works."""
+        """Step until everything has left. Raises Failure when the first generation never works."""
         records = self._records
         while True:
             records.wake.clear()
@@ -104,14 +102,8 @@ class Master:
         return min([TICK_SECONDS, *waits])
 
     def _observe(self, now: float) -> None:
-        records = self._records
-        for child in records.fleet:
-            if not observe(child, records.memory.slot(child.slot), now, self._awake_since):
-                continue
-            records.backoffs[child.key] = records.backoff_of(child.key).after_ready()
-            if child.role is Role.ZYGOTE:
-                self._births.listen()  # what it imported was sent before it showed itself ready
-                records.reloading.zygote_ready(child)
+        for child in self._records.fleet:
+            self._births.look(child, now, self._awake_since)
         self._calm_down(now)
 
     def _calm_down(self, now: float) -> None:

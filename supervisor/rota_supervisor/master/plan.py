@@ -37,7 +37,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The fleet as it should be. `now` kills everything at once."""
+    """The fleet as it should be. `at_once`: everything is killed now."""
 
     targets: tuple[Target, ...]
     boot_seconds: float

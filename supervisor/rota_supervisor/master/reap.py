@@ -76,6 +76,12 @@ class Death:
         return (f"killed by {name}" if name else f"left with exit code {code}") + _EXPLANATIONS[self.reason]
 
     @property
+    def is_from_outside(self) -> bool:
+        """Whether somebody else killed it, as far as can be known: a fault of its own ends in another way."""
+        ours = self.child.why is not None
+        return self.ending.signal_name == "SIGKILL" and not self.ending.oom_kills and not ours
+
+    @property
     def is_task_to_blame(self) -> bool:
         """Whether the task that ran is charged with it."""
         return self.reason not in _OURS

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota_supervisor.master import strangers
+from rota_supervisor.master.births import Births
 from rota_supervisor.master.children import Child
 from rota_supervisor.master.fleet import Fleet
 from rota_supervisor.master.hands import Hands
@@ -33,14 +34,12 @@ class _Dead:
 
 
 class Reaper:
-    """`listen` takes in reports of births; `died` is told each known child that ended, its slot still to be read."""
+    """`births` takes in what children report; `died` is told each known one that ended, its slot still to be read."""
 
-    def __init__(
-        self, fleet: Fleet, hands: Hands, listen: Callable[[], None], died: Callable[[Child, Ending], None]
-    ) -> None:
+    def __init__(self, fleet: Fleet, hands: Hands, births: Births, died: Callable[[Child, Ending], None]) -> None:
         self._fleet = fleet
         self._hands = hands
-        self._listen = listen
+        self._births = births
         self._died = died
         self._oom_kills = OomKills()
         self._graves: list[_Dead] = []
@@ -72,9 +71,10 @@ class Reaper:
 
     def _bury(self, pid: int, now: float) -> None:
         # Its last words first, if it is a zygote, or the report of its birth: both were sent before this death.
-        self._listen()
+        self._births.listen()
         child = self._fleet.by_pid(pid)
         if child is not None:
+            self._births.look(child, now)  # one that was READY, if only since we last looked, did not die of its boot
             self._hands.lay_out(child)
         try:
             _, status, usage = os.wait4(pid, 0)

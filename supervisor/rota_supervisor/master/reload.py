@@ -6,11 +6,10 @@ from typing import Final
 from rota.child.settings import settings_to_json
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import lag_objectives, log_settings, poller_settings, pool_sizes, server_settings
+from rota_supervisor.config.resolve import poller_settings, pool_sizes
 from rota_supervisor.config.resolve import worker_settings as worker_settings_of
 from rota_supervisor.config.rules import served_queues
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
-from rota_supervisor.master.tick import TICK_SECONDS
+from rota_supervisor.master.first_settings import exporter_settings
 from rota_supervisor.messages import MAX_SETTINGS
 
 # Changing these would move the fleet to other tasks or another place under its clients' feet.
@@ -86,29 +85,3 @@ def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
 def unknown_overrides(config: Config, tasks: dict[str, str]) -> list[str]:
     """Names in `[tasks.NAME]` that no imported module defines."""
     return sorted(config.tasks.keys() - tasks.keys())
-
-
-def exporter_settings(config: Config) -> ExporterSettings:
-    """What the exporter is told."""
-    weights = {name: queue.weight for name, queue in config.queues.items()}
-    targets = {name: queue.lag_target for name, queue in config.queues.items()}
-    objectives = lag_objectives(config)
-    queues = [
-        QueueSettings(
-            name,
-            weights.get(name, 1.0),
-            objectives.get(name, config.metrics.lag_objective_seconds),
-            targets.get(name) or config.metrics.lag_target,
-        )
-        for tier in config.tiers
-        for name in tier
-    ]
-    return ExporterSettings(
-        server=server_settings(config),
-        queues=tuple(queues),
-        beat_seconds=config.limits.beat_seconds,
-        tick_seconds=TICK_SECONDS,
-        max_series=config.metrics.max_series,
-        ask_redis=config.metrics.cluster != "never",
-        log=log_settings(config),
-    )

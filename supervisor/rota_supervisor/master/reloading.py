@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 from rota.telemetry import events, log
 from rota_supervisor.config.faults import ConfigError, Fault
+from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import log_settings, pool_sizes
 from rota_supervisor.config.rules import served_queues
+from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.master.backoff import Backoff
 from rota_supervisor.master.children import LIVE, Child, PoolKey, State
-from rota_supervisor.master.exits import CannotRun, MasterExit
 from rota_supervisor.master.fleet import Fleet
 from rota_supervisor.master.gauges import Gauges
 from rota_supervisor.master.listening import Listening
@@ -53,14 +54,14 @@ class Reloading:
     `fatal`: why the first generation will never work; there is nothing to go back to then.
     """
 
-    def __init__(self, config: Config, read: Callable[[], Config], listening: Listening, gauges: Gauges) -> None:
+    def __init__(self, config: Config, read: Callable[[], Loaded], listening: Listening, gauges: Gauges) -> None:
         self.rollout = Rollout.first(config)
         self.versions = Versions()
         self.adjust: dict[str, int] = {}
         self._read = read
         self._listening = listening
         self._gauges = gauges
-        self.fatal: CannotRun | None = None
+        self.fatal: Failure | None = None
         self._loading = _Loading(self.rollout.latest.number, [])
 
     @property
@@ -73,17 +74,20 @@ class Reloading:
     def reload(self, asker: "asyncio.Future[Answer]", fleet: Fleet) -> None:
         """Read the configuration and apply or begin what changed; the asker hears what became of it."""
         try:
-            config = self._read()
+            loaded = self._read()
+            config = loaded.config
             faults = [*faults_of_change(self.config, config), *oversized_pools(config)]
             if not faults:
                 self._listening.prepare(config.http.listen)
         except ConfigError as error:
             faults = list(error.faults)
-        except CannotRun as error:
-            faults = [Fault("http.listen", text) for text in error.texts]
+        except Failure as error:
+            faults = [Fault("http.listen", text) for text in error.messages]
         if faults:
             self._reject(faults, [asker])
             return
+        for warning in loaded.warnings:
+            log.logger().warning(events.CONFIG_WARNING, warning=warning)
         self._take(config, asker, fleet)
 
     def _take(self, config: Config, asker: "asyncio.Future[Answer]", fleet: Fleet) -> None:
@@ -133,14 +137,14 @@ class Reloading:
     def import_failed(self, zygote: Child, module: str, error: str) -> None:
         """A zygote could not import a module. A candidate is refused; else its back-off tries again."""
         if self._is_loading(zygote.generation):
-            self._refuse([Fault(f"imports: {module}", error)], MasterExit.CONFIG)
+            self._refuse([Fault(f"imports: {module}", error)], ExitCode.CONFIG)
 
     def import_hung(self, zygote: Child) -> None:
         """A zygote was killed at its boot deadline: another try would hang as long."""
         if self._is_loading(zygote.generation):
             seconds = self.rollout.latest.config.limits.boot_seconds
             fault = Fault("imports", f"importing the modules took longer than limits.boot_seconds, {seconds:g} s")
-            self._refuse([fault], MasterExit.GAVE_UP)
+            self._refuse([fault], ExitCode.GAVE_UP)
 
     def zygote_ready(self, zygote: Child) -> None:
         """A zygote has imported everything: its generation is promoted when all its tasks' queues are served."""
@@ -151,7 +155,7 @@ class Reloading:
             log.logger().warning(events.CONFIG_WARNING, path=f"tasks.{name}", warning="no imported task has this name")
         unserved = unserved_queues(config, self._loading.tasks)
         if unserved and config.unserved_queues == "error":
-            self._refuse(unserved, MasterExit.CONFIG)
+            self._refuse(unserved, ExitCode.CONFIG)
             return
         for fault in unserved:
             log.logger().warning(events.CONFIG_WARNING, path=fault.path, warning=fault.message)
@@ -166,7 +170,7 @@ class Reloading:
             return False
         for key, backoff in backoffs.items():
             if key.generation == candidate.number and key.role in (Role.ZYGOTE, Role.WORKER) and backoff.gave_up:
-                self._refuse([self._fault_of_crash_loop(key, backoff)], MasterExit.GAVE_UP)
+                self._refuse([self._fault_of_crash_loop(key, backoff)], ExitCode.GAVE_UP)
                 return False
         if not (self.rollout.promoted and self._has_taken_over(candidate.number, fleet)):
             return False
@@ -198,10 +202,10 @@ class Reloading:
 
     # What became of it
 
-    def _refuse(self, faults: list[Fault], code: MasterExit) -> None:
+    def _refuse(self, faults: list[Fault], code: ExitCode) -> None:
         """Drop the candidate."""
         if self.rollout.current is None:
-            self.fatal = CannotRun(code, *map(str, faults))
+            self.fatal = Failure(code, *map(str, faults))
             return
         before = self.config
         self.rollout = self.rollout.roll_back()

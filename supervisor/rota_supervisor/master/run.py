@@ -4,27 +4,29 @@ import asyncio
 import functools
 import os
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rota.child.slots import MASTER_SLOT
 from rota.protocol.store import Store
-from rota.server.address import redact
+from rota.server.address import parse_address, redact
+from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
 from rota.telemetry.recorder import Recorder
 from rota_supervisor import spawn
+from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
-from rota_supervisor.control import ControlPlace, serve_control
+from rota_supervisor.control.places import ControlPlace
+from rota_supervisor.control.serving import serve_control
+from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.master import startup
 from rota_supervisor.master.births import Births
 from rota_supervisor.master.children import State
 from rota_supervisor.master.deaths import Deaths
-from rota_supervisor.master.exits import CannotRun, MasterExit
 from rota_supervisor.master.gauges import Gauges
 from rota_supervisor.master.hands import Hands, bell_fd
 from rota_supervisor.master.leases import Leases
@@ -39,19 +41,20 @@ from rota_supervisor.master.signals import QUEUED, UNUSED, Request, SignalReader
 from rota_supervisor.master.status import children_of, pools_of
 from rota_supervisor.master.targets import Stage, worker_counts
 from rota_supervisor.process import become_subreaper
+from rota_supervisor.server import check_server
 
 BURST_LOOK_SECONDS: Final = 0.1
 
 
 def run_master(
     config: Config,
-    reload: Callable[[], Config],
+    reload: Callable[[], Loaded],
     *,
-    place: ControlPlace | None = None,
+    place: ControlPlace,
     burst: bool = False,
     import_paths: tuple[str, ...] = (),
-) -> int:
-    """Run a fleet until it is stopped; answers the exit code.
+) -> None:
+    """Run a fleet until it is stopped. Raises Failure, logged, when it cannot be run.
 
     `reload` reads the configuration again, raising ConfigError. `place`: where the control socket listens.
     `burst`: leave when nothing is ready or running. `import_paths`: folders with the task modules. Signals
@@ -59,19 +62,18 @@ def run_master(
     """
     configure_log(config)
     try:
+        startup.check_sizes(config)
+        check_server(config, begin=True)
         asyncio.run(_run(config, reload, place, burst=burst, import_paths=import_paths))
-    except CannotRun as error:
-        log.logger().error(events.FLEET_FAILED, error=str(error), exit_code=int(error.code))
-        for text in error.texts:
-            sys.stderr.write(f"rota: error: {text}\n")
-        return error.code
-    return MasterExit.CLEAN
+    except Failure as failure:
+        log.logger().error(events.FLEET_FAILED, error=str(failure), exit_code=int(failure.code))
+        raise
 
 
 async def _run(
     config: Config,
-    reload: Callable[[], Config],
-    place: ControlPlace | None,
+    reload: Callable[[], Loaded],
+    place: ControlPlace,
     *,
     burst: bool,
     import_paths: tuple[str, ...],
@@ -80,9 +82,8 @@ async def _run(
     become_subreaper()
     fleet_master = _Running(config, reload, import_paths)
     try:
-        await fleet_master.start()
-        if place is not None:
-            fleet_master.serve(place)
+        fleet_master.start()
+        fleet_master.serve(place)
         if burst:
             fleet_master.leave_when_idle()
         await fleet_master.master.run()
@@ -94,7 +95,7 @@ async def _run(
 class _Running:
     """A master with everything round it: connection, descriptors, signals, control socket."""
 
-    def __init__(self, config: Config, reload: Callable[[], Config], import_paths: tuple[str, ...]) -> None:
+    def __init__(self, config: Config, reload: Callable[[], Loaded], import_paths: tuple[str, ...]) -> None:
         self._started_at = time.time()
         self._node = startup.node_name()
         self._listening = Listening()
@@ -103,7 +104,8 @@ class _Running:
         gauges.show_recovered_queues(served_queues(config))
         self._records = records = Records(memory, gauges, Reloading(config, reload, self._listening, gauges))
         self._redis = RedisWatch(gauges, redact(config.redis_url))
-        self._connection = startup.connect(config, self._redis.watch)
+        address = parse_address(config.redis_url)
+        self._connection = AioConnection(address, "rota:master", watch=self._redis.watch)
         self._store = Store(config.namespace)
         self._death_pipe = os.pipe2(os.O_CLOEXEC)
         lines = spawn.Lines(memory.fd, self._death_pipe[0], bell_fd(records.wake.set))
@@ -118,18 +120,16 @@ class _Running:
             owners=self._owners,
             births=births,
             deaths=deaths,
-            reaper=Reaper(records.fleet, self._hands, births.listen, deaths.died),
+            reaper=Reaper(records.fleet, self._hands, births, deaths.died),
             listening=self._listening,
             import_paths=import_paths,
         )
         self._signals = SignalReader(had_terminal=has_terminal())
 
-    async def start(self) -> None:
-        """Check the server, listen, and let signals in. Raises CannotRun with nothing spawned."""
+    def start(self) -> None:
+        """Listen, and let signals in. Raises Failure with nothing spawned."""
         config = self._records.config
         self._handle_signals()
-        startup.check_sizes(config)
-        await startup.check_server(self._connection, self._store, config)
         self._listening.prepare(config.http.listen)
         self._listening.use(config.http.listen)
         log.logger().info(

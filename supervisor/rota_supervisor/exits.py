@@ -1,4 +1,4 @@
-"""Exit codes of `rota`, as sysexits.h has them where it has them. `docs/cli.md` carries the same table."""
+"""How `rota` ends: exit codes, as sysexits.h has them where it has them. `docs/cli.md` carries the same table."""
 
 from enum import IntEnum
 
@@ -27,9 +27,9 @@ MEANINGS = {
 
 
 class Failure(Exception):
-    """Ends a command with an exit code and messages for people, one line each."""
+    """Ends a command, or the master, with an exit code and messages for people: what is wrong and what to do."""
 
     def __init__(self, code: ExitCode, *messages: str) -> None:
-        super().__init__(*messages)
+        super().__init__("; ".join(messages))
         self.code = code
         self.messages = messages

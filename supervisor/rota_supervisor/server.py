@@ -1,0 +1,70 @@
+"""The server, as commands and a master that starts reach it: by one blocking connection of our own, without
+redis-py's start-up time. Whatever goes wrong with it is said in one way."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from rota.protocol.keys import PROTOCOL_VERSION, Keys
+from rota.protocol.store import Store
+from rota.server.address import parse_address, redact
+from rota.server.connection import Connection, ConnectionOptions
+from rota.server.server_errors import ConnectionLost, PushedBack, ServerError
+from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.server_check import ServerVersion, fault_of_protocol, faults_of_server, parse_info, version_of
+
+OPTIONS: Final = ConnectionOptions(name="rota-cli")
+_VERSION_FIELD: Final = "protocol"
+_NOT_LET_IN: Final = frozenset({"noperm", "noauth", "wrongpass"})
+
+
+@contextlib.contextmanager
+def connected(config: Config) -> Iterator[Connection]:
+    """A connection for the length of a block. Raises Failure 69 for whatever goes wrong with the server."""
+    try:
+        connection = Connection(parse_address(config.redis_url), OPTIONS)
+        try:
+            yield connection
+        finally:
+            connection.close()
+    except ServerError as error:
+        message = f"Redis at {redact(config.redis_url)} {_what_is_wrong(error)}"
+        raise Failure(ExitCode.UNREACHABLE, message) from None
+
+
+def _what_is_wrong(error: ServerError) -> str:
+    match error:
+        case ConnectionLost():
+            return f"is not reachable: {error}: start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
+        case PushedBack():
+            return f"refuses for now: {error}: try again when it has recovered"
+        case _ if error.reason in _NOT_LET_IN:
+            return f"cannot be used: {error}: check the user, the password and its permissions in redis_url"
+        case _:
+            return f"cannot be used: {error}"
+
+
+def check_server(config: Config, *, begin: bool) -> ServerVersion:
+    """See that the server can be reached and is fit for a fleet; answers what it is.
+
+    `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
+    """
+    with connected(config) as connection:
+        info = parse_info(connection.execute("INFO").decode(errors="replace"))
+        faults = faults_of_server(info)
+        if not faults:  # judged before any script runs: an old server cannot even read their first line
+            faults = _faults_of_namespace(connection, config.namespace, begin=begin)
+    if faults:
+        where = redact(config.redis_url)
+        raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
+    return version_of(info)
+
+
+def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool) -> list[str]:
+    if begin:
+        version = connection.run(Store(namespace).open())
+    else:
+        version = int(connection.execute("HGET", Keys(namespace).meta, _VERSION_FIELD) or PROTOCOL_VERSION)
+    fault = fault_of_protocol(version, namespace)
+    return [fault] if fault else []
