@@ -5,11 +5,14 @@ token in a list, so that a test decides when it ends.
 """
 
 import asyncio
+import functools
 import json
+import multiprocessing
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
 class _Told:
     connection: Connection
     prefix: str
+    pid: int
 
 
 def tell(text: str) -> None:
@@ -52,6 +56,19 @@ def stop() -> None:
 @rota.hooks.on_dead
 def bury(dead: CurrentTask, reason: str) -> None:
     tell(f"buried {dead.name} {reason.split(':', maxsplit=1)[0]}")
+    if dead.name == "die_with_hook":
+        os._exit(9)
+    if dead.name == "fork_in_hook":
+        _fork_and("return")
+
+
+@rota.hooks.around_task
+def hesitate(current: CurrentTask) -> Generator[None, None, None]:
+    if current.name == "hesitant":
+        time.sleep(0.2)
+    yield
+    if current.name == "fork":
+        tell(f"after fork in {'its worker' if os.getpid() == _Told.pid else 'a copy'}")
 
 
 @task
@@ -99,6 +116,54 @@ def again_later(seconds: float) -> None:
     tell("later")
 
 
+def _fork_and(how: str) -> bool:
+    """Fork, and see what becomes of the copy, which is to come back in this way; False in the copy."""
+    pid = os.fork()
+    if pid == 0:
+        if how == "exit":
+            sys.exit(3)
+        if how == "raise":
+            raise ValueError("in a copy")
+        return False
+    tell(f"copy {how} {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}")
+    return True
+
+
+@task
+def fork(how: str) -> None:
+    _fork_and(how)
+
+
+@task
+async def fork_in_loop(how: str) -> None:
+    await asyncio.sleep(0)
+    _fork_and(how)
+
+
+@task(retries=0)
+def fork_in_hook() -> None:
+    raise ValueError("its hook forks")
+
+
+@task
+def stop_a_process() -> None:
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    process.start()
+    process.terminate()
+    process.join()
+    tell(f"process {process.exitcode}")
+
+
+@task(retries=0)
+def die_with_hook() -> None:
+    raise ValueError("its hook kills the worker")
+
+
+@task
+def hesitant() -> None:
+    tell(f"{current_task().lag_seconds}")
+
+
 @task
 def give_up() -> None:
     raise Dead("no such image")
@@ -108,6 +173,36 @@ def give_up() -> None:
 async def sleep_a_little(text: str) -> None:
     await asyncio.sleep(0)
     tell(f"{text} {current_task().name}")
+
+
+def _plainly_wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@task
+@_plainly_wrapped
+async def wrapped_sleep(text: str) -> None:
+    await asyncio.sleep(0)
+    tell(f"{text} {current_task().name}")
+
+
+@task(backoff=lambda _: sys.exit("no more"))
+def never_again() -> None:
+    raise ValueError("no good")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@task(retries=0)
+def fail_mutely() -> None:
+    raise Mute
 
 
 @task
@@ -132,6 +227,7 @@ def main() -> int:
 
 def _work(raw: dict[str, Any], life: Life) -> int:
     settings = worker_settings_from_json(json.dumps(raw))
+    _Told.pid = os.getpid()
     _Told.prefix = settings.server.namespace
     _Told.connection = Connection(parse_address(settings.server.redis_url), _PATIENCE)
     return run_worker(settings, life)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +40,19 @@ def test_a_script_the_server_does_not_know_is_sent_as_text_once(server: Server, 
         ]
 
     assert _with(parse_address(server.url), use) == ["n:1:1", "n:2:2"]
+
+
+def test_a_name_that_is_refused_does_not_matter(server: Server) -> None:
+    async def use(connection: AioConnection) -> bytes:
+        rules = ["on", ">secret", "+@all", "-client|setname", "~*"]
+        await connection.execute("ACL", "SETUSER", "nameless", *rules)
+        nameless = dataclasses.replace(parse_address(server.url), username="nameless", password="secret")
+        other = AioConnection(nameless, "rota:other")
+        answer: bytes = await other.execute("ECHO", "a")
+        await other.close()
+        return answer
+
+    assert _with(parse_address(server.url), use) == b"a"
 
 
 def test_many_callers_get_their_own_answers(server: Server) -> None:

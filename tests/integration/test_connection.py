@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
 from rota.server.connection import DEFAULT_OPTIONS, NO_REPLY, Connection, ConnectionOptions, wait_for
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
-from servers import Server, server_binaries
+from servers import Server, free_port, server_binaries
 
 Redis = redis.Redis
 ECHO_TEXT = b"#!lua\nreturn {KEYS[1], ARGV[1]}"
@@ -69,6 +71,14 @@ def test_a_password_is_used_and_a_wrong_one_refused(server: Server, redis_client
     assert connection.execute("ACL", "WHOAMI") == b"worker"
     with pytest.raises(Refused, match="WRONGPASS"):
         Connection(dataclasses.replace(address, password="guess"))
+
+
+def test_a_name_that_is_refused_does_not_matter(server: Server, redis_client: Redis) -> None:
+    redis_client.acl_setuser(
+        "nameless", enabled=True, passwords=["+secret"], commands=["+@all", "-client|setname"], keys=["*"]
+    )
+    connection = Connection(dataclasses.replace(parse_address(server.url), username="nameless", password="secret"))
+    assert connection.execute("ECHO", "a") == b"a"
 
 
 def test_a_reply_of_many_megabytes_arrives_whole(server: Server) -> None:
@@ -135,6 +145,53 @@ def test_a_silent_server_is_given_up_after_the_deadline() -> None:
             Connection(address, ConnectionOptions(read_seconds=0.2))
         assert time.monotonic() - before < 10
         done.set()
+
+
+def test_a_silent_server_is_given_up_in_the_tls_handshake_and_waited_for_as_the_caller_says() -> None:
+    done = threading.Event()
+    waited: list[float] = []
+
+    def wait(fd: int, events: int, seconds: float) -> bool:
+        waited.append(seconds)
+        return wait_for(fd, events, seconds)
+
+    with _listener(lambda _accepted: _ignore(done.wait(20))) as address:
+        secure = dataclasses.replace(address, tls=True)
+        with pytest.raises(ConnectionLost, match=r"no TLS within 0\.2 s"):
+            Connection(secure, ConnectionOptions(connect_seconds=0.2, wait=wait))
+        done.set()
+    assert waited
+    assert max(waited) <= 0.2
+
+
+@pytest.fixture
+def secure_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
+    """A Redis that speaks TLS, with a certificate this process trusts."""
+    binary = server_binaries().get("redis")
+    if binary is None or shutil.which("openssl") is None:
+        pytest.skip("TLS needs a redis-server and openssl on the PATH")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run([*request.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    port = free_port()
+    files = {"tls_cert_file": str(certificate), "tls_key_file": str(key), "tls_auth_clients": "no"}
+    secured = Server(binary, tmp_path, tls_port=str(port), **files).start()
+    yield Address(host="localhost", port=port, tls=True)
+    secured.stop()
+
+
+def test_tls_works_and_a_certificate_of_nobody_we_trust_does_not(
+    secure_server: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = Connection(secure_server)
+    payload = b"x" * (1 << 20)
+    assert connection.execute("ECHO", payload) == payload
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(ConnectionLost, match="CERTIFICATE_VERIFY_FAILED"):
+        Connection(secure_server)
 
 
 def test_something_that_is_no_redis_is_said_to_be_none() -> None:

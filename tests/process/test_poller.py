@@ -39,6 +39,11 @@ def _claim(bench: Bench, owner: str) -> list[tuple[int, int]]:
     return [(claim.entry.due_us, claim.entry.ready_us) for claim in reply.claims]
 
 
+def _until_given_back(bench: Bench, owner: str) -> None:
+    lane = bench.store.keys.ready_lane("default")
+    until(lambda: not bench.inflight(owner) and bench.connection.execute("LLEN", lane))
+
+
 def test_tasks_are_promoted_when_due_never_before(bench: Bench) -> None:
     (owner,) = bench.run(bench.store.register(60_000, ["node:1"]))
     bench.start_poller()
@@ -94,12 +99,36 @@ def test_a_task_lost_too_often_is_dead_with_the_reason(bench: Bench) -> None:
 
 
 def test_an_in_flight_list_nobody_registered_is_found_and_given_back(bench: Bench) -> None:
-    task_id = bench.enqueue("note", "a")
+    bench.enqueue("note", "a")
     (owner,) = bench.run(bench.store.register(60_000, ["node:1"]))
     assert _claim(bench, owner)
     bench.connection.execute("ZREM", bench.store.keys.owners, owner)
     bench.start_poller(lease_seconds=1.0)
+    _until_given_back(bench, owner)
+
+
+def test_a_lost_owner_that_cannot_be_retired_holds_up_no_other(bench: Bench) -> None:
+    task_id = bench.enqueue("note", "a")
+    broken, owner = bench.run(bench.store.register(100, ["lost:1", "lost:2"]))
+    bench.connection.execute("SET", bench.store.keys.inflight(broken), "not a list")
+    assert _claim(bench, owner)
+    bench.start_poller(lease_seconds=1.0)
     until(lambda: bench.state(task_id) == "ready")
+    (refused,) = until(lambda: bench.events("redis.refused"))
+    assert (refused["call"], refused["owner"]) == ("retire", broken)
+    due_id = bench.enqueue("note", "b", due="+1000")
+    until(lambda: bench.state(due_id) == "ready")
+
+
+def test_a_list_whose_name_is_no_text_keeps_no_poller_from_its_work(bench: Bench) -> None:
+    bench.enqueue("note", "a")
+    (owner,) = bench.run(bench.store.register(60_000, ["node:1"]))
+    assert _claim(bench, owner)
+    bench.connection.execute("ZREM", bench.store.keys.owners, owner)
+    bench.connection.execute("RPUSH", bench.store.keys.inflight("").encode() + b"\xff\xfe", "x")
+    poller = bench.start_poller(lease_seconds=1.0)
+    _until_given_back(bench, owner)
+    assert poller.process.poll() is None
 
 
 def test_a_queue_nobody_was_told_of_is_rung_by_the_sweep(bench: Bench) -> None:

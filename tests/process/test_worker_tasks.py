@@ -1,5 +1,6 @@
 """What a worker process makes of tasks: outcomes, epitaphs, hooks, lines in the log."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from bench import Bench, settings_for, until
 from rota.child.slots import Phase
+from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
+from rota.protocol.wire import Packed
 from rota.telemetry.metrics import TASK_LAG
 from rota_supervisor.exporter.regions import RegionReader
 from servers import Server
@@ -54,6 +57,8 @@ def test_a_task_enqueued_while_the_worker_sleeps_wakes_it(bench: Bench) -> None:
         ("note", ["a", "b"], "arguments", "too many positional"),
         ("leave", [], "retries", "SystemExit: a task that leaves"),
         ("give_up", [], "asked", "no such image"),
+        ("never_again", [], "backoff", "SystemExit: no more"),
+        ("fail_mutely", [], "retries", "Mute"),
     ],
 )
 def test_what_can_never_run_is_dead_with_the_reason(
@@ -113,6 +118,13 @@ def test_an_async_task_runs_in_the_workers_loop(bench: Bench) -> None:
     until(lambda: bench.ran()[1:] == ["one sleep_a_little", "two sleep_a_little"])
 
 
+def test_an_async_function_under_a_plain_wrapper_is_awaited(bench: Bench) -> None:
+    task_id = bench.enqueue("wrapped_sleep", "one")
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.state(task_id) == "unknown")
+    assert bench.ran()[1:] == ["one wrapped_sleep"]
+
+
 def test_a_task_that_waited_too_long_is_not_started(bench: Bench) -> None:
     task_id = bench.enqueue("fresh_only")
     bench.start(settings_for(bench.server, bench.namespace))
@@ -161,3 +173,74 @@ def test_a_start_is_counted_though_the_task_kills_its_worker(bench: Bench) -> No
     worker.kill()
     (lag,) = (numbers for series, numbers in RegionReader(worker.slot.metrics).read() if series.definition is TASK_LAG)
     assert sum(lag[:-1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "code"),
+    [("fork", "exit", 3), ("fork", "return", 0), ("fork", "raise", 1), ("fork_in_loop", "return", 0)],
+)
+def test_a_copy_that_a_task_forked_ends_with_the_task(bench: Bench, name: str, how: str, code: int) -> None:
+    task_id = bench.enqueue(name, how)
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.state(task_id) == "unknown")
+    bench.enqueue("note", "after")
+    until(lambda: "after" in bench.ran())
+    told = ["after fork in its worker"] if name == "fork" else []
+    assert bench.ran() == ["worker start", f"copy {how} {code}", *told, "after"]
+    until(lambda: bench.run(bench.store.audit()).done == 2)
+    assert len(bench.events("task.done")) == 2
+
+
+def test_a_copy_that_a_hook_forked_ends_with_the_hook(bench: Bench) -> None:
+    task_id = bench.enqueue("fork_in_hook")
+    bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: bench.state(task_id) == "dead")
+    bench.enqueue("note", "after")
+    until(lambda: "after" in bench.ran())
+    assert bench.ran()[1:] == ["buried fork_in_hook attempt 1 of 1", "copy return 0", "after"]
+    assert len(bench.events("task.dead")) == 1
+
+
+def test_a_process_that_a_task_forked_can_be_stopped_at_once(bench: Bench) -> None:
+    bench.enqueue("stop_a_process")
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    until(lambda: f"process {-signal.SIGTERM}" in bench.ran())
+    bench.enqueue("note", "after")  # nor was its worker asked to leave
+    until(lambda: "after" in bench.ran())
+    assert worker.process.poll() is None
+
+
+def test_a_hook_that_kills_the_worker_charges_the_dead_task_with_no_crash(bench: Bench) -> None:
+    task_id = bench.enqueue("die_with_hook")
+    worker = bench.start(settings_for(bench.server, bench.namespace))
+    assert worker.exit_code() == 9
+    current = worker.slot.current_task()
+    assert current is not None
+    assert current.id == task_id
+    blame = Blame(ran=((task_id, b"{}"),), crash_limit=1)
+    retired = bench.run(bench.store.retire_exited(worker.owner, blame, Packed(*worker.slot.outcomes())))
+    assert (retired.settled, retired.requeued, retired.dead) == (1, (), ())
+    assert bench.epitaph(task_id)["reason"] == "retries"
+    assert bench.run(bench.store.status(task_id)).crashes == 0
+    assert bench.events("task.dead")
+
+
+def test_what_hooks_take_before_the_function_is_lag(bench: Bench) -> None:
+    bench.enqueue("hesitant")
+    bench.start(settings_for(bench.server, bench.namespace))
+    (line,) = until(lambda: bench.events("task.done"))
+    assert line["lag_seconds"] >= 0.2  # as long as its hook hesitates
+    assert float(bench.ran()[1]) == pytest.approx(line["lag_seconds"])
+
+
+def test_a_task_cancelled_while_the_answer_to_its_claim_was_lost_is_cancelled_not_dead(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace, "served")).until_phase(Phase.IDLE)
+    task_id = bench.enqueue("note", "never", queue="elsewhere")
+    bench.run(bench.store.turn(worker.owner, pack_tiers([domain_of([QueueShare("elsewhere")])]), Turn(1)))
+    assert bench.run(bench.store.cancel(task_id)) == "running"
+    bench.enqueue("note", "own", queue="served")
+    (line,) = until(lambda: bench.events("task.cancelled"))
+    assert line["task_id"] == task_id
+    until(lambda: bench.run(bench.store.audit()).cancelled == 1)
+    until(lambda: bench.ran()[1:] == ["own"])
+    assert bench.run(bench.store.dead_page(0, 1)).total == 0

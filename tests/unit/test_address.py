@@ -17,6 +17,7 @@ from rota.server.address import DEFAULT_PORT, Address, parse_address, redact
         ("redis://10.0.0.5:6380/3", Address(host="10.0.0.5", port=6380, database=3)),
         ("redis://localhost?db=4", Address(host="localhost", database=4)),
         ("redis://localhost/2?db=4", Address(host="localhost", database=4)),
+        ("redis://localhost/2?db=", Address(host="localhost", database=2)),
         ("rediss://user:pw@shop.example", Address(host="shop.example", tls=True, username="user", password="pw")),
         ("redis://:p%40ss%2Fword@localhost", Address(host="localhost", password="p@ss/word")),
         ("redis://[::1]:7000/0", Address(host="::1", port=7000)),
@@ -38,6 +39,29 @@ def test_other_schemes_are_refused_with_those_that_work(url: str) -> None:
 def test_a_port_or_database_that_is_no_number_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is not a Redis URL"):
         parse_address(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "option"),
+    [
+        ("rediss://shop.example?ssl_cert_reqs=none", "ssl_cert_reqs"),
+        ("redis://localhost/0?db=1&socket_timeout=3", "socket_timeout"),
+        ("redis://localhost/0?protocol", "protocol"),
+        ("unix:///run/redis.sock?password=hunter2", "password"),
+    ],
+)
+def test_an_option_that_not_every_connection_would_heed_is_refused_by_name(url: str, option: str) -> None:
+    with pytest.raises(ValueError, match=f"has the option '{option}'") as refusal:
+        parse_address(url)
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["redis://[::1", "redis://me:hunter2@[::1", "redis://me:hunter2@\u2100"])
+def test_a_host_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is not a Redis URL: its host is none") as refusal:
+        parse_address(url)
+    assert repr(redact(url)) in str(refusal.value)
+    assert "hunter2" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("url", ["redis://me:hunter2@localhost:x", "http://me:hunter2@localhost"])

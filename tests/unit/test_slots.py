@@ -77,6 +77,17 @@ def test_the_current_task_is_what_was_started_last(tasks: list[CurrentTask]) -> 
         assert slot.current_task() is None
 
 
+def test_what_becomes_known_of_a_task_later_is_published_without_a_gap() -> None:
+    slot = _slot()
+    for number in range(3):
+        slot.start_task(CurrentTask(f"id{number}", "_unknown", "queue", 1, 2))
+        named = CurrentTask(f"id{number}", "name", "queue", 1, 3)
+        slot.start_task(named)
+        assert slot.current_task() == named
+        slot.end_task()
+        assert slot.current_task() is None
+
+
 def test_a_deadline_can_be_moved_while_the_task_runs() -> None:
     slot = _slot()
     slot.start_task(CurrentTask("id", "name", "queue", 1, 2))
@@ -94,14 +105,15 @@ def test_a_name_of_the_greatest_length_is_kept_whole() -> None:
 @given(st.integers(min_value=1, max_value=500), st.binary(max_size=2000))
 def test_outcomes_are_read_back_as_they_were_left(count: int, data: bytes) -> None:
     slot = _slot()
-    assert slot.put_outcomes(count, data)
+    slot.put_outcomes(count, data)
     assert slot.outcomes() == (count, data)
 
 
 def test_outcomes_that_do_not_fit_leave_none_rather_than_old_ones() -> None:
     slot = _slot()
-    assert slot.put_outcomes(4, b"x" * OUTCOMES_BYTES)
-    assert not slot.put_outcomes(8, b"x" * (OUTCOMES_BYTES + 1))
+    slot.put_outcomes(4, b"x" * OUTCOMES_BYTES)
+    assert slot.outcomes()[0] == 4
+    slot.put_outcomes(8, b"x" * (OUTCOMES_BYTES + 1))
     assert slot.outcomes() == (0, b"")
 
 

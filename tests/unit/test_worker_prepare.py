@@ -3,7 +3,7 @@
 import pytest
 
 from rota.child.settings import ServerSettings, TaskOverride, WorkerSettings
-from rota.options import TaskOptions
+from rota.options import TaskOptions, check_options
 from rota.registry import Registry
 from rota.tasks import Task
 from rota.worker.prepare import UNKNOWN_TASK, Fault, Ready, Unfit, prepare
@@ -54,4 +54,24 @@ def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
     fleet = _prepare(body)
     task = _prepare(body, options=own)
     operator = _prepare(body, _settings(resize=TaskOverride(time_limit_seconds=5.0)), own)
-    assert [ready.options.time_limit for ready in (fleet, task, operator) if isinstance(ready, Ready)] == [60, 30, 5]
+    assert [ready.time_limit for ready in (fleet, task, operator) if isinstance(ready, Ready)] == [60, 30, 5]
+
+
+def test_a_limit_that_is_written_down_holds_whatever_it_is() -> None:
+    ready = _prepare(b'["resize",[1]]', options=check_options({"time_limit": 3600}))
+    assert isinstance(ready, Ready)
+    assert ready.time_limit == 3600
+
+
+@pytest.mark.parametrize(("soft", "in_force"), [(59.0, 59.0), (60.0, None), (70.0, None)])
+def test_a_soft_limit_that_the_hard_one_forestalls_is_none(soft: float, in_force: float | None) -> None:
+    ready = _prepare(b'["resize",[1]]', options=TaskOptions(soft_time_limit=soft))
+    assert isinstance(ready, Ready)
+    assert ready.options.soft_time_limit == in_force
+
+
+def test_options_of_any_producer_do_no_harm() -> None:
+    expires = b"9" * 400
+    ready = _prepare(b'["id","q","resize",[1],{"options":{"expires":%b,"retries":-1}}]' % expires)
+    assert isinstance(ready, Ready)
+    assert ready.options == TaskOptions()

@@ -29,5 +29,5 @@ class Life:
 # Exit codes of children: how the master tells an orderly end from a crash.
 EXIT_DRAINED = 0
 EXIT_LOST = 75  # the owner is no longer registered: leave without touching anything
-EXIT_RECYCLED = 76  # max_tasks or max_rss_mb reached, between tasks
+EXIT_RECYCLED = 76  # max_tasks reached, between tasks
 EXIT_ORPHANED = 77  # the master is gone

@@ -2,7 +2,11 @@
 
 import os
 import signal
+import threading
 from types import FrameType
+from typing import Final
+
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
@@ -11,10 +15,18 @@ class StopSignals:
     def __init__(self) -> None:
         self.asked = False
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._forking = threading.local()
 
     def install(self) -> None:
-        """Take the signals over, then let through all that were blocked since before the fork."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Take the signals over, then let through all that were blocked since before the fork.
+
+        A process that this one forks (a task may) is stopped by them as any process is: our handlers would
+        wake us instead.
+        """
+        os.register_at_fork(
+            before=self._hold_back, after_in_parent=self._let_through, after_in_child=self._leave_to_child
+        )
+        for number in _STOPPING:
             signal.signal(number, self._note)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
@@ -35,3 +47,17 @@ class StopSignals:
             os.write(self._writing, b"!")
         except BlockingIOError:  # thousands of unread signals: the loop is awake already
             return
+
+    # Around a fork. A signal sent to the child at once waits until our handlers are gone from it.
+
+    def _hold_back(self) -> None:
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+
+    def _let_through(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+
+    def _leave_to_child(self) -> None:
+        for number in _STOPPING:
+            if signal.getsignal(number) == self._note:  # the task may have set one of its own
+                signal.signal(number, signal.SIG_DFL)
+        self._let_through()

@@ -131,8 +131,8 @@ class Slot:
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 
     def start_task(self, task: CurrentTask) -> None:
-        """Publish the task about to run."""
-        number = self._words[_TASK_NUMBER] + 1
+        """Publish the task about to run; or, while one is published, what is known of it by now."""
+        number = (self._words[_TASK_NUMBER] + 1) | 1
         base = self._task_base(number)
         self._words[base + _STARTED] = task.started_ns
         self._words[base + _DEADLINE] = task.deadline_ns
@@ -183,15 +183,17 @@ class Slot:
 
     # Outcomes finished and not yet known to be settled
 
-    def put_outcomes(self, count: int, data: bytes) -> bool:
-        """Leave packed settlements for the master; False, leaving none, when they do not fit."""
+    def put_outcomes(self, count: int, data: bytes) -> None:
+        """Leave packed settlements for the master, or none when they do not fit into OUTCOMES_BYTES.
+
+        What is not left here is known to the process alone: killed before its turn is answered, its tasks run again.
+        """
         self._words[_OUTCOMES_COUNT] = 0
         if len(data) > OUTCOMES_BYTES:
-            return False
+            return
         self._bytes[OUTCOMES_AT : OUTCOMES_AT + len(data)] = data
         self._words[_OUTCOMES_LENGTH] = len(data)
         self._words[_OUTCOMES_COUNT] = count
-        return True
 
     def outcomes(self) -> tuple[int, bytes]:
         """How many arguments were left, and their wire form. Read only after the process is gone."""

@@ -1,7 +1,6 @@
-"""Waiting, in the only way a child waits: in poll(), with the stop signals and the master's death beside it."""
+"""Waiting, in the only way a child waits: in poll(), with the master's death beside it, and the stop signals."""
 
 import select
-import time
 from enum import Enum
 
 from rota.child.signals import StopSignals
@@ -22,46 +21,60 @@ class Woken(Enum):
 
 
 class Waiter:
-    """One poll set: the stop signals, the death pipe, and one descriptor at a time."""
+    """Waits for one descriptor at a time, beside the death pipe; and beside the stop signals, or without them."""
 
     def __init__(self, signals: StopSignals, death_fd: int) -> None:
         self._signals = signals
         self._death_fd = death_fd
-        self._fd = _NO_FD
-        self._events = 0
-        self._poll = select.poll()
-        self._poll.register(signals.fileno(), select.POLLIN)
-        self._poll.register(death_fd, select.POLLIN)
+        self._deaf = _PollSet(death_fd)
+        self._alert = _PollSet(death_fd, signals.fileno())
 
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
-        """A `connection.Wait`: whether the descriptor was ready in time; signals wait meanwhile.
+        """A `connection.Wait`: whether the descriptor was ready in time.
 
+        A signal does not end it, and stays to be seen: the next wait that listens to signals ends at once.
         Raises Orphaned when the master dies.
         """
-        deadline = time.monotonic() + seconds
-        while (woken := self._wait(fd, events, deadline - time.monotonic())) is Woken.SIGNAL:
-            continue
-        return woken is Woken.READY
+        return fd in self._wait(self._deaf, fd, events, seconds)
 
     def until_woken(self, fd: int, seconds: float) -> Woken:
         """Wait for something to read, a signal, or the time. Raises Orphaned."""
-        return self._wait(fd, select.POLLIN, seconds)
+        return self._until_woken(fd, select.POLLIN, seconds)
 
     def pause(self, seconds: float) -> Woken:
         """Wait for a signal or the time. Raises Orphaned."""
-        return self._wait(_NO_FD, 0, seconds)
+        return self._until_woken(_NO_FD, 0, seconds)
 
-    def _wait(self, fd: int, events: int, seconds: float) -> Woken:
-        self._watch(fd, events)
-        ready = {found for found, _ in self._poll.poll(max(0.0, seconds) * 1000)}
-        if self._death_fd in ready:
-            raise Orphaned
+    def _until_woken(self, fd: int, events: int, seconds: float) -> Woken:
+        ready = self._wait(self._alert, fd, events, seconds)
         if fd in ready:
             return Woken.READY
         if self._signals.fileno() in ready:
             self._signals.quiet()
             return Woken.SIGNAL
         return Woken.TIMEOUT
+
+    def _wait(self, watched: "_PollSet", fd: int, events: int, seconds: float) -> set[int]:
+        ready = watched.wait(fd, events, seconds)
+        if self._death_fd in ready:
+            raise Orphaned
+        return ready
+
+
+class _PollSet:
+    """A poll() on descriptors that stay, and one that changes."""
+
+    def __init__(self, *staying: int) -> None:
+        self._poll = select.poll()
+        self._fd = _NO_FD
+        self._events = 0
+        for fd in staying:
+            self._poll.register(fd, select.POLLIN)
+
+    def wait(self, fd: int, events: int, seconds: float) -> set[int]:
+        """The descriptors that are ready, at the latest after so many seconds."""
+        self._watch(fd, events)
+        return {found for found, _ in self._poll.poll(max(0.0, seconds) * 1000)}
 
     def _watch(self, fd: int, events: int) -> None:
         if (fd, events) == (self._fd, self._events):

@@ -6,43 +6,48 @@ with a timeout in microseconds came 0.4 ms late at most.
 
 import select
 import time
-from typing import Final
 
 from rota.child.signals import StopSignals
 from rota.child.wait import Orphaned
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
-from rota.server.connection import NO_REPLY
+from rota.server.connection import NO_REPLY, Connection
 from rota.server.link import Link
-from rota.server.server_errors import REASON_SILENT, ConnectionLost, ServerError
-
-PARK_SECONDS: Final = 2
-_GRACE_SECONDS: Final = 3.0
+from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
+from rota.server.server_errors import ServerError
 
 
 class PollerBell:
-    """Parks again by itself whenever its command was answered; without a server it is silent."""
+    """Parks again by itself whenever its command was answered, and soon after its connection was lost; without a
+    server it is silent."""
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int) -> None:
         self._link = link
         self._signals = signals
         self._death_fd = death_fd
-        self._park = command((pack(("BLPOP", keys.poller_doorbell, PARK_SECONDS)),))
+        self._command = command((pack(("BLPOP", keys.poller_doorbell, PARK_SECONDS)),))
         self._parked_at: float | None = None
         self._not_before = 0.0
 
     def rest(self, seconds: float) -> bool:
-        """Wait until the bell rings (True), or the time is over or a stop signal came (False). Raises Orphaned."""
+        """Wait until the bell rings, or may have rung unheard (True); or the time is over or a stop signal came
+        (False). Raises Orphaned."""
         deadline = time.monotonic() + seconds
         while True:
-            try:
-                if self._answered():
-                    return True
-            except ServerError as error:
-                self._give_up(error)
-            left = deadline - time.monotonic()
-            if left <= 0 or self._woken_by_signal(left):
+            if self._rang():
+                return True
+            now = time.monotonic()
+            if now >= deadline or self._woken_by_signal(self._wait_seconds(now, deadline)):
                 return False
+
+    def _rang(self) -> bool:
+        try:
+            return self._answered()
+        except ServerError as error:
+            # A token taken from the list may have been lost with the connection.
+            may_have_rung = self._parked_at is not None
+            self._give_up(error)
+            return may_have_rung
 
     def _answered(self) -> bool:
         """Whether the parked command took a token; parks first, and again after each answer."""
@@ -50,22 +55,31 @@ class PollerBell:
             return False
         connection = self._link.connection()
         if self._parked_at is None:
-            connection.send(self._park)
-            self._parked_at = time.monotonic()
+            self._park(connection)
         reply = connection.try_receive()
         if reply is NO_REPLY:
-            if time.monotonic() - self._parked_at > PARK_SECONDS + _GRACE_SECONDS:
-                raise ConnectionLost(f"a wait of {PARK_SECONDS} s had no end", REASON_SILENT)
+            self._check_patience()
             return False
         self._link.worked()
-        connection.send(self._park)
-        self._parked_at = time.monotonic()
+        self._park(connection)
         return reply is not None
+
+    def _park(self, connection: Connection) -> None:
+        self._parked_at = time.monotonic()
+        connection.send(self._command)
+
+    def _check_patience(self) -> None:
+        if self._parked_at is not None and time.monotonic() - self._parked_at > PARK_SECONDS + GRACE_SECONDS:
+            raise unanswered(PARK_SECONDS)
 
     def _give_up(self, error: ServerError) -> None:
         self._not_before = time.monotonic() + self._link.failed(error)
         self._link.close()
         self._parked_at = None
+
+    def _wait_seconds(self, now: float, deadline: float) -> float:
+        until = deadline if self._parked_at is not None else min(deadline, self._not_before)
+        return max(0.0, until - now)
 
     def _woken_by_signal(self, seconds: float) -> bool:
         watched = [self._signals.fileno(), self._death_fd]

@@ -1,4 +1,8 @@
-"""The poller's loop: promote what is due, do the rounds, rest until the next due time or the doorbell."""
+"""The poller's loop: promote a chunk of what is due, do a step of the rounds, rest until there is more to do.
+
+Neither waits for the end of the other: a hundred thousand overdue tasks hold up no sweep, and a hundred lost owners no
+task that is due.
+"""
 
 import time
 from dataclasses import dataclass
@@ -12,6 +16,7 @@ from rota.poller.report import PollerReport
 from rota.poller.rest import Outlook, Standby, outlook_of
 from rota.poller.rounds import Rounds
 from rota.protocol.store import Store
+from rota.server.connection import Connection
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
@@ -57,26 +62,22 @@ class PollerLoop:
         return EXIT_DRAINED
 
     def _work(self) -> Outlook:
-        connection = self._tools.link.connection()
-        outlook = self._promote()
+        tools = self._tools
+        connection = tools.link.connection()
+        outlook = self._promote(connection)
         if self._rang:
-            self._tools.standby.heard(outlook.next_due_us)
-        self._tools.rounds.go(connection)
+            tools.standby.heard(outlook.next_due_us)
+        tools.rounds.step(connection)
         if not self._ready:
             self._say_ready()
         return outlook
 
-    def _promote(self) -> Outlook:
-        tools = self._tools
-        connection = tools.link.connection()
-        while True:
-            sent_at = time.monotonic()
-            promoted = connection.run(tools.store.promote())
-            seen_at = time.monotonic()
-            tools.report.promoted(promoted, seen_at - sent_at)
-            if not promoted.more or tools.signals.asked:
-                return outlook_of(promoted, seen_at)
-            tools.life.slot.beat()
+    def _promote(self, connection: Connection) -> Outlook:
+        sent_at = time.monotonic()
+        promoted = connection.run(self._tools.store.promote())
+        seen_at = time.monotonic()
+        self._tools.report.promoted(promoted, seen_at - sent_at)
+        return outlook_of(promoted, seen_at)
 
     def _rest_seconds(self, outlook: Outlook) -> float:
         now = time.monotonic()

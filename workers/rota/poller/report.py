@@ -2,7 +2,9 @@
 
 import time
 
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.replies import Promoted, Retired, Swept
+from rota.server.server_errors import Refused
 from rota.telemetry import events, log, metrics
 from rota.telemetry.log_lines import LogLines
 from rota.telemetry.recorder import Recorder
@@ -12,6 +14,7 @@ _NO_QUEUE = "unknown"  # as the script that buries such items names it
 _LOST = "lost"
 _GARBAGE = "garbage"
 _RECOVERED = "lease_expired"
+_REPEAT_SECONDS = 60.0  # the same refusal is told this often, not with each round
 
 
 class PollerReport:
@@ -26,6 +29,8 @@ class PollerReport:
         self._last_success = recorder.gauge(metrics.POLLER_LAST_SUCCESS, str(slot_number))
         self._grace_until_us = 0
         self._orphans.set(0)
+        self._refusals: set[tuple[str, str]] = set()
+        self._refusals_since = time.monotonic()
 
     def promoted(self, promoted: Promoted, seconds: float) -> None:
         """A chunk was promoted, in one round trip of so many seconds."""
@@ -45,7 +50,7 @@ class PollerReport:
             log.logger().info(events.POLLER_RESCUED, doorbells=swept.rescues)
         if swept.grace_until_us > swept.now_us and swept.grace_until_us != self._grace_until_us:
             self._grace_until_us = swept.grace_until_us
-            seconds = round((swept.grace_until_us - swept.now_us) / 1e6, 3)
+            seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(events.POLLER_GRACE, grace_seconds=seconds)
 
     def retired(self, owner: str, retired: Retired) -> None:
@@ -62,3 +67,13 @@ class PollerReport:
     def orphans(self, count: int) -> None:
         """A scan is over: so many lists had no registered owner."""
         self._orphans.set(count)
+
+    def refused(self, error: Refused, call: str, owner: str = "") -> None:
+        """The server refused a call, for `owner` if it was for one; the poller goes on without it."""
+        self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
+        if time.monotonic() - self._refusals_since > _REPEAT_SECONDS:
+            self._refusals.clear()
+            self._refusals_since = time.monotonic()
+        if (call, owner) not in self._refusals:
+            self._refusals.add((call, owner))
+            log.logger().error(events.REDIS_REFUSED, call=call, owner=owner, error=str(error))

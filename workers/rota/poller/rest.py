@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.replies import Promoted
 
 LONGEST_SECONDS: Final = 1.0  # a bare ZADD rings nobody: look at least this often
 STANDBY_SECONDS: Final = 0.003
-_MICROSECONDS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Outlook:
         """
         rest = LONGEST_SECONDS
         if self.next_due_us is not None:
-            rest = min(rest, (self.next_due_us - self.now_us) / _MICROSECONDS + standby_seconds)
+            rest = min(rest, (self.next_due_us - self.now_us) / MICROSECONDS + standby_seconds)
         return max(0.0, rest - (at - self.seen_at))
 
 

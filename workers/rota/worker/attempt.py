@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import assert_never
+from typing import Final, assert_never
 
 from rota.child.fence import NANOSECONDS
 from rota.child.settings import WorkerSettings
@@ -15,14 +15,16 @@ from rota.durations import utc_datetime
 from rota.hooks import Hooks
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import Epitaph, error_line, traceback_text
-from rota.protocol.outcome import Dead, Done, Expired, Outcome, Retry
+from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Retry
 from rota.registry import Registry
 from rota.retry import GiveUp, decide
-from rota.telemetry import events, log
+from rota.worker.application import NoCopies, call_hook
 from rota.worker.holding import Claimed
-from rota.worker.prepare import Ready, Unfit, prepare
+from rota.worker.prepare import UNKNOWN_TASK, Fault, Ready, Unfit, prepare
 from rota.worker.runner import Runner
 from rota.worker.times import Times, times_of
+
+NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that has ended."""
+    """An attempt that has ended. `times` are those of the call of the function, if it was called."""
 
     entry: Entry
-    task_name: str
+    current: CurrentTask
     times: Times
     runtime_seconds: float
     verdict: Verdict
@@ -61,52 +63,100 @@ class Bench:
     random: Callable[[], float]
 
 
+@dataclass(slots=True)
+class _Course:
+    """How an attempt goes: `times` of a start now, until the function is called."""
+
+    times: Times
+    runtime_seconds: float = 0.0
+
+
 def make_attempt(bench: Bench, claimed: Claimed) -> Attempt:
     """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake."""
     entry = claimed.claim.entry
-    prepared = prepare(claimed.claim.body, bench.registry, bench.settings)
-    start_ns = boottime_ns()
-    times = times_of(entry, claimed.anchor, start_ns)
-    limit = prepared.options.time_limit if isinstance(prepared, Ready) else bench.settings.time_limit_seconds
-    limit_ns = round(limit * NANOSECONDS)
-    bench.slot.start_task(SlotTask(entry.id, prepared.name, entry.queue, start_ns, start_ns + limit_ns))
-    current = _current(entry, prepared.name, times, limit_ns, bench.slot)
-    verdict, runtime_seconds = _carry_out(bench, current, prepared, entry, times)
-    if isinstance(verdict.outcome, Dead):
-        _tell_of_death(bench.hooks, current, verdict)
-    return Attempt(entry, prepared.name, times, runtime_seconds, verdict)
+    # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
+    _publish(bench.slot, entry, UNKNOWN_TASK, bench.settings.time_limit_seconds)
+    prepared = _prepare(bench, claimed.claim.body)
+    limit_seconds = prepared.time_limit if isinstance(prepared, Ready) else bench.settings.time_limit_seconds
+    name = NO_TASK if prepared is None else prepared.name
+    _publish(bench.slot, entry, name, limit_seconds)
+    course = _Course(times_of(entry, claimed.anchor, boottime_ns()))
+    current = _current(entry, name, course.times, round(limit_seconds * NANOSECONDS), bench.slot)
+    verdict = _carry_out(bench, claimed, prepared, current, course)
+    return Attempt(entry, current, course.times, course.runtime_seconds, verdict)
+
+
+def tell_of_death(bench: Bench, attempt: Attempt) -> None:
+    """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death
+    counts. They have a time limit of their own, the fleet's."""
+    if not isinstance(attempt.verdict.outcome, Dead):
+        return
+    bench.slot.extend_task(boottime_ns() + round(bench.settings.time_limit_seconds * NANOSECONDS))
+    for hook in bench.hooks.dead:
+        call_hook(hook, attempt.current, attempt.verdict.error)
+
+
+def _publish(slot: Slot, entry: Entry, name: str, limit_seconds: float) -> None:
+    now_ns = boottime_ns()
+    slot.start_task(SlotTask(entry.id, name, entry.queue, now_ns, now_ns + round(limit_seconds * NANOSECONDS)))
+
+
+def _prepare(bench: Bench, body: bytes) -> Ready | Unfit | None:
+    """None for a task that was cancelled after the claim whose answer was lost: its body is gone."""
+    if not body:
+        return None
+    try:
+        return prepare(body, bench.registry, bench.settings)
+    except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
+        return Unfit(Fault.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
 
 def _carry_out(
-    bench: Bench, current: CurrentTask, prepared: Ready | Unfit, entry: Entry, times: Times
-) -> tuple[Verdict, float]:
+    bench: Bench, claimed: Claimed, prepared: Ready | Unfit | None, current: CurrentTask, course: _Course
+) -> Verdict:
+    entry = claimed.claim.entry
     match prepared:
+        case None:
+            return Verdict(Cancelled())
         case Unfit(fault, error):
-            return _dead(entry, fault, error, None), 0.0
-        case Ready() if _has_expired(prepared, times.lag_seconds):
-            return Verdict(Expired()), 0.0
+            return _dead(entry, fault, error, None)
+        case Ready() if _has_expired(prepared, course.times.lag_seconds):
+            return Verdict(Expired())
         case Ready():
-            bench.started(entry, times)
-            started = time.monotonic()
-            exception = _guarded(bench, current, prepared)
-            return _judge(bench, prepared, entry, exception), time.monotonic() - started
+            exception = _guarded(bench, current, lambda: _call(bench, claimed, prepared, current, course))
+            return _judge(bench, prepared, entry, exception)
         case _:
             assert_never(prepared)
 
 
-def _guarded(bench: Bench, current: CurrentTask, ready: Ready) -> BaseException | None:
+def _guarded(bench: Bench, current: CurrentTask, call: Callable[[], None]) -> BaseException | None:
     try:
-        with running(current), bench.hooks.wrapped(current):
-            bench.runner.call(ready.task, ready.args, ready.kwargs)
+        with NoCopies(), running(current), bench.hooks.wrapped(current):
+            call()
     except BaseException as exception:  # noqa: BLE001 - the task boundary: SystemExit fails the attempt as well
         return exception
     return None
 
 
+def _call(bench: Bench, claimed: Claimed, ready: Ready, current: CurrentTask, course: _Course) -> None:
+    """The start, and nothing between it and the function: what hooks took before is lag."""
+    entry = claimed.claim.entry
+    course.times = times_of(entry, claimed.anchor, boottime_ns())
+    current.lag_seconds = course.times.lag_seconds
+    bench.started(entry, course.times)
+    started = time.monotonic()
+    try:
+        with NoCopies():  # inside the hooks: what they do after a task is done once
+            bench.runner.call(ready.task, ready.args, ready.kwargs)
+    finally:
+        course.runtime_seconds = time.monotonic() - started
+
+
 def _judge(bench: Bench, ready: Ready, entry: Entry, exception: BaseException | None) -> Verdict:
     if exception is None:
         return Verdict(Done())
-    decided = decide(ready.options, entry.failures + 1, exception, bench.random)
+    with NoCopies():  # the back-off may be the application's function
+        decided = decide(ready.options, entry.failures + 1, exception, bench.random)
     match decided:
         case Retry():
             return Verdict(decided, error=error_line(exception), exception=exception)
@@ -120,14 +170,6 @@ def _dead(entry: Entry, reason: str, why: str, exception: BaseException | None) 
     trace = "" if exception is None else traceback_text(exception)
     epitaph = Epitaph(str(reason), why, entry.attempt, trace).to_json(datetime.now(UTC))
     return Verdict(Dead(epitaph), str(reason), why, exception)
-
-
-def _tell_of_death(hooks: Hooks, current: CurrentTask, verdict: Verdict) -> None:
-    for hook in hooks.dead:
-        try:
-            hook(current, verdict.error)
-        except BaseException as error:  # noqa: BLE001 - the application's code, after the task's end is decided
-            log.logger().error(events.HOOK_FAILED, hook=f"{hook.__module__}.{hook.__qualname__}", exc_info=error)
 
 
 def _current(entry: Entry, name: str, times: Times, limit_ns: int, slot: Slot) -> CurrentTask:

@@ -4,16 +4,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from rota.child.wait import Waiter, Woken
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import Keys
 from rota.protocol.store import Domain
 from rota.protocol.wire import command, pack
 from rota.server.connection import NO_REPLY, Connection
-from rota.server.server_errors import REASON_SILENT, ConnectionLost
+from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
 
-LISTEN_SECONDS: Final = 2.0
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
-_GRACE_SECONDS: Final = 3.0
-_MICROSECONDS: Final = 1e6
 
 
 class Bell:
@@ -28,7 +26,7 @@ class Bell:
     def patience(wait_us: int) -> float:
         """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 for too short
         a time to listen at all."""
-        seconds = min(LISTEN_SECONDS, wait_us / _MICROSECONDS) if wait_us else LISTEN_SECONDS
+        seconds = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else PARK_SECONDS
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
     def listen(self, connection: Connection, waiter: Waiter, seconds: float) -> str | None:
@@ -38,14 +36,14 @@ class Bell:
         """
         connection.send(command((self._start, pack((f"{seconds:.3f}",)))))
         while (reply := connection.try_receive()) is NO_REPLY:
-            match waiter.until_woken(connection.fileno(), seconds + _GRACE_SECONDS):
+            match waiter.until_woken(connection.fileno(), seconds + GRACE_SECONDS):
                 case Woken.READY:
                     continue
                 case Woken.SIGNAL:
                     reply = connection.try_receive()
                     return None if reply is NO_REPLY else self._queue_of(reply)
                 case Woken.TIMEOUT:
-                    raise ConnectionLost(f"a wait of {seconds:g} s had no end", REASON_SILENT)
+                    raise unanswered(seconds)
         return self._queue_of(reply)
 
     def _queue_of(self, reply: list[bytes] | None) -> str:

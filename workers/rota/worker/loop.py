@@ -9,6 +9,7 @@ from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED, Life
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import Settlement
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.protocol.store import Store, Turn
@@ -16,7 +17,7 @@ from rota.protocol.wire import Packed
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
-from rota.worker.attempt import Bench, make_attempt
+from rota.worker.attempt import Bench, make_attempt, tell_of_death
 from rota.worker.bell import Bell
 from rota.worker.decide import Situation, Step, decide
 from rota.worker.holding import Holding
@@ -27,7 +28,6 @@ CLAIM_LIMIT: Final = 1
 QUIET_SECONDS: Final = 6.0  # a worker that hears nothing makes a turn this often, in case a bell was lost
 _FENCED_TURN_SECONDS: Final = 1.0  # behind the fence it asks more often: the answer may be `lost`
 _HOLD_SECONDS: Final = 0.2
-_MICROSECONDS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ class Loop:
         """Work until there is a reason to leave; answers the exit code. Raises Orphaned."""
         while True:
             self._slot.beat()
-            match decide(self._situation()):
+            situation = self._situation()
+            self._tell_of_change(situation)
+            match decide(situation):
                 case Step.RUN:
                     self._run_next()
                 case Step.CLAIM:
@@ -86,30 +88,26 @@ class Loop:
     # Looking
 
     def _situation(self) -> Situation:
-        self._fenced = self._look_at_fence()
-        patience = _FENCED_TURN_SECONDS if self._fenced else QUIET_SECONDS
+        fenced = self._tools.fence.is_up()
+        patience = _FENCED_TURN_SECONDS if fenced else QUIET_SECONDS
         return Situation(
             lost=self._lost,
-            leaving=self._look_at_the_door(),
-            fenced=self._fenced,
+            leaving=self._tools.signals.asked or 0 < self._tools.life_length <= self._attempts,
+            fenced=fenced,
             waiting=bool(self._holding.waiting),
             owing=self._holding.owing,
             idle=self._idle,
             turn_due=time.monotonic() - self._last_turn > patience,
         )
 
-    def _look_at_fence(self) -> bool:
-        up = self._tools.fence.is_up()
-        if up and not self._fenced:
+    def _tell_of_change(self, situation: Situation) -> None:
+        """Log a fence that went up; show the master that this worker leaves."""
+        if situation.fenced and not self._fenced:
             log.logger().warning(events.WORKER_FENCED, owner=self._tools.life.owner)
-        return up
-
-    def _look_at_the_door(self) -> bool:
-        leaving = self._tools.signals.asked or 0 < self._tools.life_length <= self._attempts
-        if leaving and self._slot.phase is not Phase.DRAINING:
+        self._fenced = situation.fenced
+        if situation.leaving and self._slot.phase is not Phase.DRAINING:
             self._slot.phase = Phase.DRAINING
             self._tools.life.ring_master()
-        return leaving
 
     def _exit_code(self) -> int:
         if self._lost:
@@ -168,7 +166,7 @@ class Loop:
         if seconds:
             self._listen(seconds)
         else:
-            self._tools.waiter.pause(self._wait_us / _MICROSECONDS)
+            self._tools.waiter.pause(self._wait_us / MICROSECONDS)
             self._idle = False
 
     def _listen(self, seconds: float) -> None:
@@ -197,6 +195,7 @@ class Loop:
         self._holding.finished.append(Settlement(attempt.entry, attempt.verdict.outcome))
         self._leave_outcomes()  # before the task is taken off the slot: from here on a kill loses nothing
         report.attempt(attempt)
+        tell_of_death(self._tools.bench, attempt)
         slot.end_task()
         report.idle()
         slot.phase = Phase.IDLE

@@ -11,12 +11,11 @@ from rota.protocol.replies import TurnReply, TurnWord
 from rota.telemetry import events, log, metrics
 from rota.telemetry.log_lines import LogLines
 from rota.telemetry.recorder import Recorder
-from rota.worker.attempt import Attempt
+from rota.worker.attempt import NO_TASK, Attempt
 from rota.worker.times import Times
 
 _SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one line of a success in this time
 _DIGITS: Final = 6
-_NO_TASK: Final = ""  # of an entry whose body was never looked at
 
 
 class Report:
@@ -76,7 +75,7 @@ class Report:
     def unstarted(self, entry: Entry, outcome: Outcome) -> None:
         """A task ended, or was given back, without having been started by this worker."""
         word, event = _words(outcome)
-        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, _NO_TASK, word).add()
+        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, word).add()
         log.logger().info(event, task_id=entry.id, queue=entry.queue, kind=entry.kind.label, outcome=word)
 
     def stale(self, text: bytes, *, sent_before: bool) -> None:
@@ -93,7 +92,7 @@ class Report:
             _log_attempt(attempt, event, word)
 
     def _count(self, attempt: Attempt, word: str) -> None:
-        recorder, queue, task = self._recorder, attempt.entry.queue, attempt.task_name
+        recorder, queue, task = self._recorder, attempt.entry.queue, attempt.current.name
         recorder.counter(metrics.TASKS_PROCESSED, queue, task, word).add()
         match attempt.verdict.outcome:
             case Retry():
@@ -138,7 +137,7 @@ def _log_attempt(attempt: Attempt, event: str, word: str) -> None:
     entry, times, verdict = attempt.entry, attempt.times, attempt.verdict
     fields: dict[str, object] = {
         "task_id": entry.id,
-        "task": attempt.task_name,
+        "task": attempt.current.name,
         "queue": entry.queue,
         "kind": entry.kind.label,
         "attempt": entry.attempt,

@@ -10,14 +10,15 @@ from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life
 from rota.child.settings import WorkerSettings
 from rota.child.signals import StopSignals
 from rota.child.wait import Orphaned, Waiter
-from rota.hooks import Hooks, WorkerHook, default_hooks
+from rota.hooks import Hooks, default_hooks
 from rota.protocol.store import Store, pack_tiers
 from rota.registry import default_registry
 from rota.server.address import parse_address
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
-from rota.telemetry import events, log
+from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
+from rota.worker.application import call_hook
 from rota.worker.attempt import Bench
 from rota.worker.bell import Bell
 from rota.worker.loop import Loop, Tools
@@ -40,7 +41,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     default.inherit_from_fleet(settings.server.redis_url, settings.server.namespace, settings.max_payload_kb)
     runner = Runner()
     try:
-        if not all(_call(hook) for hook in default_hooks.worker_start):
+        if not all(call_hook(hook) for hook in default_hooks.worker_start):
             return EXIT_FAILED
         code = Loop(_tools(settings, life, signals, runner)).run()
         return _leave(life, default_hooks, runner, code)
@@ -74,16 +75,6 @@ def _leave(life: Life, hooks: Hooks, runner: Runner, code: int) -> int:
     life.ring_master()
     if code != EXIT_LOST:
         for hook in hooks.worker_stop:
-            _call(hook)
+            call_hook(hook)
         runner.close()
     return code
-
-
-def _call(hook: WorkerHook) -> bool:
-    """Call a hook; False, and a line in the log, when it fails."""
-    try:
-        hook()
-    except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
-        log.logger().error(events.HOOK_FAILED, hook=f"{hook.__module__}.{hook.__qualname__}", exc_info=error)
-        return False
-    return True

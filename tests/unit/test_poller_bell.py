@@ -1,0 +1,138 @@
+"""The pollers' bell: a token that may have been lost is looked for, and the bell is soon parked again."""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from rota.child.signals import StopSignals
+from rota.poller.bell import PollerBell
+from rota.protocol.keys import Keys
+from rota.server.connection import NO_REPLY, Connection
+from rota.server.link import Link
+from rota.server.server_errors import ConnectionLost, ServerError
+
+LONG_SECONDS = 60.0  # a test that rests this long has failed
+BACK_OFF_SECONDS = 0.02
+TOKEN = [b"bell", b"1"]
+
+
+class FakeConnection:
+    """Answers what a test put into `replies`, in order; an exception is raised. `sends` likewise."""
+
+    def __init__(self) -> None:
+        self.replies: list[Any] = []
+        self.sends: list[ServerError | None] = []
+        self.parked = 0
+        self._reading, self._writing = os.pipe()
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def send(self, _data: bytes) -> None:
+        error = self.sends.pop(0) if self.sends else None
+        if error is not None:
+            raise error
+        self.parked += 1
+
+    def try_receive(self) -> Any:
+        reply = self.replies.pop(0) if self.replies else NO_REPLY
+        if isinstance(reply, ServerError):
+            raise reply
+        return reply
+
+    def close(self) -> None:
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+class FakeLink:
+    """One connection that can be lost and made again."""
+
+    def __init__(self, connection: FakeConnection) -> None:
+        self._connection = connection
+        self.failures = 0
+
+    def connection(self) -> Connection:
+        return cast(Connection, self._connection)
+
+    def failed(self, _error: ServerError) -> float:
+        self.failures += 1
+        return BACK_OFF_SECONDS
+
+    def worked(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def connection() -> Iterator[FakeConnection]:
+    made = FakeConnection()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def link(connection: FakeConnection) -> FakeLink:
+    return FakeLink(connection)
+
+
+@pytest.fixture
+def bell(link: FakeLink) -> Iterator[PollerBell]:
+    death_read, death_write = os.pipe()
+    yield PollerBell(Keys("n"), cast(Link, link), StopSignals(), death_read)
+    os.close(death_read)
+    os.close(death_write)
+
+
+def _lost() -> ConnectionLost:
+    return ConnectionLost("gone", "network")
+
+
+def test_a_parked_connection_that_is_lost_has_the_poller_look_at_once(
+    bell: PollerBell, connection: FakeConnection
+) -> None:
+    assert not bell.rest(0)
+    connection.replies = [_lost()]
+    assert bell.rest(LONG_SECONDS)
+
+
+def test_it_parks_again_within_the_back_off_however_long_the_rest(
+    bell: PollerBell, connection: FakeConnection, link: FakeLink
+) -> None:
+    assert not bell.rest(0)
+    connection.replies = [_lost(), NO_REPLY, TOKEN]
+    assert bell.rest(LONG_SECONDS)
+    connection.replies = [TOKEN]
+    before = time.monotonic()
+    assert bell.rest(LONG_SECONDS)
+    assert time.monotonic() - before < LONG_SECONDS / 2
+    assert (connection.parked, link.failures) == (3, 1)
+
+
+def test_a_token_is_heard_though_the_bell_cannot_be_parked_again(bell: PollerBell, connection: FakeConnection) -> None:
+    assert not bell.rest(0)
+    connection.replies, connection.sends = [TOKEN], [_lost()]
+    assert bell.rest(LONG_SECONDS)
+
+
+def test_a_server_that_is_away_has_nobody_look_and_is_tried_again_after_the_back_off(
+    bell: PollerBell, connection: FakeConnection, link: FakeLink
+) -> None:
+    link.connection = _refuse  # type: ignore[method-assign]  # no connection can be made
+    assert not bell.rest(BACK_OFF_SECONDS * 5)
+    assert 2 <= link.failures <= 6
+    assert connection.parked == 0
+
+
+def _refuse() -> Connection:
+    raise _lost()
+
+
+def test_a_bell_nobody_rings_is_parked_once(bell: PollerBell, connection: FakeConnection) -> None:
+    assert not bell.rest(0.01)
+    connection.replies = [None]
+    assert not bell.rest(0.01)
+    assert connection.parked == 2

@@ -1,0 +1,199 @@
+"""The poller's rounds: what goes wrong with one thing holds up no other, and nothing found is forgotten."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from rota.child.settings import PollerSettings, ServerSettings
+from rota.child.slots import SlotMemory
+from rota.poller.report import PollerReport
+from rota.poller.rounds import Rounds
+from rota.poller.sweeping import SWEEP_SECONDS
+from rota.poller.trimming import TRIM_SECONDS
+from rota.protocol.replies import Bounded, Retired, Swept
+from rota.protocol.store import Command, Store
+from rota.server.connection import Connection
+from rota.server.server_errors import ConnectionLost, Refused
+from rota.telemetry.recorder import Recorder
+
+LEASE_SECONDS = 20.0
+Answer = Callable[[list[str]], Any]
+
+
+class FakeServer:
+    """Plays the connection. `calls` are those it answered, as words; `fail` what each of them raises, once."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.expired: list[str] = []
+        self.retired: list[str] = []
+        self.adopted: list[str] = []
+        self.scans: list[list[bytes]] = []
+        self.trims = 1
+        self.refused_owners: set[str] = set()
+        self.fail: dict[str, Exception] = {}
+
+    def run(self, call: Command[Any]) -> Any:
+        args = [part.decode(errors="replace") for part in call.args.data.split(b"\r\n")[1::2]]
+        self._note(call.script.name)
+        match call.script.name:
+            case "sweep":
+                return Swept(0, 0, 0, tuple(owner for owner in self.expired if owner not in self.retired))
+            case "retire":
+                if args[0] in self.refused_owners:
+                    raise Refused("WRONGTYPE", "wrongtype")
+                self.retired.append(args[0])
+                return Retired(False, 0, (), ())
+            case "orphans":
+                self.adopted += args[1:]
+                return len(args[1:])
+            case "trim":
+                self.trims -= 1
+                return Bounded(500, self.trims > 0)
+        raise AssertionError(call.script.name)
+
+    def execute(self, *_: object) -> list[Any]:
+        self._note("scan")
+        keys = self.scans.pop(0) if self.scans else []
+        return [b"7" if self.scans else b"0", keys]
+
+    def _note(self, word: str) -> None:
+        if (error := self.fail.pop(word, None)) is not None:
+            raise error
+        self.calls.append(word)
+
+
+class Clock:
+    """Time that a test moves."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Poller:
+    """The rounds of one poller, at a fake server."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.server = FakeServer()
+        settings = PollerSettings(ServerSettings("redis://", "n"), lease_seconds=LEASE_SECONDS)
+        self.store = Store("n")
+        report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4)
+        self.rounds = Rounds(settings, self.store, report, self.clock)
+
+    def step(self) -> None:
+        self.rounds.step(cast(Connection, self.server))
+
+    def until_idle(self) -> list[str]:
+        """Step until nothing is due; the calls that were made."""
+        before = len(self.server.calls)
+        for _ in range(1000):
+            if self.rounds.next_at > self.clock.now:
+                return self.server.calls[before:]
+            self.step()
+        raise AssertionError("it never ends")
+
+    def key_of(self, owner: str) -> bytes:
+        return self.store.keys.inflight(owner).encode()
+
+
+@pytest.fixture
+def poller() -> Poller:
+    return Poller()
+
+
+def test_a_step_is_one_call(poller: Poller) -> None:
+    poller.server.expired = ["n:1:1", "n:2:1", "n:3:1"]
+    for calls in range(1, 5):
+        poller.step()
+        assert len(poller.server.calls) == calls
+    assert poller.server.calls == ["sweep", "retire", "retire", "retire"]
+
+
+def test_an_owner_whose_retirement_is_refused_holds_up_nobody(poller: Poller) -> None:
+    poller.server.expired = ["n:1:1", "n:2:1", "n:3:1"]
+    poller.server.refused_owners = {"n:1:1"}
+    assert poller.until_idle() == ["sweep", "retire", "retire", "retire", "scan"]
+    assert poller.server.retired == ["n:2:1", "n:3:1"]
+    poller.clock.now += SWEEP_SECONDS
+    assert poller.until_idle() == ["sweep", "retire"]
+
+
+def test_an_owner_that_could_not_be_retired_for_a_lost_connection_is_next_again(poller: Poller) -> None:
+    poller.server.expired = ["n:1:1"]
+    poller.step()
+    poller.server.fail = {"retire": ConnectionLost("gone", "network")}
+    with pytest.raises(ConnectionLost):
+        poller.step()
+    poller.step()
+    assert poller.server.retired == ["n:1:1"]
+
+
+def test_a_sweep_is_never_late_for_retirements(poller: Poller) -> None:
+    poller.server.expired = [f"n:{slot}:1" for slot in range(100)]
+    poller.step()
+    poller.step()
+    poller.clock.now += SWEEP_SECONDS
+    poller.step()
+    assert poller.server.calls == ["sweep", "retire", "sweep"]
+
+
+@pytest.mark.parametrize("call", ["sweep", "scan", "orphans", "trim"])
+def test_a_call_that_is_refused_is_left_out_and_the_rest_goes_on(poller: Poller, call: str) -> None:
+    poller.clock.now += TRIM_SECONDS
+    poller.server.scans = [[poller.key_of("n:1:1")]]
+    poller.server.fail = {call: Refused("NOPERM", "noperm")}
+    made = ["sweep", "scan", "orphans", "trim"]
+    made.remove(call)
+    if call == "scan":
+        made.remove("orphans")
+    assert poller.until_idle() == made
+
+
+def test_a_list_whose_name_is_no_text_is_passed_over(poller: Poller) -> None:
+    poller.server.scans = [[poller.key_of("") + b"\xff\xfe", poller.key_of("n:1:1")]]
+    poller.until_idle()
+    assert "n:1:1" in poller.server.adopted
+
+
+@pytest.mark.parametrize("call", ["orphans", "scan"])
+def test_owners_found_are_kept_when_the_connection_is_lost(poller: Poller, call: str) -> None:
+    poller.server.scans = [[poller.key_of("n:1:1")], [poller.key_of("n:2:1")]]
+    poller.step()
+    poller.step()
+    poller.server.fail = {call: ConnectionLost("gone", "network")}
+    with pytest.raises(ConnectionLost):
+        poller.until_idle()
+    poller.until_idle()
+    assert poller.server.adopted == ["n:1:1", "n:2:1"]
+
+
+def test_many_owners_are_adopted_a_hundred_a_call(poller: Poller) -> None:
+    owners = [f"n:{slot}:1" for slot in range(250)]
+    poller.server.scans = [[poller.key_of(owner) for owner in owners]]
+    assert poller.until_idle() == ["sweep", "scan", "orphans", "orphans", "orphans"]
+    assert poller.server.adopted == owners
+
+
+def test_a_scan_pauses_after_ten_portions_and_begins_anew_each_lease(poller: Poller) -> None:
+    poller.server.scans = [[]] * 12
+    assert poller.until_idle() == ["sweep", *["scan"] * 10]
+    poller.clock.now += SWEEP_SECONDS
+    assert poller.until_idle() == ["sweep", "scan", "scan"]
+    poller.clock.now += SWEEP_SECONDS
+    assert poller.until_idle() == ["sweep"]
+    poller.clock.now += LEASE_SECONDS
+    assert poller.until_idle() == ["sweep", "scan"]
+
+
+def test_a_trim_goes_on_while_there_is_more_up_to_20_calls(poller: Poller) -> None:
+    poller.until_idle()
+    poller.clock.now += TRIM_SECONDS
+    poller.server.trims = 3
+    assert poller.until_idle() == ["sweep", "scan", "trim", "trim", "trim"]
+    poller.clock.now += TRIM_SECONDS
+    poller.server.trims = 1000
+    assert poller.until_idle() == ["sweep", "scan", *["trim"] * 20]

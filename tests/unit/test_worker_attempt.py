@@ -1,0 +1,155 @@
+"""An attempt, from the claim to the outcome, in a process that lives on whatever it meets."""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from rota.child.settings import ServerSettings, WorkerSettings
+from rota.child.slots import REGION_BYTES, Slot, boottime_ns
+from rota.child.slots import CurrentTask as SlotTask
+from rota.current import CurrentTask
+from rota.hooks import Hooks
+from rota.options import TaskOptions
+from rota.protocol.body import Body, encode_body
+from rota.protocol.entry import parse_entry
+from rota.protocol.outcome import Cancelled, Dead, Done, Expired
+from rota.protocol.replies import Claim
+from rota.registry import Registry
+from rota.tasks import Task
+from rota.worker.attempt import Attempt, Bench, make_attempt, tell_of_death
+from rota.worker.holding import Claimed
+from rota.worker.prepare import UNKNOWN_TASK
+from rota.worker.runner import Runner
+from rota.worker.times import Anchor
+
+FLEET_LIMIT_SECONDS = 100.0
+SECOND_NS = 1_000_000_000
+
+
+class Place:
+    """A worker's bench without the worker. `looks`: what the slot showed whenever something of it was called."""
+
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)))
+        self.hooks = Hooks()
+        self.looks: list[SlotTask | None] = []
+        settings = WorkerSettings(ServerSettings("redis://", "n"), "main", (), time_limit_seconds=FLEET_LIMIT_SECONDS)
+        self.bench = Bench(
+            settings,
+            Registry() if registry is None else registry,
+            self.hooks,
+            self.slot,
+            Runner(),
+            lambda *_: None,
+            lambda: 0.5,
+        )
+
+    def declare(self, function: Callable[..., Any], **options: Any) -> None:
+        name = function.__name__
+        self.bench.registry.add(Task(function, name, TaskOptions(**options)))
+
+    def look(self) -> None:
+        self.looks.append(self.slot.current_task())
+
+    def attempt(self, body: bytes) -> Attempt:
+        entry = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
+        now_ns = boottime_ns()
+        return make_attempt(self.bench, Claimed(Claim(entry, body), Anchor(2000, now_ns, now_ns)))
+
+
+def _body(name: str) -> bytes:
+    return encode_body(Body("id-1", "default", name, []))
+
+
+class _Surprise(Registry):
+    def __init__(self, place: list[Place]) -> None:
+        super().__init__()
+        self._place = place
+
+    def get(self, name: str) -> Task[..., Any] | None:
+        del name
+        self._place[0].look()
+        raise RecursionError("nobody thought of this")
+
+
+def test_a_task_that_cannot_even_be_prepared_is_named_before_and_dead_after() -> None:
+    places: list[Place] = []
+    place = Place(_Surprise(places))
+    places.append(place)
+    attempt = place.attempt(_body("any"))
+    (seen,) = place.looks
+    assert seen is not None
+    assert (seen.id, seen.name, seen.queue) == ("id-1", UNKNOWN_TASK, "default")
+    assert isinstance(attempt.verdict.outcome, Dead)
+    assert attempt.verdict.reason == "garbage"
+    assert "RecursionError: nobody thought of this" in attempt.verdict.error
+
+
+def test_a_body_that_is_gone_is_a_cancelled_task() -> None:
+    attempt = Place().attempt(b"")
+    assert attempt.verdict.outcome == Cancelled()
+    assert (attempt.current.name, attempt.runtime_seconds) == ("", 0.0)
+
+
+def test_the_function_runs_under_its_name_and_limit() -> None:
+    place = Place()
+
+    def resize() -> None:
+        place.look()
+
+    place.declare(resize, time_limit=7.0)
+    attempt = place.attempt(_body("resize"))
+    (seen,) = place.looks
+    assert seen is not None
+    assert (seen.id, seen.name, seen.deadline_ns - seen.started_ns) == ("id-1", "resize", 7 * SECOND_NS)
+    assert attempt.verdict.outcome == Done()
+    assert attempt.runtime_seconds > 0
+
+
+def test_an_expired_task_meets_no_hook() -> None:
+    place = Place()
+
+    def around(_task: CurrentTask) -> Generator[None, None, None]:
+        place.look()
+        yield
+
+    def resize() -> None:
+        place.look()
+
+    place.hooks.around.append(around)
+    place.declare(resize, expires=0.0005)
+    assert place.attempt(_body("resize")).verdict.outcome == Expired()
+    assert not place.looks
+
+
+def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
+    place = Place()
+
+    def bury(_task: CurrentTask, _reason: str) -> None:
+        place.look()
+
+    def fail() -> None:
+        raise ValueError
+
+    place.hooks.dead.append(bury)
+    place.declare(fail, retries=0, time_limit=0.001)
+    attempt = place.attempt(_body("fail"))
+    assert not place.looks
+    before_ns = boottime_ns()
+    tell_of_death(place.bench, attempt)
+    (seen,) = place.looks
+    assert seen is not None
+    assert seen.deadline_ns - before_ns >= FLEET_LIMIT_SECONDS * SECOND_NS
+
+
+def test_no_hook_is_told_of_a_task_that_lives() -> None:
+    place = Place()
+
+    def resize() -> None: ...
+
+    def bury(_task: CurrentTask, _reason: str) -> None:
+        place.look()
+
+    place.hooks.dead.append(bury)
+    place.declare(resize)
+    tell_of_death(place.bench, place.attempt(_body("resize")))
+    assert not place.looks

@@ -1,0 +1,61 @@
+"""Calls into the application's code, which may raise what it likes, and may fork."""
+
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from rota.telemetry import events, log
+
+_EXIT_RAISED = 1
+
+
+class NoCopies:
+    """Around such a call: a copy of this process that it forked, and that comes back from it, ends here.
+
+    By `os._exit`, with the code Python would have given it: beyond the block it would be a second worker of the same
+    owner, and whatever this process has buffered or registered to be done at its end is this one's to do.
+    """
+
+    def __enter__(self) -> Self:
+        self._pid = os.getpid()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if os.getpid() != self._pid:
+            _leave(error)
+
+
+def call_hook(hook: Callable[..., object], *args: Any) -> bool:
+    """Call a hook; False, and a line in the log, when it fails."""
+    try:
+        with NoCopies():
+            hook(*args)
+    except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
+        log.logger().error(events.HOOK_FAILED, hook=f"{hook.__module__}.{hook.__qualname__}", exc_info=error)
+        return False
+    return True
+
+
+def _leave(error: BaseException | None) -> None:
+    code = _EXIT_RAISED
+    try:
+        code = _exit_code(error)
+    finally:
+        os._exit(code)
+
+
+def _exit_code(error: BaseException | None) -> int:
+    match error:
+        case None | SystemExit(code=None):
+            return 0
+        case SystemExit(code=int(code)):
+            return code & 0xFF
+        case SystemExit(code=words):
+            print(words, file=sys.stderr)  # noqa: T201 - as sys.exit("...") does
+        case _:
+            sys.excepthook(type(error), error, error.__traceback__)
+    return _EXIT_RAISED
