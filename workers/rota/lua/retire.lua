@@ -84,7 +84,7 @@ for i = #rest, 1, -1 do
   if e then
     let_go(e)
   else
-    set_aside(adopt(rest[i], nil, 'unknown', 'i', now, now), GARBAGE)
+    set_aside((adopt(rest[i], nil, 'unknown', 'i', now, now)), GARBAGE)
   end
 end
 redis.call('DEL', inflight)

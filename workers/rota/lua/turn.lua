@@ -156,8 +156,8 @@ local function take(queue, lane, kind, n)
         dropped[#dropped + 1] = text
       else
         if not e or not body then
-          local adopted = adopt(text, (bare_names(text)), queue, kind, now, now)
-          text, body = entry_text(adopted), text
+          e, body = adopt(text, (bare_names(text)), queue, kind, now, now)
+          text = entry_text(e)
         end
         texts[#texts + 1] = text
         claims[#claims + 1] = text

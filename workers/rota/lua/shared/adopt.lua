@@ -8,13 +8,15 @@ local function usable_id(id, now)
   return id
 end
 
--- Accept a bare item as a task of `queue`, in no place yet; answers its entry, without text.
+-- Accept a bare item as a task of `queue`, in no place yet; answers its entry, without text, and its body. An empty
+-- item gets a space for a body: an empty one would mean that the task was cancelled.
 local function adopt(text, id, queue, kind, due, now)
+  local body = text == '' and ' ' or text
   local e = {
     id = usable_id(id, now), queue = queue, kind = kind, due = due, ready = now,
     failures = 0, crashes = 0, losses = 0, releases = 0, flag = '-',
   }
-  redis.call('HSET', PREFIX .. 'tasks', e.id, text == '' and ' ' or text) -- an empty body would mean cancelled
+  redis.call('HSET', PREFIX .. 'tasks', e.id, body)
   total('accepted:' .. queue, 1)
-  return e
+  return e, body
 end
