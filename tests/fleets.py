@@ -313,12 +313,13 @@ class RunningFleet:
         ]
 
     def _read_journal(self) -> None:
-        """Read on from where it was read to; lines are whole, since each is one write."""
+        """Read on from where it was read to, as far as there are whole lines: a reader may see half a write."""
         path = self.folder / "journal"
         if path.exists():
             with path.open("rb") as journal:
                 journal.seek(self._read_bytes)
                 text = journal.read()
+            text = text[: text.rfind(b"\n") + 1]
             self._read_bytes += len(text)
             self._journal += [Line(**json.loads(line)) for line in text.splitlines()]
 

@@ -117,3 +117,9 @@ def test_recent_lag_forgets_what_is_older_than_its_window() -> None:
 
 def test_a_difference_of_histograms_is_what_came_between() -> None:
     assert since((3.0, 5.0, 1.5), (1.0, 5.0, 0.5)) == (2.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "# HELP other_total -\n# TYPE other_total counter\nother_total 1.0\n"])
+def test_an_answer_without_our_queues_is_no_reading(text: str) -> None:
+    with pytest.raises(ValueError, match="no rota_task_lag_seconds"):
+        read_numbers(text, QUEUES)

@@ -127,7 +127,10 @@ class Fleet:
         answer = self._fetch("/metrics")
         if answer is None or answer[0] != http.client.OK:
             return None
-        return read_numbers(answer[1], _QUEUES)
+        try:
+            return read_numbers(answer[1], _QUEUES)
+        except ValueError:  # of a fleet that is ending, or of whoever has its port now
+            return None
 
     def _fetch(self, path: str) -> tuple[int, str] | None:
         # Not urllib: a proxy in the environment has no part in this.

@@ -67,7 +67,7 @@ class Numbers:
 
 
 def read_numbers(text: str, queues: Iterable[str]) -> Numbers:
-    """Read an answer of `/metrics`. Raises ValueError when it is none."""
+    """Read an answer of `/metrics`. Raises ValueError when it is none, or not one of these queues' fleet."""
     samples = _Samples(text)
     restarts = samples.of(m.PROCESS_RESTARTS.name)
     return Numbers(
@@ -94,12 +94,14 @@ def _queue(samples: "_Samples", queue: str) -> QueueNumbers:
 
 
 def _histogram(samples: "_Samples", name: str, queue: str) -> Histogram:
-    """The buckets of all series of one queue; the text has them cumulated."""
+    """The buckets of all series of one queue; the text has them cumulated. Raises ValueError when there are none."""
     cumulated: dict[float, float] = {}
     for sample in samples.of(name + _BUCKET, queue=queue):
         bound = float(sample.labels["le"])
         cumulated[bound] = cumulated.get(bound, 0.0) + sample.value
     counts = [cumulated[bound] for bound in sorted(cumulated)]
+    if not counts:
+        raise ValueError(f"no {name} of queue {queue}")
     below = [0.0, *counts]
     total = sum(sample.value for sample in samples.of(name + _SUM, queue=queue))
     return (*(count - less for count, less in zip(counts, below, strict=False)), total)
