@@ -22,12 +22,6 @@ PAUSE_MS = 300
 MIB = 1 << 20
 
 
-@pytest.fixture(name="client")
-def _client(server: Server, namespace: str) -> Iterator[Client]:
-    with Client(server.url, namespace) as client:
-        yield client
-
-
 def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 

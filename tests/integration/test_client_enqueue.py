@@ -4,7 +4,6 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -19,19 +18,6 @@ from servers import Server
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
-
-
-@pytest.fixture(name="client")
-def _client(server: Server, namespace: str) -> Iterator[Client]:
-    with Client(server.url, namespace) as client:
-        yield client
-
-
-@pytest.fixture(name="fleet")
-def _fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    fleet = Fleet(server, namespace)
-    yield fleet
-    fleet.close()
 
 
 @pytest.fixture(name="configured")

@@ -22,13 +22,6 @@ from servers import Server, free_port
 T = TypeVar("T")
 
 
-@pytest.fixture(name="fleet")
-def _fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    fleet = Fleet(server, namespace)
-    yield fleet
-    fleet.close()
-
-
 @pytest.fixture(name="link")
 def _link(server: Server) -> Iterator[FlakyLink]:
     with FlakyLink(server.port) as link:

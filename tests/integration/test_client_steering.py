@@ -1,6 +1,5 @@
 """Looking at tasks and steering them: status, cancel, pause, resume, revive."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,22 +10,8 @@ from rota.client import Client
 from rota.protocol.outcome import Dead, Done, Retry
 from rota.protocol.replies import CancelWord
 from rota.status import State
-from servers import Server
 
 SERVING = one_tier("q")
-
-
-@pytest.fixture(name="client")
-def _client(server: Server, namespace: str) -> Iterator[Client]:
-    with Client(server.url, namespace) as client:
-        yield client
-
-
-@pytest.fixture(name="fleet")
-def _fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    fleet = Fleet(server, namespace)
-    yield fleet
-    fleet.close()
 
 
 def test_status_follows_a_task_from_schedule_to_end(client: Client, fleet: Fleet) -> None:
