@@ -82,14 +82,15 @@ class Model:
 
     # Working
 
-    def take(self, queue: str, limit: int) -> tuple[list[str], list[str]]:
-        """What a claim of this queue takes and drops: delayed lane first, suspicious entries alone."""
+    def take(self, queue: str, limit: int, *, holding: bool) -> tuple[list[str], list[str]]:
+        """What a claim of this queue takes and drops: delayed lane first, suspicious entries alone, which for an
+        owner that is `holding` others already means not at all."""
         taken: list[str] = []
         dropped: list[str] = []
         for lane in (self.lane(queue, "delayed"), self.lane(queue, "ready")):
             while lane and len(taken) < limit:
                 task = self.tasks[lane[0]]
-                if task.suspicious and not task.cancelled and taken:
+                if task.suspicious and not task.cancelled and (taken or holding):
                     return taken, dropped
                 lane.pop(0)
                 if task.cancelled:
@@ -101,8 +102,15 @@ class Model:
                     return taken, dropped
         return taken, dropped
 
-    def has_entries(self, queue: str) -> bool:
-        return bool(self.lane(queue, "delayed") or self.lane(queue, "ready"))
+    def may_be_served(self, queue: str, *, holding: bool) -> bool:
+        """Whether a claim that came to this queue would take something."""
+        entries = self.lane(queue, "delayed") + self.lane(queue, "ready")
+        if not entries or queue in self.paused:
+            return False
+        return not (holding and self.tasks[entries[0]].suspicious)
+
+    def holds_suspicious(self, owner: str) -> bool:
+        return any(self.tasks[task_id].suspicious for task_id in self.inflight[owner])
 
     def settle(self, owner: str, task_id: str, verb: str) -> bool:
         """Settle one; False when the owner does not hold it."""

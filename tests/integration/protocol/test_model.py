@@ -131,21 +131,25 @@ class Protocol(RuleBasedStateMachine):
             self._check_claims(owner, limit, reply)
 
     def _check_claims(self, owner: str, limit: int, reply: TurnReply) -> None:
+        holding = bool(self.model.inflight[owner])
+        if self.model.holds_suspicious(owner):
+            assert (reply.claims, reply.dropped) == ((), ())
+            return
         served = [claim.entry.queue for claim in reply.claims][:1]
         dropping = [entry.queue for entry in reply.dropped if entry.queue not in served]
         for queue in dict.fromkeys(dropping):
-            taken, dropped = self.model.take(queue, limit)
+            taken, dropped = self.model.take(queue, limit, holding=holding)
             assert (taken, dropped) == ([], [entry.id for entry in reply.dropped if entry.queue == queue])
         for queue in served:
             assert queue not in self.model.paused
-            taken, dropped = self.model.take(queue, limit)
+            taken, dropped = self.model.take(queue, limit, holding=holding)
             assert taken == ids_of(list(reply.claims))
             assert dropped == [entry.id for entry in reply.dropped if entry.queue == queue]
             self.model.inflight[owner] += taken
         # Strict: what stands above the queue that was served has nothing that may be served.
         above = itertools.takewhile(lambda tier: not set(served) & set(tier), TIERS)
         for queue in itertools.chain.from_iterable(above):
-            assert queue in self.model.paused or not self.model.has_entries(queue)
+            assert not self.model.may_be_served(queue, holding=holding)
 
     # Dying
 

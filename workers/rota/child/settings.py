@@ -43,20 +43,18 @@ class TaskOverride:
 class WorkerSettings:
     """What every worker of one pool and generation shares.
 
-    `tiers`: what the pool serves, highest first. `beat_seconds`: the longest silence outside a task.
-    `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
+    Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
+    `tiers`: what the pool serves, highest first. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all
+    others.
     """
 
     server: ServerSettings
     pool: str
     tiers: tuple[Domain, ...]
     lease_seconds: float = 20.0
-    renew_seconds: float = 5.0
     time_limit_seconds: float = 3600.0
-    beat_seconds: float = 30.0
     max_tasks: int = 0
     max_tasks_jitter: float = 0.1
-    max_rss_mb: int = 0
     max_payload_kb: int = 256
     overrides: dict[str, TaskOverride] = field(default_factory=dict)
     lag_objective_seconds: float = 30.0

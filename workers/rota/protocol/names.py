@@ -16,11 +16,6 @@ def is_name(text: str) -> bool:
     return NAME.fullmatch(text) is not None
 
 
-def is_queue_name(text: str) -> bool:
-    """Whether text may name a queue: a name whose delayed lane cannot be taken for another queue."""
-    return is_name(text) and not text.endswith(DELAYED_SUFFIX)
-
-
 def fault_in_name(what: str, text: str) -> str | None:
     """Say what is wrong with a name, or None; `what` is the word for it, as in "queue name"."""
     if not is_name(text):

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from rota.protocol import replies, views
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.scripts import Script, load_script
 from rota.protocol.wire import NOTHING, Arg, Packed, command, pack
 
@@ -144,7 +145,7 @@ class Store:
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[replies.TurnReply]:
         """Settle what ended and claim up to `turn.limit` entries of one queue; `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
-        settled = pack((turn.settlements.count // 4,)) + turn.settlements
+        settled = pack((turn.settlements.count // ARGS_PER_SETTLEMENT,)) + turn.settlements
         return self._command("turn", pack(args) + settled + tiers, replies.parse_turn)
 
     def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
@@ -177,7 +178,7 @@ class Store:
         args: list[Arg] = [owner, reason, blame.crash_limit, blame.loss_limit, blame.loss_epitaph, len(blame.ran)]
         for task_id, epitaph in blame.ran:
             args += [task_id, epitaph]
-        settled = pack((settlements.count // 4,)) + settlements
+        settled = pack((settlements.count // ARGS_PER_SETTLEMENT,)) + settlements
         return self._command("retire", pack(args) + settled + tiers, replies.parse_retired)
 
     def sweep(self, lease_ms: int) -> Command[replies.Swept]:
@@ -203,7 +204,7 @@ class Store:
         return self._command("overview", pack(queues), views.parse_overview)
 
     def status(self, task_id: str) -> Command[views.TaskState]:
-        """Where an id stands. Looks through lanes only as far as BATCH entries from each end."""
+        """Where an id stands. Looks into its lanes only as far as BATCH entries from the head."""
         return self._command("status", pack((task_id,)), views.parse_status)
 
     def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
