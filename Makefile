@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 # Two processes of tests at once; 0 runs them in one. Loaded machines are slow, not wrong: deadlines are generous.
 TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+BENCH_VENV := .venv-bench
 BENCH_ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt
 NEEDS := pyproject.toml requirements/constraints.txt
@@ -42,7 +43,7 @@ types: $(VENV)/.installed-dev ## mypy strict, and the public typing as an applic
 prose: $(VENV)/.installed-dev ## Run the code in README, docs and examples; compare tables with the code
 	$(BIN)/pytest -q tests/docs $(PYTEST_ARGS)
 
-bench: $(VENV)/.installed-dev ## Drain and enqueue against the classic BLPOP loop, interleaved, as ratios
+bench: $(VENV)/.installed-dev $(BENCH_VENV)/.installed ## Rota beside the classic loop, raw limits and well-known systems, as ratios
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
@@ -55,8 +56,8 @@ constraints: $(VENV)/.installed-dev ## Upgrade everything in .venv and write req
 	$(BIN)/python -m pip freeze --exclude-editable | grep == >> requirements/constraints.txt
 	@touch $(VENV)/.installed $(VENV)/.installed-dev
 
-clean: ## Remove .venv and everything else that was made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## Remove .venv, .venv-bench and everything else that was made
+	rm -rf $(VENV) $(BENCH_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -70,3 +71,8 @@ $(VENV)/.installed: $(NEEDS) | $(BIN)/python
 $(VENV)/.installed-dev: $(NEEDS) | $(BIN)/python
 	$(INSTALL) -e ".[dev]"
 	@touch $@ $(VENV)/.installed
+
+$(BENCH_VENV)/.installed: requirements/benchmarks.txt requirements/benchmarks-older.txt benchmarks/install.sh | $(BIN)/python
+	sh benchmarks/install.sh $(BIN)/python $(BENCH_VENV)/peers requirements/benchmarks.txt
+	sh benchmarks/install.sh $(BIN)/python $(BENCH_VENV)/older requirements/benchmarks-older.txt
+	@touch $@

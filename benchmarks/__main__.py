@@ -1,137 +1,144 @@
-"""Drain and enqueue of a Rota fleet against the classic BLPOP loop: `make bench`.
+"""Rota beside the classic loop, raw limits and well-known systems, on one private server: `make bench`.
 
-Both run on one server, with as many worker processes, in turns, so that what else the machine does meets both.
-What counts is the ratio within a round; the rates depend on the machine.
+Every contender once a round, the order rotated. What counts are the ratios within a round; rates depend on the machine.
 """
 
 import argparse
-import os
-import statistics
+import dataclasses
+import json
+import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-import redis
-
-import rota
-from benchmarks import classic, fleet
-from rota.server.connection import Connection
+from benchmarks import growth, limits, targets
+from benchmarks.contender import ROOT, Contender
+from benchmarks.contenders import CONTENDERS, OWN
+from benchmarks.contenders.peers import PEERS, PEERS_PYTHON, is_installed
+from benchmarks.contenders.raw import RAW
+from benchmarks.contenders.rota import ROTA
+from benchmarks.effort import FULL, QUICK, Effort
+from benchmarks.measures import MEASURES
+from benchmarks.numbers import Result
+from benchmarks.place import Place
+from benchmarks.processes import adopt_orphans
+from benchmarks.record import record
+from benchmarks.report import table
+from benchmarks.rounds import Failure, run_rounds, say
 from servers import Server, server_binaries
 
-BATCH = 100
-WARM_UP_TASKS = 500
+RESULTS = ROOT / "benchmarks" / "results"
+ALL_MEASURES = [limits.NAME, *MEASURES, growth.NAME]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One round of one measurement: seconds of either side for the same number of tasks."""
+def names(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """A type of argument: some of the known names, separated by commas."""
 
-    name: str
-    tasks: int
-    classic_seconds: float
-    rota_seconds: float
+    def parse(text: str) -> list[str]:
+        given = [one.strip() for one in text.split(",")]
+        unknown = [one for one in given if one not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"no such name: {', '.join(unknown)}; there are {', '.join(known)}")
+        return given
 
-    @property
-    def ratio(self) -> float:
-        """How many tasks Rota does while the classic loop does one."""
-        return self.classic_seconds / self.rota_seconds
-
-
-def _timed(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What a round needs: both clients, and a look at the running fleet."""
-
-    url: str
-    workers: int
-    plain: "redis.Redis"
-    client: rota.Client
-    connection: Connection
-
-    def round(self, tasks: int) -> Iterator[Comparison]:
-        """Measure everything once, the classic side first."""
-        yield Comparison(
-            "drain",
-            tasks,
-            classic.drain_seconds(self.plain, self.url, tasks, self.workers),
-            fleet.drain_seconds(self.connection, self.client, tasks),
-        )
-        yield self._enqueue("enqueue, one a call", tasks // 5, self._each)
-        yield self._enqueue(f"enqueue, {BATCH} a call", tasks, self._many)
-
-    def _enqueue(self, name: str, tasks: int, sides: "Callable[[int], tuple[float, float]]") -> Comparison:
-        self.connection.run(fleet.PAUSE)
-        self.plain.delete(classic.QUEUE)
-        compared = Comparison(name, tasks, *sides(tasks))
-        self.connection.run(fleet.RESUME)
-        fleet.wait_until_idle(self.connection)
-        return compared
-
-    def _each(self, tasks: int) -> tuple[float, float]:
-        return (
-            _timed(lambda: classic.enqueue_each(self.plain, tasks)),
-            _timed(lambda: fleet.enqueue_each(self.client, tasks)),
-        )
-
-    def _many(self, tasks: int) -> tuple[float, float]:
-        return (
-            _timed(lambda: classic.enqueue_many(self.plain, tasks, BATCH)),
-            _timed(lambda: fleet.enqueue_many(self.client, tasks, BATCH)),
-        )
-
-
-def report(compared: Sequence[Comparison]) -> str:
-    """A table with a line a measurement: median rates, and the median and range of the ratio."""
-    lines = [f"{'':24}{'classic/s':>12}{'rota/s':>12}{'ratio':>8}  (lowest to highest)"]
-    for name in dict.fromkeys(one.name for one in compared):
-        rounds = [one for one in compared if one.name == name]
-        plain = statistics.median(one.tasks / one.classic_seconds for one in rounds)
-        ours = statistics.median(one.tasks / one.rota_seconds for one in rounds)
-        ratios = sorted(one.ratio for one in rounds)
-        middle = statistics.median(ratios)
-        lines.append(f"{name:24}{plain:12,.0f}{ours:12,.0f}{middle:8.2f}  ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-    return "\n".join(lines)
+    return parse
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--tasks", type=int, default=20_000, help="tasks a measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="worker processes of either side")
-    parser.add_argument("--server", choices=sorted(server_binaries()), default="valkey")
+    parser.add_argument("--quick", action="store_true", help="at most two minutes: rota, classic, raw; one round")
+    parser.add_argument("--only", type=names(list(CONTENDERS)), help="contenders, separated by commas")
+    parser.add_argument("--measure", type=names(ALL_MEASURES), help="measurements, separated by commas")
+    parser.add_argument("--rounds", type=int, help="rounds of the fast measurements; slow ones have a third")
+    parser.add_argument("--server", choices=sorted(server_binaries()), help="default: redis when it is on the PATH")
+    parser.add_argument(
+        "--publish", action="store_true", help="keep the numbers as benchmarks/results/reference.json, plots in docs"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print, keep."""
     wanted = _arguments()
+    effort = QUICK if wanted.quick else FULL
+    if wanted.rounds:
+        effort = dataclasses.replace(effort, rounds=wanted.rounds)
+    chosen = wanted.only or [one.name for one in OWN if wanted.quick] or list(CONTENDERS)
+    contenders = list(_installed(CONTENDERS[name] for name in chosen))
+    binaries = server_binaries()
+    kind = wanted.server or ("redis" if "redis" in binaries else "valkey")
+    adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="rota-bench-") as name:
-        folder = Path(name)
-        server = Server(server_binaries()[wanted.server], folder).start()
+        server = Server(binaries[kind], Path(name)).start()
         try:
-            print(report(list(_measure(server.url, folder, wanted))))
+            recorded = _run(Place(server, Path(name)), contenders, wanted.measure or ALL_MEASURES, effort, kind)
         finally:
             server.stop()
+    stamp = f"{datetime.now().astimezone():%Y-%m-%d-%H%M%S}"
+    if wanted.publish:
+        _keep(recorded, RESULTS / "reference.json", ROOT / "docs" / "performance")
+    else:
+        _keep(recorded, RESULTS / f"{stamp}.json", RESULTS / stamp)
 
 
-def _measure(url: str, folder: Path, wanted: argparse.Namespace) -> Iterator[Comparison]:
-    with (
-        redis.Redis.from_url(url, socket_timeout=None) as plain,
-        rota.Client(url, namespace=fleet.NAMESPACE) as client,
-        fleet.running(url, wanted.workers, folder) as connection,
-    ):
-        bench = Bench(url, wanted.workers, plain, client, connection)
-        list(bench.round(WARM_UP_TASKS))
-        for number in range(1, wanted.rounds + 1):
-            print(f"round {number} of {wanted.rounds}", flush=True)
-            yield from bench.round(wanted.tasks)
+def _installed(chosen: Iterable[Contender]) -> Iterator[Contender]:
+    for one in chosen:
+        if one in PEERS and not is_installed(one):
+            say(f"{one.name}: left out, it is not installed in {one.python.parent.parent}")
+        else:
+            yield one
+
+
+def _run(place: Place, contenders: list[Contender], measures: list[str], effort: Effort, kind: str) -> dict[str, Any]:
+    results: list[Result] = []
+    failures: list[Failure] = []
+    for name in measures:
+        say(name)
+        for outcome in _outcomes(name, contenders, place, effort):
+            if isinstance(outcome, Result):
+                results.append(outcome)
+            else:
+                failures.append(outcome)
+        print(_table(name, contenders, results, effort), end="\n\n", flush=True)
+    for one in failures:
+        print(f"failed: {one.measure}, round {one.round + 1}, {one.contender}: {one.why.splitlines()[0]}")
+    peers = [one.name for one in contenders if one in PEERS and one.at_least_once]
+    print(targets.table(results, peers), flush=True)
+    return record(results, failures, contenders, effort, _server_version(place, kind))
+
+
+def _outcomes(name: str, contenders: list[Contender], place: Place, effort: Effort) -> Iterator[Result | Failure]:
+    if name == growth.NAME:
+        return growth.run_growth(place, effort) if ROTA in contenders else iter(())
+    if name == limits.NAME:
+        return limits.run_limits(place, effort) if RAW in contenders else iter(())
+    return run_rounds(MEASURES[name], contenders, place, effort)
+
+
+def _table(name: str, contenders: list[Contender], results: list[Result], effort: Effort) -> str:
+    if name == growth.NAME:
+        return growth.table(results, effort)
+    if name == limits.NAME:
+        return limits.table(results)
+    return table(MEASURES[name], [one.name for one in contenders], results)
+
+
+def _server_version(place: Place, kind: str) -> str:
+    info = place.client.info("server")
+    return f"{kind} {info.get('valkey_version', info['redis_version'])}"
+
+
+def _keep(recorded: dict[str, Any], path: Path, plots: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(recorded) + "\n")
+    say(f"raw numbers: {path.relative_to(ROOT)}")
+    if not PEERS_PYTHON.exists():
+        say("plots: none, as matplotlib is not installed; `make bench` does that")
+        return
+    drawn = subprocess.run([str(PEERS_PYTHON), "-m", "benchmarks.plot", str(path), str(plots)], cwd=ROOT, check=False)
+    say(f"plots: {plots.relative_to(ROOT)}" if drawn.returncode == 0 else "plots: they could not be drawn")
 
 
 if __name__ == "__main__":

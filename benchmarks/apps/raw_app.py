@@ -1,0 +1,24 @@
+"""The least a producer can do through redis-py: RPUSH of one ready text, and the same pipelined."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+QUEUE = "raw:queue"
+ITEM = b'["2f1d3e88-5c1e-4a8b-9b6a-111111111111","bench","nothing",[12345]]'
+client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
+
+
+def enqueue(_task: str, *_args: Any) -> None:
+    """One RPUSH."""
+    client.rpush(QUEUE, ITEM)
+
+
+def enqueue_many(_task: str, rows: Sequence[Sequence[Any]]) -> None:
+    """One pipeline of RPUSHes."""
+    with client.pipeline(transaction=False) as pipeline:
+        for _ in rows:
+            pipeline.rpush(QUEUE, ITEM)
+        pipeline.execute()

@@ -1,0 +1,37 @@
+"""Rota's tasks, and its producer, which deals them out to the queues in turn when there are several."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import rota
+from benchmarks import probe
+
+QUEUES = os.environ["BENCH_QUEUES"].split()
+TASKS = {
+    name: rota.task(name=name, queue=QUEUES[0])(getattr(probe, name))
+    for name in ("nothing", "work", "mark", "meet", "hold")
+}
+_in_turn = itertools.cycle(QUEUES)
+
+
+def enqueue(task: str, *args: Any) -> None:
+    """One task, one round trip."""
+    TASKS[task].enqueue(*args)
+
+
+def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Many at once."""
+    function = TASKS[task]
+    if len(QUEUES) == 1:
+        rota.enqueue_many([function.call(*row) for row in rows])
+    else:
+        rota.enqueue_many([function.using(queue=next(_in_turn)).call(*row) for row in rows])
+
+
+def enqueue_many_at(task: str, due_rows: Sequence[tuple[Any, ...]]) -> None:
+    """Many, each due at a time of its own."""
+    function = TASKS[task]
+    rota.enqueue_many([function.using(at=datetime.fromtimestamp(due, UTC)).call(*args) for due, *args in due_rows])

@@ -1,0 +1,106 @@
+"""What the runner knows of a contender: which processes make up its fleet, and which module enqueues for it."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from benchmarks.place import Place
+
+if TYPE_CHECKING:
+    from benchmarks.running import Running
+
+ROOT = Path(__file__).resolve().parent.parent
+OWN_PYTHON = Path(sys.executable)
+
+
+class Contender(Protocol):
+    """One system under test. A file of `benchmarks.contenders` each."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables and plots."""
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has it."""
+
+    @property
+    def app(self) -> str:
+        """The module with its tasks and its producer."""
+
+    @property
+    def measures(self) -> frozenset[str]:
+        """What it can be measured in."""
+
+    @property
+    def settings(self) -> str:
+        """How it is set up, in words, for the report."""
+
+    @property
+    def at_least_once(self) -> bool:
+        """Whether a task survives the death of the process that runs it."""
+
+    def commands(self, place: Place, workers: int) -> list[list[str]]:
+        """The processes to start for a fleet of so many workers."""
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """What they need in their environment beyond `Place.environment`."""
+
+    def hold(self, running: "Running") -> None:
+        """Keep the fleet from claiming, so that tasks can pile up before it."""
+
+    def let_go(self, running: "Running") -> None:
+        """Have it begin."""
+
+    def settled(self, place: Place) -> int | None:
+        """How many tasks it has put in its books as done; None where it keeps none to look at."""
+
+    def ready_workers(self, running: "Running") -> set[int] | None:
+        """The pids of its workers that are ready; None where only the tasks tell."""
+
+
+EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash"})
+UNSCHEDULED = EVERYTHING - {"lag", "burst"}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A contender without anything special to it."""
+
+    name: str
+    app: str
+    argv: Sequence[Sequence[str]]
+    settings: str
+    at_least_once: bool = True
+    measures: frozenset[str] = EVERYTHING
+    python: Path = OWN_PYTHON
+    copies: bool = False  # one process a worker, instead of a parent that is told how many
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
+        """Each command with `{workers}` and `{bin}` filled in, once or once a worker."""
+        words = {"workers": str(workers), "bin": str(self.python.parent), "python": str(self.python)}
+        commands = [[word.format_map(words) for word in argv] for argv in self.argv]
+        return commands * workers if self.copies else commands
+
+    def environment(self, place: Place) -> dict[str, str]:  # noqa: ARG002 # the Protocol's signature
+        """What it was made with."""
+        return self.extra
+
+    def hold(self, running: "Running") -> None:
+        """Stop its processes."""
+        running.freeze()
+
+    def let_go(self, running: "Running") -> None:
+        """Let them go on."""
+        running.thaw()
+
+    def settled(self, place: Place) -> int | None:  # noqa: ARG002 # the Protocol's signature
+        """It keeps no books to look at."""
+        return None
+
+    def ready_workers(self, running: "Running") -> set[int] | None:  # noqa: ARG002 # the Protocol's signature
+        """Its tasks tell."""
+        return None

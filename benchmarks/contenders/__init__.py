@@ -1,0 +1,9 @@
+"""The contenders, by the names that `--only` takes. Which are there depends on what is installed."""
+
+from benchmarks.contenders.classic import CLASSIC
+from benchmarks.contenders.peers import PEERS
+from benchmarks.contenders.raw import RAW
+from benchmarks.contenders.rota import ROTA, ROTA_LOGGING
+
+OWN = (ROTA, ROTA_LOGGING, CLASSIC, RAW)
+CONTENDERS = {one.name: one for one in (*OWN, *PEERS)}

@@ -1,0 +1,90 @@
+"""The well-known systems of the Python Package Index, each as its documentation recommends for production.
+
+As many processes as workers, one task at a time in each unless said otherwise. All import the same tasks, which need
+nothing but the standard library.
+"""
+
+import subprocess
+
+from benchmarks.contender import EVERYTHING, ROOT, Contender, Plain
+
+ENVIRONMENTS = ROOT / ".venv-bench"
+PEERS_PYTHON = ENVIRONMENTS / "peers" / "bin" / "python"
+OLDER_PYTHON = ENVIRONMENTS / "older" / "bin" / "python"  # arq and SAQ accept no redis-py 8
+
+RQ: Contender = Plain(
+    name="rq",
+    app="benchmarks.peers.rq_app",
+    argv=[["{bin}/rq", "worker-pool", "-c", "benchmarks.peers.rq_app", "-n", "{workers}", "-l", "WARNING", "bench"]],
+    settings="worker-pool, its default worker (a process a job), Retry(max=3), no results, tasks imported before forks",
+    python=PEERS_PYTHON,
+)
+CELERY: Contender = Plain(
+    name="celery",
+    app="benchmarks.peers.celery_app",
+    argv=[
+        [
+            *("{bin}/celery", "-A", "benchmarks.peers.celery_app", "worker", "-P", "prefork", "-c", "{workers}"),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"),
+        ]
+    ],
+    settings="prefork, acks_late, reject_on_worker_lost, prefetch multiplier 64, no results, no gossip",
+    python=PEERS_PYTHON,
+)
+DRAMATIQ: Contender = Plain(
+    name="dramatiq",
+    app="benchmarks.peers.dramatiq_app",
+    argv=[["{bin}/dramatiq", "benchmarks.peers.dramatiq_app", "-p", "{workers}", "-t", "1"]],
+    settings="processes of one thread, prefetch 64",
+    python=PEERS_PYTHON,
+    extra={"dramatiq_queue_prefetch": "64"},
+)
+HUEY: Contender = Plain(
+    name="huey",
+    app="benchmarks.peers.huey_app",
+    argv=[["{bin}/huey_consumer", "benchmarks.peers.huey_app.huey", "-w", "{workers}", "-k", "process", "-q"]],
+    settings="consumer -k process, Redis storage with blocking pops, no results; loses what it holds",
+    at_least_once=False,
+    python=PEERS_PYTHON,
+)
+ARQ: Contender = Plain(
+    name="arq",
+    app="benchmarks.peers.arq_app",
+    argv=[["{bin}/arq", "benchmarks.peers.arq_app.WorkerSettings"]],
+    settings="a process a worker, max_jobs 10 as by default (with 1 it starts two a second), no results",
+    measures=EVERYTHING - {"work"},  # ten at once: its processes' time in tasks is another thing
+    python=OLDER_PYTHON,
+    copies=True,
+)
+SAQ: Contender = Plain(
+    name="saq",
+    app="benchmarks.peers.saq_app",
+    argv=[["{bin}/saq", "benchmarks.peers.saq_app.settings", "--workers", "{workers}", "--quiet"]],
+    settings="--workers, concurrency 1, retries 3, no results",
+    python=OLDER_PYTHON,
+)
+TASKIQ: Contender = Plain(
+    name="taskiq",
+    app="benchmarks.peers.taskiq_app",
+    argv=[
+        [
+            *("{bin}/taskiq", "worker", "benchmarks.peers.taskiq_app:broker", "--workers", "{workers}"),
+            *("--max-async-tasks", "1", "--log-level", "WARNING"),
+        ],
+        [
+            *("{bin}/taskiq", "scheduler", "benchmarks.peers.taskiq_app:scheduler", "--log-level", "WARNING"),
+            *("--update-interval", "1"),
+        ],
+    ],
+    settings="Redis streams (acknowledged), max-async-tasks 1; its scheduler looks each second",
+    python=PEERS_PYTHON,
+)
+PEERS: tuple[Contender, ...] = (RQ, CELERY, DRAMATIQ, HUEY, ARQ, SAQ, TASKIQ)
+_IS_THERE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+
+
+def is_installed(contender: Contender) -> bool:
+    """Whether a peer's interpreter is there and has the package of its name."""
+    if not contender.python.exists():
+        return False
+    return subprocess.run([str(contender.python), "-c", _IS_THERE, contender.name], check=False).returncode == 0

@@ -1,0 +1,12 @@
+"""What redis-py can do at most with one connection: bare RPUSH, and RPUSH in pipelines."""
+
+from benchmarks.contender import Contender, Plain
+
+RAW: Contender = Plain(
+    name="raw",
+    app="benchmarks.apps.raw_app",
+    argv=[],
+    settings="redis-py: RPUSH of one ready text; pipelines of 500 of them",
+    at_least_once=False,
+    measures=frozenset({"enqueue"}),
+)

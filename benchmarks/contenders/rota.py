@@ -1,0 +1,102 @@
+"""This fleet, run by `rota run` as a user runs it, with all metrics on."""
+
+import functools
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rota
+from benchmarks.contender import EVERYTHING, OWN_PYTHON, Contender
+from benchmarks.place import Place
+from benchmarks.running import Running
+
+NAMESPACE = "bench"
+ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Rota:
+    """A fleet with its defaults, but for the log of single tasks."""
+
+    name: str
+    settings: str
+    log_tasks: str
+    log_level: str
+    measures: frozenset[str] = EVERYTHING
+    app: str = "benchmarks.apps.rota_app"
+    python: Path = OWN_PYTHON
+    at_least_once: bool = True
+    queues: int = 1
+
+    def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
+        """One master."""
+        return [[str(self.python.with_name("rota")), "run", "-w", str(workers), self.app]]
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """Its configuration."""
+        return {
+            "ROTA_NAMESPACE": NAMESPACE,
+            "ROTA_REDIS_URL": place.url,
+            "ROTA_TIERS": json.dumps([self._queue_names()]),
+            "BENCH_QUEUES": " ".join(self._queue_names()),
+            "ROTA_HTTP__LISTEN": "127.0.0.1:0",
+            "ROTA_LOG__TASKS": self.log_tasks,
+            "ROTA_LOG__LEVEL": self.log_level,
+            "ROTA_LOG__FORMAT": "json",
+            "ROTA_CONTROL__SOCKET": str(place.folder / "control"),
+        }
+
+    def _queue_names(self) -> list[str]:
+        return [f"bench-{number}" for number in range(self.queues)]
+
+    def hold(self, running: Running) -> None:
+        """Pause its queues."""
+        for queue in self._queue_names():
+            _client(running.place.url).pause(queue)
+
+    def let_go(self, running: Running) -> None:
+        """Resume them."""
+        for queue in self._queue_names():
+            _client(running.place.url).resume(queue)
+
+    def settled(self, place: Place) -> int:
+        """The books of the namespace."""
+        return int(place.client.hget(f"{{{NAMESPACE}}}:totals", "done") or 0)
+
+    def ready_workers(self, running: Running) -> set[int]:
+        """The pids of the workers that the master calls ready."""
+        children = _status(running.place.folder / "control")["children"]
+        return {child["pid"] for child in children if (child["role"], child["state"]) == ("worker", "ready")}
+
+
+@functools.cache
+def _client(url: str) -> rota.Client:
+    """One that stays connected, so that no measurement waits for a connection."""
+    return rota.Client(url, NAMESPACE)
+
+
+def _status(path: Path) -> dict[str, Any]:
+    """What `rota status` shows, asked at the control socket, as a command takes half a second to start."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(ANSWER_SECONDS)
+        asking.connect(str(path))
+        asking.sendall(b'{"verb": "status"}\n')
+        status: dict[str, Any] = json.loads(asking.makefile("rb").readline())["status"]
+        return status
+
+
+ROTA: Contender = Rota(
+    name="rota",
+    settings='defaults, metrics on; log.tasks = "failures", log.level = "warning"',
+    log_tasks="failures",
+    log_level="warning",
+)
+ROTA_LOGGING: Contender = Rota(
+    name="rota+log",
+    settings='as rota, with log.tasks = "all": one line of JSON a task',
+    log_tasks="all",
+    log_level="info",
+    measures=frozenset({"drain"}),
+)

@@ -1,0 +1,108 @@
+"""A producer in a contender's own interpreter: `python -m benchmarks.drive APP`.
+
+Does what is asked of it, a line of JSON on standard input each, and answers with how long that took.
+An APP is a module with `enqueue(task, *args)`, and perhaps `enqueue_many(task, rows)`, `enqueue_at(task, due, *args)`
+or `enqueue_many_at(task, due_rows)`, and `startup()`; all may be coroutine functions.
+"""
+
+import asyncio
+import inspect
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+MICROSECONDS = 1_000_000
+App = Any
+Asked = dict[str, Any]
+_loop = asyncio.new_event_loop()
+
+
+def _call_each(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> None:
+    if not inspect.iscoroutinefunction(function):
+        for call in calls:
+            function(*call)
+        return
+
+    async def run() -> None:
+        for call in calls:
+            await function(*call)
+
+    _loop.run_until_complete(run())
+
+
+def _timed(function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> float:
+    started = time.perf_counter()
+    _call_each(function, calls)
+    return time.perf_counter() - started
+
+
+def each(app: App, asked: Asked) -> float:
+    """One call a task."""
+    return _timed(app.enqueue, [(asked["task"], number) for number in range(asked["count"])])
+
+
+def many(app: App, asked: Asked) -> float:
+    """One call a batch, or one a task where the contender has no bulk call."""
+    function = getattr(app, "enqueue_many", None)
+    if function is None:
+        return each(app, asked)
+    count, batch = asked["count"], asked["batch"]
+    rows = [[(number,) for number in range(start, min(start + batch, count))] for start in range(0, count, batch)]
+    return _timed(function, [(asked["task"], row) for row in rows])
+
+
+def later(app: App, asked: Asked) -> float:
+    """Tasks that are due at these Unix times; each gets its due time in microseconds as its argument."""
+    rows = [(due, round(due * MICROSECONDS)) for due in asked["dues"]]
+    function = getattr(app, "enqueue_many_at", None)
+    if function is not None:
+        return _timed(function, [(asked["task"], rows)])
+    return _timed(app.enqueue_at, [(asked["task"], *row) for row in rows])
+
+
+def pile(app: App, asked: Asked) -> float:
+    """Many tasks that are due at one time, 500 a call, where the contender has a bulk call for it."""
+    count, batch = asked["count"], asked["batch"]
+    rows = [[(asked["due"], number) for number in range(min(batch, count - first))] for first in range(0, count, batch)]
+    return _timed(app.enqueue_many_at, [(asked["task"], row) for row in rows])
+
+
+def singly(app: App, asked: Asked) -> float:
+    """Single tasks with pauses of 15 to 25 ms; each gets the microsecond of its call as its argument."""
+    pauses = random.Random(asked["count"])
+    started = time.perf_counter()
+    for _ in range(asked["count"]):
+        time.sleep(pauses.uniform(0.015, 0.025))
+        _call_each(app.enqueue, [(asked["task"], time.time_ns() // 1000)])
+    return time.perf_counter() - started
+
+
+VERBS: dict[str, Callable[[App, Asked], float]] = {
+    "each": each,
+    "many": many,
+    "later": later,
+    "pile": pile,
+    "singly": singly,
+}
+
+
+def main() -> None:
+    """Answer until standard input ends. What an app prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    asyncio.set_event_loop(_loop)
+    app = import_module(sys.argv[1])
+    _call_each(getattr(app, "startup", int), [()])
+    print("ready", file=answers)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps(VERBS[asked["verb"]](app, asked)), file=answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""How much work a profile puts into each measurement."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Sizes of one run. The rates do not depend on them, their spread does."""
+
+    rounds: int
+    drain_seconds: float  # about how long one drain is to take
+    work_tasks: int
+    enqueue_seconds: float
+    enqueue_repeats: int
+    lag_tasks: int
+    lag_seconds: float
+    burst_tasks: int
+    burst_ahead_seconds: float
+    wake_tasks: int
+    idle_seconds: float
+    crash_seconds: float  # after which a task counts as lost
+    crash_kills: int
+    depths: tuple[int, ...]
+    worker_counts: tuple[int, ...]
+    queue_counts: tuple[int, ...]
+    growth_tasks: int
+
+    def rounds_of(self, measure: str) -> int:
+        """Slow measurements that spread little are made in every third round."""
+        return -(-self.rounds // 3) if measure in SLOW else self.rounds
+
+
+SLOW = frozenset({"limits", "work", "lag", "burst", "idle", "memory", "crash", "growth"})
+
+FULL = Effort(
+    rounds=3,
+    drain_seconds=2.0,
+    work_tasks=1000,
+    enqueue_seconds=0.3,
+    enqueue_repeats=5,
+    lag_tasks=300,
+    lag_seconds=15.0,
+    burst_tasks=2000,
+    burst_ahead_seconds=5.0,
+    wake_tasks=200,
+    idle_seconds=20.0,
+    crash_seconds=30.0,
+    crash_kills=5,
+    depths=(1_000, 10_000, 100_000, 1_000_000),
+    worker_counts=(1, 2, 4, 8, 16),
+    queue_counts=(1, 10, 100),
+    growth_tasks=10_000,
+)
+QUICK = Effort(
+    rounds=1,
+    drain_seconds=0.7,
+    work_tasks=200,
+    enqueue_seconds=0.15,
+    enqueue_repeats=3,
+    lag_tasks=100,
+    lag_seconds=4.0,
+    burst_tasks=2000,
+    burst_ahead_seconds=3.0,
+    wake_tasks=100,
+    idle_seconds=5.0,
+    crash_seconds=3.0,
+    crash_kills=3,
+    depths=(1_000, 10_000, 100_000),
+    worker_counts=(1, 2, 4),
+    queue_counts=(1, 10, 100),
+    growth_tasks=2_000,
+)

@@ -1,0 +1,123 @@
+"""Whether a task costs the same however much waits, however many workers and queues there are. Of Rota alone.
+
+At each point a fixed number of tasks is drained several times while the rest stays waiting; what is compared is the
+time a task takes. Points are measured in rounds, their order rotated.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.contenders.rota import ROTA, Rota
+from benchmarks.effort import Effort
+from benchmarks.numbers import Result, rotated
+from benchmarks.place import Failed, Place, wait_until
+from benchmarks.rounds import Failure, say
+from benchmarks.running import Running, running
+
+NAME = "growth"
+_CHUNKS = 5
+# What is done, at most, while the fleet is held and let go again: a queue at a time.
+_BEYOND_TASKS = 2000
+_BEYOND_TASKS_A_QUEUE = 100
+_FAR_SECONDS = 86_400.0
+_MOST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One place on one axis: `depth` and `delayed` tasks waiting, `workers`, `queues`."""
+
+    axis: str
+    value: int
+
+    @property
+    def key(self) -> str:
+        """Its name among the values of a result."""
+        return f"{self.axis} {self.value}"
+
+
+def points(effort: Effort) -> list[Point]:
+    """All points of a profile."""
+    axes = {
+        "depth": effort.depths,
+        "delayed": effort.depths,
+        "workers": effort.worker_counts,
+        "queues": effort.queue_counts,
+    }
+    return [Point(axis, value) for axis, values in axes.items() for value in values]
+
+
+def run_growth(place: Place, effort: Effort) -> Iterator[Result | Failure]:
+    """Measure every point in every round."""
+    known = {point.key: point for point in points(effort)}
+    for turn in range(effort.rounds_of(NAME)):
+        for key in rotated(list(known), turn):
+            yield _run_point(known[key], place, effort, turn)
+
+
+def _run_point(point: Point, place: Place, effort: Effort, turn: int) -> Result | Failure:
+    fleet = Rota("rota", ROTA.settings, "failures", "warning", queues=_of(point, "queues", 1))
+    began = time.monotonic()
+    try:
+        with running(fleet, place, _of(point, "workers", 2)) as run:
+            found = _microseconds_a_task(run, point, effort)
+    except Failed as failure:
+        say(f"  {NAME} {turn + 1}: {point.key}: FAILED: {failure}")
+        return Failure(NAME, turn, f"rota, {point.key}", str(failure))
+    middle = statistics.median(found)
+    say(f"  {NAME} {turn + 1}: {point.key}: {middle:.1f} us a task  [{time.monotonic() - began:.0f} s]")
+    return Result(NAME, turn, "rota", {point.key: middle, f"{point.key} all": found})
+
+
+def _of(point: Point, axis: str, otherwise: int) -> int:
+    return point.value if point.axis == axis else otherwise
+
+
+def _microseconds_a_task(run: Running, point: Point, effort: Effort) -> list[float]:
+    run.contender.hold(run)
+    if delayed := _of(point, "delayed", 0):
+        run.producer.pile("nothing", delayed, time.time() + _FAR_SECONDS)
+    # The first drain is a trial: it brings every worker to its speed.
+    beyond = _BEYOND_TASKS + _BEYOND_TASKS_A_QUEUE * _of(point, "queues", 1)
+    waiting = (_CHUNKS + 1) * (effort.growth_tasks + beyond)
+    run.producer.many("nothing", _of(point, "depth", 0) + waiting)
+    return [_one_chunk(run, effort.growth_tasks) for _ in range(_CHUNKS + 1)][1:]
+
+
+def _one_chunk(run: Running, count: int) -> float:
+    """Microseconds a task, over the next so many or a few more, once the fleet has been let go; it is held after."""
+    run.contender.let_go(run)
+    before = _settled(run)
+    started = time.perf_counter()
+    wait_until(lambda: _settled(run) >= before + count, f"{count} tasks settled", _MOST_SECONDS)
+    settled = _settled(run) - before
+    seconds = time.perf_counter() - started
+    run.contender.hold(run)
+    return seconds / settled * 1e6
+
+
+def _settled(run: Running) -> int:
+    return run.contender.settled(run.place) or 0
+
+
+def table(results: list[Result], effort: Effort) -> str:
+    """A line a point: the time of a task, and its ratio to the first point of its axis, within a round."""
+    lines = ["growth: time of a task that does nothing, 2 workers, 1 queue (unless that grows)"]
+    first: dict[str, Point] = {}
+    for point in points(effort):
+        first.setdefault(point.axis, point)
+        lines += _line(results, point, first[point.axis])
+    return "\n".join(lines)
+
+
+def _line(results: list[Result], point: Point, first: Point) -> list[str]:
+    by_round = {one.round: one.values for one in results if one.measure == NAME and point.key in one.values}
+    base = {one.round: one.values[first.key] for one in results if one.measure == NAME and first.key in one.values}
+    if not by_round:
+        return []
+    middle = statistics.median(values[point.key] for values in by_round.values())
+    ratios = [values[point.key] / base[turn] for turn, values in by_round.items() if turn in base]
+    shown = f"  x {statistics.median(ratios):.2f}" if ratios else ""
+    return [f"  {point.axis:10}{point.value:>10,}{middle:10.1f} us{shown}"]

@@ -1,0 +1,51 @@
+"""What the server can do at most, as its own redis-benchmark tells, where that is installed."""
+
+import csv
+import shutil
+import subprocess
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from benchmarks.effort import Effort
+from benchmarks.numbers import Result
+from benchmarks.place import Place
+from benchmarks.rounds import Failure, say
+
+NAME = "limits"
+TITLE = "limits: redis-benchmark"
+_REQUESTS = "50000"
+_SETTINGS = {
+    "1 client": ["-c", "1"],
+    "2 clients": ["-c", "2"],
+    "50 clients": ["-c", "50"],
+    "1 client, pipelines of 500": ["-c", "1", "-P", "500"],
+}
+
+
+def run_limits(place: Place, effort: Effort) -> Iterator[Result | Failure]:
+    """RPUSH and LPOP a second, with few and many clients."""
+    program = shutil.which("redis-benchmark")
+    if program is None:
+        say("  redis-benchmark is not installed: left out")
+        return
+    port = str(urlsplit(place.url).port)
+    for turn in range(effort.rounds_of(NAME)):
+        place.clear()
+        values: dict[str, float] = {}
+        for name, options in _SETTINGS.items():
+            argv = [program, "-p", port, "-t", "rpush,lpop", "-n", _REQUESTS, "-d", "64", "--csv", *options]
+            shown = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
+            values |= {f"{command}, {name}": rate for command, rate in parse(shown).items()}
+        yield Result(NAME, turn, "redis-benchmark", values)
+
+
+def parse(shown: str) -> dict[str, float]:
+    """Requests a second by command, from its CSV."""
+    rows = csv.reader(line for line in shown.splitlines() if line.startswith('"'))
+    return {row[0]: float(row[1]) for row in rows if row[0] in ("RPUSH", "LPOP")}
+
+
+def table(results: list[Result]) -> str:
+    """A line a setting."""
+    values = next((one.values for one in results if one.measure == NAME), {})
+    return "\n".join([TITLE, *(f"  {name:40}{rate:>12,.0f} 1/s" for name, rate in values.items())])

@@ -1,0 +1,122 @@
+"""The measurements, by the names that `--measure` takes, in the order in which they are made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.effort import Effort
+from benchmarks.measures import crash, drain, enqueue, idle, lateness, memory
+from benchmarks.numbers import Values
+from benchmarks.running import Running
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of a measurement. `better` is what to hope for: "more" or "less"."""
+
+    key: str
+    title: str
+    unit: str
+    better: str
+    digits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measurement of a fleet of so many workers; ratios are taken to the reference of the same round."""
+
+    name: str
+    title: str
+    workers: int
+    run: Callable[[Running, Effort], Values]
+    metrics: tuple[Metric, ...]
+    reference: str
+
+
+MEASURES = {
+    one.name: one
+    for one in (
+        Measure(
+            "drain",
+            "drain: tasks that do nothing, 2 workers",
+            drain.WORKERS,
+            drain.measure,
+            (Metric("rate", "tasks", "1/s", "more"),),
+            "classic",
+        ),
+        Measure(
+            "work",
+            "work: tasks of 10 ms, 2 workers",
+            drain.WORKERS,
+            drain.measure_work,
+            (Metric("share", "time in tasks", "%", "more", 1),),
+            "classic",
+        ),
+        Measure(
+            "enqueue",
+            "enqueue: one producer",
+            enqueue.WORKERS,
+            enqueue.measure,
+            (Metric("single", "one a call", "1/s", "more"), Metric("bulk", "500 a call", "1/s", "more")),
+            "raw",
+        ),
+        Measure(
+            "wake",
+            "wake: enqueue to start, idle fleet of 4",
+            lateness.WORKERS,
+            lateness.measure_wake,
+            (Metric("wake_ms_p50", "p50", "ms", "less", 2), Metric("wake_ms_p99", "p99", "ms", "less", 2)),
+            "classic",
+        ),
+        Measure(
+            "lag",
+            "lag: due at random times, idle fleet of 4",
+            lateness.WORKERS,
+            lateness.measure_lag,
+            (
+                Metric("lag_ms_p50", "p50", "ms", "less", 2),
+                Metric("lag_ms_p99", "p99", "ms", "less", 2),
+                Metric("lag_ms_max", "most", "ms", "less", 2),
+                Metric("early", "early", "tasks", "less"),
+            ),
+            "rota",
+        ),
+        Measure(
+            "burst",
+            "burst: 2,000 due at one instant, 4 workers",
+            lateness.WORKERS,
+            lateness.measure_burst,
+            (Metric("lag_ms_max", "last start", "ms", "less"), Metric("early", "early", "tasks", "less")),
+            "rota",
+        ),
+        Measure(
+            "idle",
+            "idle: 8 workers, nothing to do",
+            idle.WORKERS,
+            idle.measure,
+            (
+                Metric("commands", "commands", "1/s", "less", 2),
+                Metric("cpu_percent", "processor", "% of one", "less", 3),
+            ),
+            "rota",
+        ),
+        Measure(
+            "memory",
+            "memory: 8 workers",
+            memory.WORKERS,
+            memory.measure,
+            (Metric("pss_mb", "fleet / 8", "MB", "less", 1), Metric("uss_mb", "next worker", "MB", "less", 1)),
+            "rota",
+        ),
+        Measure(
+            "crash",
+            "crash: SIGKILL in the middle of a task",
+            crash.WORKERS,
+            crash.measure,
+            (
+                Metric("rerun_ms", "runs again", "ms", "less", 1),
+                Metric("whole_ms", "pool whole", "ms", "less", 1),
+            ),
+            "rota",
+        ),
+    )
+}

@@ -1,0 +1,64 @@
+"""SIGKILL of the process that runs a task: how soon the task starts again, and how soon the pool is whole."""
+
+import os
+import signal
+import statistics
+import time
+
+from benchmarks.effort import Effort
+from benchmarks.numbers import Values
+from benchmarks.place import Failed, wait_until
+from benchmarks.running import Running
+
+WORKERS = 4
+_START_SECONDS = 30.0
+_WHOLE_SECONDS = 30.0
+_REPEATED_BELOW_MS = 1000.0
+
+
+def measure(running: Running, effort: Effort) -> Values:
+    """Several kills where the task comes back within a second, one where it does not."""
+    again: list[float | None] = []
+    whole: list[float | None] = []
+    while len(again) < effort.crash_kills and all(ms is not None and ms < _REPEATED_BELOW_MS for ms in again):
+        rerun_ms, whole_ms = _kill_once(running, effort.crash_seconds, len(again))
+        again.append(rerun_ms)
+        whole.append(whole_ms)
+    return {"rerun_ms": _median(again), "whole_ms": _median(whole), "rerun_ms_all": again, "whole_ms_all": whole}
+
+
+def _median(found: list[float | None]) -> float | None:
+    came = [ms for ms in found if ms is not None]
+    return statistics.median(came) if came else None
+
+
+def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[float | None, float | None]:
+    place = running.place
+    place.forget_journal()
+    (place.folder / "let-go").unlink(missing_ok=True)
+    running.producer.each("hold", 1)
+    [first] = place.wait_for_lines("hold", 1, _START_SECONDS)
+    time.sleep(0.1 + 0.037 * number)  # so that kills fall on different moments of what the fleet does by the clock
+    killed = time.time()
+    os.kill(first.pid, signal.SIGKILL)
+    whole_ms = _until_whole(running, first.pid, killed)
+    place.tell("let-go")
+    try:
+        second = place.wait_for_lines("hold", 2, patience_seconds)[1]
+    except Failed:
+        return None, whole_ms
+    return second.at / 1000 - killed * 1000, whole_ms
+
+
+def _until_whole(running: Running, killed_pid: int, killed: float) -> float | None:
+    """Milliseconds until all its workers are ready again; None where nobody tells."""
+    ready_workers = running.contender.ready_workers
+    if ready_workers(running) is None:
+        return None
+
+    def is_whole() -> bool:
+        ready = ready_workers(running) or set()
+        return killed_pid not in ready and len(ready) == running.workers
+
+    wait_until(is_whole, "a whole pool", _WHOLE_SECONDS)
+    return (time.time() - killed) * 1000

@@ -1,0 +1,51 @@
+"""How fast two workers work off what waits: tasks that do nothing, and tasks of 10 ms.
+
+Timed from the moment the workers may begin until the last call has returned, told by words of shared memory that each
+process counts in. For Rota it is timed on until the books say that the last one is settled; what the others still have
+to acknowledge by then is not held against them.
+"""
+
+import time
+
+from benchmarks.effort import Effort
+from benchmarks.numbers import Values
+from benchmarks.place import wait_until
+from benchmarks.running import Running
+
+WORKERS = 2
+MOST_SECONDS = 120.0
+_TRIAL_TASKS = 300
+_MOST_TASKS = 150_000
+
+
+def measure(running: Running, effort: Effort) -> Values:
+    """Tasks a second, after two trials that say how many make up the time wanted."""
+    count = _TRIAL_TASKS
+    for wanted_seconds in (effort.drain_seconds / 4, effort.drain_seconds):
+        rate = count / drain_seconds(running, "nothing", count)
+        count = round(min(_MOST_TASKS, max(_TRIAL_TASKS, rate * wanted_seconds)))
+    seconds = drain_seconds(running, "nothing", count)
+    return {"tasks": count, "seconds": seconds, "rate": count / seconds}
+
+
+def measure_work(running: Running, effort: Effort) -> Values:
+    """The share of the workers' time that is spent in tasks, when each takes 10 ms."""
+    drain_seconds(running, "work", 10 * WORKERS)
+    before = running.place.busy_seconds()
+    seconds = drain_seconds(running, "work", effort.work_tasks)
+    busy = running.place.busy_seconds() - before
+    share = busy / (running.workers * seconds)
+    return {"tasks": effort.work_tasks, "seconds": seconds, "busy_seconds": busy, "share": share * 100}
+
+
+def drain_seconds(running: Running, task: str, count: int) -> float:
+    """How long the fleet takes over so many waiting tasks."""
+    contender, place = running.contender, running.place
+    counted, settled = place.counted() + count, (contender.settled(place) or 0) + count
+    contender.hold(running)
+    running.producer.many(task, count)
+    started = time.perf_counter()
+    contender.let_go(running)
+    wait_until(lambda: place.counted() >= counted, f"the end of {count} tasks", MOST_SECONDS)
+    wait_until(lambda: contender.settled(place) in (None, settled), f"{count} tasks settled", MOST_SECONDS)
+    return time.perf_counter() - started

@@ -1,0 +1,38 @@
+"""How fast one producer enqueues, with nobody at the other end: one task a call, and 500 a call.
+
+A single client is bimodal on a small machine, by whether it shares a processor with the server. So each round takes the
+median of several repetitions, and rounds are what is compared.
+"""
+
+import statistics
+from collections.abc import Callable
+
+from benchmarks.effort import Effort
+from benchmarks.numbers import Values
+from benchmarks.producer import BATCH
+from benchmarks.running import Running
+
+WORKERS = 0
+_TRIAL_TASKS = BATCH
+_MOST_TASKS = 60_000
+
+
+def measure(running: Running, effort: Effort) -> Values:
+    """Tasks a second, singly and in bulk, the two in turns."""
+    ways = {"single": running.producer.each, "bulk": running.producer.many}
+    counts = {name: _count(enqueue, effort) for name, enqueue in ways.items()}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(effort.enqueue_repeats):
+        for name, enqueue in ways.items():
+            rates[name].append(counts[name] / enqueue("nothing", counts[name]))
+    return {name: statistics.median(found) for name, found in rates.items()} | {
+        f"{name}_all": found for name, found in rates.items()
+    }
+
+
+def _count(enqueue: Callable[[str, int], float], effort: Effort) -> int:
+    """As many as fill the time wanted, whole batches of them."""
+    enqueue("nothing", _TRIAL_TASKS)
+    rate = _TRIAL_TASKS / enqueue("nothing", _TRIAL_TASKS)
+    batches = round(rate * effort.enqueue_seconds / BATCH)
+    return min(_MOST_TASKS, max(1, batches) * BATCH)

@@ -1,0 +1,47 @@
+"""How late tasks start on an idle fleet of four: those due later, those all due at once, and those enqueued singly.
+
+The start is the first thing a task writes down. Before its due time is early, which is worse than late.
+"""
+
+import random
+import time
+
+from benchmarks.effort import Effort
+from benchmarks.numbers import Values, summary
+from benchmarks.place import Failed
+from benchmarks.running import Running
+
+WORKERS = 4
+_AHEAD_SECONDS = 2.0
+_MOST_LATE_SECONDS = 60.0
+
+
+def measure_lag(running: Running, effort: Effort) -> Values:
+    """Tasks due at random times, in no order."""
+    chance = random.Random(effort.lag_tasks)
+    begin = time.time() + _AHEAD_SECONDS
+    return _lateness(running, [begin + chance.uniform(0, effort.lag_seconds) for _ in range(effort.lag_tasks)])
+
+
+def measure_burst(running: Running, effort: Effort) -> Values:
+    """Many tasks due at one instant; the most of it is when the last one starts."""
+    return _lateness(running, [time.time() + effort.burst_ahead_seconds] * effort.burst_tasks)
+
+
+def measure_wake(running: Running, effort: Effort) -> Values:
+    """From the call that enqueues until the start, one by one, with pauses of about 20 ms."""
+    running.place.forget_journal()
+    running.producer.singly("mark", effort.wake_tasks)
+    lines = running.place.wait_for_lines("mark", effort.wake_tasks, _MOST_LATE_SECONDS)
+    return summary("wake_ms", [line.late_ms for line in lines])
+
+
+def _lateness(running: Running, dues: list[float]) -> Values:
+    running.place.forget_journal()
+    running.producer.later("mark", dues)
+    if time.time() > min(dues):
+        raise Failed("its producer was still enqueuing when the first task was due")
+    rest = max(dues) - time.time()
+    lines = running.place.wait_for_lines("mark", len(dues), rest + _MOST_LATE_SECONDS)
+    late = [line.late_ms for line in lines]
+    return summary("lag_ms", late) | {"early": sum(lag < 0 for lag in late)}

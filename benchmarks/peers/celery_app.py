@@ -1,0 +1,31 @@
+"""Celery: acknowledged after the task, rejected when its process is lost, 64 reserved a process, no results."""
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from celery import Celery  # type: ignore[import-not-found]
+
+from benchmarks import probe
+
+app = Celery("bench", broker=os.environ["BENCH_URL"])
+app.conf.update(
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_ignore_result=True,
+    worker_prefetch_multiplier=64,
+    task_default_queue="bench",
+)
+TASKS: dict[str, Any] = {
+    name: app.task(name=name)(getattr(probe, name)) for name in ("nothing", "work", "mark", "meet", "hold")
+}
+
+
+def enqueue(task: str, *args: Any) -> None:
+    """One task."""
+    TASKS[task].apply_async(args)
+
+
+def enqueue_at(task: str, due: float, *args: Any) -> None:
+    """One task for later; a worker holds it until then."""
+    TASKS[task].apply_async(args, eta=datetime.fromtimestamp(due, UTC))

@@ -1,0 +1,35 @@
+"""RQ: jobs that are tried again when their process dies, and no results. Also the settings module of its workers.
+
+Given to `rq worker-pool` with -c it is imported before the workers are forked, so that no job pays for imports.
+"""
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+from rq import Queue, Retry  # type: ignore[import-not-found]
+
+from benchmarks import probe
+
+REDIS_URL = os.environ["BENCH_URL"]
+QUEUES = ["bench"]
+OPTIONS: dict[str, Any] = {"result_ttl": 0, "retry": Retry(max=3)}
+queue = Queue("bench", connection=redis.Redis.from_url(REDIS_URL))
+
+
+def enqueue(task: str, *args: Any) -> None:
+    """One job."""
+    queue.enqueue_call(getattr(probe, task), args, **OPTIONS)
+
+
+def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Many in one pipeline."""
+    function = getattr(probe, task)
+    queue.enqueue_many([Queue.prepare_data(function, tuple(row), **OPTIONS) for row in rows])
+
+
+def enqueue_at(task: str, due: float, *args: Any) -> None:
+    """One job for later."""
+    queue.enqueue_at(datetime.fromtimestamp(due, UTC), getattr(probe, task), *args, **OPTIONS)

@@ -1,0 +1,91 @@
+"""The process tree of a running contender: frozen, measured, ended."""
+
+import ctypes
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+END_SECONDS = 10.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Have every orphan below this process become its child, so that none outlives the benchmark."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def tree(roots: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """The roots and everything below them that lives, parents first."""
+    found: list[psutil.Process] = []
+    for root in roots:
+        with suppress(psutil.NoSuchProcess):
+            found += [root, *root.children(recursive=True)]
+    return [process for process in found if _lives(process)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def send(processes: Iterable[psutil.Process], number: int) -> None:
+    """Signal each that still lives."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def kill_tree(roots: list[psutil.Process], spared: set[int]) -> None:
+    """End the roots, everything below them, and what they left to this process; none of `spared`."""
+    while True:
+        orphans = [child for child in psutil.Process().children() if child.pid not in spared]
+        living = tree([*roots, *orphans])
+        if not living:
+            break
+        send(living, signal.SIGSTOP)  # so that none starts another meanwhile
+        send(living, signal.SIGKILL)
+        psutil.wait_procs(living, timeout=END_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of a set of processes: proportional set size altogether, unique set size of each."""
+
+    pss: int
+    uss: dict[int, int]
+
+
+def memory_of(processes: Iterable[psutil.Process]) -> Memory:
+    """What the processes hold now."""
+    pss, uss = 0, {}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            found = process.memory_full_info()
+            pss += found.pss
+            uss[process.pid] = found.uss
+    return Memory(pss, uss)
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Processor time that the processes have used, all threads, in nanosecond steps where the kernel tells."""
+    return sum(_cpu_seconds(process) for process in processes)
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    try:
+        return sum(_on_cpu_ns(thread / "schedstat") for thread in Path(f"/proc/{process.pid}/task").iterdir()) / 1e9
+    except FileNotFoundError:
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            return float(times.user + times.system)
+        return 0.0
+
+
+def _on_cpu_ns(path: Path) -> int:
+    return int(path.read_text().split()[0])

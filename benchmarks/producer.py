@@ -1,0 +1,72 @@
+"""The runner's end of a producer in a contender's own interpreter."""
+
+import json
+import select
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from benchmarks.place import Failed
+
+BOOT_SECONDS = 60.0
+ANSWER_SECONDS = 300.0
+BATCH = 500
+
+
+class Producer:
+    """A process that enqueues for one contender."""
+
+    def __init__(self, python: Path, app: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
+        argv = [str(python), "-m", "benchmarks.drive", app]
+        self.process = subprocess.Popen(
+            argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+
+    def wait_until_ready(self) -> None:
+        """Raise Failed unless it has started in time."""
+        if self._line(BOOT_SECONDS) != "ready":
+            raise Failed("its producer did not start")
+
+    def _line(self, seconds: float) -> str:
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            raise Failed(f"its producer said nothing for {seconds:g} s")
+        return self.process.stdout.readline().strip()
+
+    def _ask(self, **asked: Any) -> float:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        answer = self._line(ANSWER_SECONDS)
+        if not answer:
+            raise Failed(f"its producer failed at {asked['verb']}")
+        return float(json.loads(answer))
+
+    def each(self, task: str, count: int) -> float:
+        """Enqueue one task a call; answers the seconds it took."""
+        return self._ask(verb="each", task=task, count=count)
+
+    def many(self, task: str, count: int) -> float:
+        """Enqueue 500 tasks a call where the contender can; answers the seconds it took."""
+        return self._ask(verb="many", task=task, count=count, batch=BATCH)
+
+    def later(self, task: str, dues: list[float]) -> float:
+        """Enqueue tasks for these Unix times; answers the seconds it took."""
+        return self._ask(verb="later", task=task, dues=dues)
+
+    def pile(self, task: str, count: int, due: float) -> float:
+        """Enqueue many tasks for one time, 500 a call; answers the seconds it took."""
+        return self._ask(verb="pile", task=task, count=count, batch=BATCH, due=due)
+
+    def singly(self, task: str, count: int) -> float:
+        """Enqueue single tasks with pauses of about 20 ms; answers the seconds it took."""
+        return self._ask(verb="singly", task=task, count=count)
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()

@@ -1,0 +1,59 @@
+"""Runs measurements in rounds: every contender once a round, the order rotated, so that a disturbance meets all."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from benchmarks.contender import Contender
+from benchmarks.effort import Effort
+from benchmarks.measures import Measure
+from benchmarks.numbers import Result, Values, rotated, shown
+from benchmarks.place import Failed, Place
+from benchmarks.running import running
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a contender could not do."""
+
+    measure: str
+    round: int
+    contender: str
+    why: str
+
+
+def say(text: str) -> None:
+    """Progress, for people; the tables are on standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_rounds(
+    measure: Measure, contenders: Sequence[Contender], place: Place, effort: Effort
+) -> Iterator[Result | Failure]:
+    """Measure everybody in every round. A contender that fails is left out of the measure's other rounds."""
+    able = {one.name: one for one in contenders if measure.name in one.measures}
+    for turn in range(effort.rounds_of(measure.name)):
+        for name in rotated(list(able), turn):
+            outcome = _run_once(measure, able[name], place, effort, turn)
+            yield outcome
+            if isinstance(outcome, Failure):
+                del able[name]
+
+
+def _run_once(measure: Measure, contender: Contender, place: Place, effort: Effort, turn: int) -> Result | Failure:
+    began = time.monotonic()
+    try:
+        with running(contender, place, measure.workers) as run:
+            values = measure.run(run, effort)
+    except (Failed, OSError, psutil.Error) as failure:  # what a fleet can do to its runner: the others go on
+        say(f"  {measure.name} {turn + 1}: {contender.name}: FAILED: {failure}")
+        return Failure(measure.name, turn, contender.name, str(failure) or repr(failure))
+    say(f"  {measure.name} {turn + 1}: {contender.name}: {_told(measure, values)}  [{time.monotonic() - began:.0f} s]")
+    return Result(measure.name, turn, contender.name, values)
+
+
+def _told(measure: Measure, values: Values) -> str:
+    return ", ".join(f"{one.title} {shown(values.get(one.key), one.digits)} {one.unit}" for one in measure.metrics)

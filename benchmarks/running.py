@@ -1,0 +1,118 @@
+"""A contender that runs: its fleet and its producer on one place, from start to end."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import psutil
+
+from benchmarks.contender import ROOT, Contender
+from benchmarks.place import Failed, Place, wait_until
+from benchmarks.processes import kill_tree, send, tree
+from benchmarks.producer import Producer
+
+START_SECONDS = 40.0
+_AGAIN_SECONDS = 0.7
+_MOST_MEETING = 80  # tasks for each worker; some fetch that many and more before they begin
+_SHOWN_CHARACTERS = 2000
+
+
+class Running:
+    """A fleet of so many workers and a producer. `popens` are the processes that were started for it."""
+
+    def __init__(self, contender: Contender, place: Place, workers: int) -> None:
+        self.contender = contender
+        self.place = place
+        self.workers = workers
+        self.popens: list[subprocess.Popen[bytes]] = []
+        self.log_path = place.folder / f"{contender.name}.log"
+        self._log = self.log_path.open("wb")
+        self._frozen: list[psutil.Process] = []
+        self.producer = Producer(contender.python, contender.app, self._environment(), self._log)
+        self._spared = {place.server_pid, self.producer.process.pid}
+
+    def _environment(self) -> Mapping[str, str]:
+        special = self.contender.environment(self.place)
+        path = os.pathsep.join(filter(None, (str(ROOT), special.get("PYTHONPATH"))))
+        return self.place.environment() | special | {"PYTHONPATH": path}
+
+    def start(self) -> None:
+        """Wait for the producer, start the fleet, and wait until each of its workers has been seen in a task."""
+        self.producer.wait_until_ready()
+        for argv in self.contender.commands(self.place, self.workers) if self.workers else ():
+            popen = subprocess.Popen(
+                argv,
+                env=self._environment(),
+                cwd=self.place.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+            )
+            self.popens.append(popen)
+        if self.popens:
+            self._meet()
+
+    def _meet(self) -> None:
+        """Send each worker a task that stays until all are there, and more while one holds several for itself."""
+        sent, again_at = 0, 0.0
+
+        def all_here() -> bool:
+            nonlocal sent, again_at
+            if any(popen.poll() is not None for popen in self.popens):
+                raise Failed("a process of its fleet ended at its start")
+            here = len({line.pid for line in self.place.journal("meet")})
+            if here < self.workers and time.monotonic() > again_at:
+                more = min(max(self.workers, sent), _MOST_MEETING * self.workers - sent)
+                self.producer.each("meet", more)
+                sent, again_at = sent + more, time.monotonic() + _AGAIN_SECONDS
+            return here >= self.workers
+
+        wait_until(all_here, f"a fleet of {self.workers}", START_SECONDS, look_seconds=0.05)
+        self.place.tell("met")
+        self.place.wait_for_lines("met", sent, START_SECONDS)
+
+    def roots(self) -> list[psutil.Process]:
+        """The processes that were started, as psutil sees them."""
+        return [psutil.Process(popen.pid) for popen in self.popens if popen.poll() is None]
+
+    def processes(self) -> list[psutil.Process]:
+        """The whole fleet."""
+        return tree(self.roots())
+
+    def freeze(self) -> None:
+        """Stop every process of the fleet, so that work can pile up before it."""
+        self._frozen = self.processes()
+        send(self._frozen, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        send(reversed(self._frozen), signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        """The last that its processes said."""
+        return self.log_path.read_text(errors="replace")[-_SHOWN_CHARACTERS:].strip()
+
+    def close(self) -> None:
+        """End everything, however it is."""
+        kill_tree(self.roots(), self._spared)
+        for popen in self.popens:
+            popen.wait()
+        self.producer.stop()
+        self._log.close()
+
+
+@contextmanager
+def running(contender: Contender, place: Place, workers: int) -> Iterator[Running]:
+    """A running contender on an emptied place; without a fleet when `workers` is 0."""
+    place.clear()
+    made = Running(contender, place, workers)
+    try:
+        made.start()
+        yield made
+    except Failed as failure:
+        raise Failed(f"{failure}\n{made.log_tail()}") from failure
+    finally:
+        made.close()
