@@ -28,10 +28,10 @@ def call(task_id: str) -> rota.Call:
 
 @contextmanager
 def borrowed(pool: Pool) -> Iterator[Any]:
-    """One of redis-py's own connections, on which anything may be done."""
-    connection = pool._pool.get_connection()
+    """The connection that the next exchange uses, on which anything may be done."""
+    connection = pool._take()
     yield connection
-    pool._pool.release(connection)
+    pool._kept.append(connection)
 
 
 @pytest.mark.parametrize("warm", [True, False], ids=["waiting for the answer", "being greeted"])
@@ -59,6 +59,46 @@ def test_an_answer_left_unread_is_noticed_before_the_connection_is_used_again(cl
     with borrowed(client._pool) as connection:
         connection.send_command("PING")
         select.select([connection._sock], [], [])
+    assert client.enqueue(call("a")).duplicate
+
+
+def connections_of_clients(redis_client: "redis.Redis") -> list[str]:
+    """Ids of the connections that have run a script."""
+    return [each["id"] for each in redis_client.client_list() if "eval" in each["cmd"]]
+
+
+def test_calls_one_after_another_share_one_connection(client: Client, redis_client: "redis.Redis") -> None:
+    before = set(connections_of_clients(redis_client))
+    for number in range(20):
+        client.enqueue(call(f"t-{number}"))
+    assert len(set(connections_of_clients(redis_client)) - before) == 1
+
+
+def test_a_connection_the_server_closed_is_replaced_before_anything_is_sent(
+    client: Client, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.enqueue(call("a"))
+    with borrowed(client._pool) as connection:
+        connection.send_command("CLIENT", "ID")
+        redis_client.client_kill_filter(_id=connection.read_response())
+        select.select([connection._sock], [], [])
+    sent: list[Sequence[bytes]] = []
+    send = redis.Connection.send_packed_command
+
+    def noting(self: redis.Connection, command: Any, check_health: bool = True) -> None:
+        sent.append(command)
+        send(self, command, check_health)  # type: ignore[no-untyped-call]  # redis-py does not type it
+
+    monkeypatch.setattr(redis.Connection, "send_packed_command", noting)
+    assert not client.enqueue(call("b")).duplicate
+    assert len([data for data in sent if b"EVALSHA" in b"".join(data)]) == 1
+
+
+def test_a_closed_client_keeps_no_connection_and_may_be_used_again(client: Client, redis_client: "redis.Redis") -> None:
+    before = set(connections_of_clients(redis_client))
+    client.enqueue(call("a"))
+    client.close()
+    assert set(connections_of_clients(redis_client)) - before == set()
     assert client.enqueue(call("a")).duplicate
 
 

@@ -9,9 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rota.arguments import check_arguments
+from rota.arguments import _OUTER_LEVELS, _faults_inside, check_arguments
 from rota.errors import InvalidArguments
+from rota.protocol.body import MAX_DEPTH
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024 - a plain one, as applications have them
 
@@ -55,6 +58,55 @@ def test_anything_else_is_named_by_path_and_type(value: Any, what: str) -> None:
     message = fault(1, {"rows": [0, {"price": value}]})
     assert message.startswith(f"resize: args[1].rows[1].price {what}") or what in message
     assert "args[1].rows[1].price" in message
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st.characters(codec=None)
+    | st.sampled_from([Colour.RED, 10**4250, 2**62, -(2**62), "\ud800", Decimal(1)])
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers() | st.just("\ud800"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=3))
+def test_the_quick_look_passes_nothing_that_the_search_for_faults_finds(
+    args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    faults = [*_faults_inside("args", args, _OUTER_LEVELS), *_faults_inside("kwargs", kwargs, _OUTER_LEVELS)]
+    if faults:
+        where, fault = faults[0]
+        with pytest.raises(InvalidArguments) as caught:
+            check_arguments("resize", args, kwargs)
+        assert str(caught.value) == f"resize: {where} {fault}; arguments must be JSON"
+    else:
+        check_arguments("resize", args, kwargs)
+
+
+@pytest.mark.parametrize("innermost", [[], {}, [1]], ids=str)
+@pytest.mark.parametrize("levels", [MAX_DEPTH - _OUTER_LEVELS - 1, MAX_DEPTH - _OUTER_LEVELS])
+def test_depth_is_bounded_at_the_same_level_by_both_looks(innermost: Any, levels: int) -> None:
+    nested = innermost
+    for level in range(levels):
+        nested = [nested] if level % 2 else {"a": nested}
+    if levels < MAX_DEPTH - _OUTER_LEVELS:
+        check_arguments("resize", [nested], {})
+        check_arguments("resize", (), {"a": nested})
+    else:
+        assert "nested deeper than 64 levels" in fault(nested)
+        assert "nested deeper than 64 levels" in fault(a=nested)
 
 
 def test_keyword_arguments_are_named_by_their_key() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -42,9 +43,30 @@ def test_what_is_written_is_read_back(args: list[object], kwargs: dict[str, obje
     assert decode_body(encode_body(body)) == body
 
 
+@given(st.lists(JSON, max_size=4), st.dictionaries(st.text(), JSON, max_size=4))
+def test_what_is_written_is_compact_json(args: list[object], kwargs: dict[str, object]) -> None:
+    written = encode_body(Body("id-1", "email", "send", args, kwargs))
+    plain = ["id-1", "email", "send", args, *([{"kwargs": kwargs}] if kwargs else [])]
+    assert written == json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+@given(JSON, st.text(" \t\n\r", max_size=3), st.text(" \t\n\rx,]", max_size=3))
+def test_what_stands_round_a_body_is_judged_as_json_does(value: object, before: str, after: str) -> None:
+    text = f'{before}["send",[{json.dumps(value)}]]{after}'
+    try:
+        expected = json.loads(text)[1]
+    except ValueError as error:
+        with pytest.raises(BodyError, match=re.escape(f"the body is not JSON: {error}")):
+            decode_body(text.encode())
+    else:
+        assert decode_body(text.encode()).args == expected
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
+        (b'\xef\xbb\xbf["send",[]]', "Unexpected UTF-8 BOM"),
+        (b'["send",[]]x', "Extra data"),
         (b"", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         (b"{", "not JSON"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.current import CurrentTask, running
+from rota.current import CurrentTask, Running
 from rota.errors import NoCurrentTask
 from rota.hooks import Hooks, default_hooks
 
@@ -35,9 +35,10 @@ def test_outside_a_task_there_is_none() -> None:
 
 
 def test_inside_it_answers_the_task_that_runs() -> None:
-    with running(TASK):
+    with Running(lambda: TASK):
         assert rota.current_task() is TASK
-        with running(other := CurrentTask("id-2", "f", "q", "immediate", 1, 0, DUE, 0.0)):
+        other = CurrentTask("id-2", "f", "q", "immediate", 1, 0, DUE, 0.0)
+        with Running(lambda: other):
             assert rota.current_task() is other
         assert rota.current_task() is TASK
     with pytest.raises(NoCurrentTask):

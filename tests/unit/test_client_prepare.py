@@ -1,6 +1,7 @@
 """From a call to what Redis takes."""
 
 import json
+import uuid
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
@@ -44,7 +45,11 @@ def test_a_call_by_name_is_the_classic_body(resize: object) -> None:
 
 
 def test_a_fresh_id_is_made_for_each_call() -> None:
-    assert prepared(by_name()).id != prepared(by_name()).id
+    ids = [prepared(by_name()).id for _ in range(500)]
+    assert len(set(ids)) == 500
+    for fresh in ids:
+        read = uuid.UUID(fresh)
+        assert (str(read), read.version, read.variant) == (fresh, 4, uuid.RFC_4122)
 
 
 def test_a_declared_task_brings_its_queue_and_its_signature(resize: rota.Task[[int, str], None]) -> None:

@@ -1,14 +1,22 @@
 """Declaring tasks, and the registry."""
 
+import dataclasses
 import functools
+import inspect
+import pickle
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rota
 from rota.errors import DuplicateTask, InvalidArguments, InvalidName
+from rota.options import TaskOptions
 from rota.registry import default_registry
+from rota.tasks import Task
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +119,44 @@ def test_arguments_are_fitted_to_the_signature_without_a_call() -> None:
             task.bind(args, kwargs)
         assert str(caught.value).startswith("the arguments do not fit shrink(image_id: int, /, size: int")
         assert what in str(caught.value)
+
+
+def none_needed() -> None: ...
+def two_needed(a: int, b: int, /) -> None: ...
+def one_of_two(a: int, b: int = 2) -> None: ...
+def any_number(a: int, *rest: int) -> None: ...
+def keyword_only(a: int, *, b: int) -> None: ...
+def keyword_default(a: int, *rest: int, b: int = 2, **others: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [none_needed, two_needed, one_of_two, any_number, keyword_only, keyword_default],
+    ids=lambda f: f.__name__,
+)
+@given(st.lists(st.integers(), max_size=4), st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=2))
+def test_arguments_fit_exactly_where_the_signature_says_so(
+    function: Callable[..., None], args: list[int], kwargs: dict[str, int]
+) -> None:
+    task = Task(function, "fit", TaskOptions())
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        with pytest.raises(InvalidArguments, match=re.escape(str(error))):
+            task.bind(args, kwargs)
+    else:
+        assert task.bind(args, kwargs) == (bound.args, bound.kwargs)
+
+
+def test_the_call_of_a_task_is_the_call_one_makes_by_hand() -> None:
+    called, made = rota.task(add).call(1, b=2), rota.Call("add", (1,), {"b": 2})
+    assert called == made
+    assert repr(called) == repr(made)
+    assert dataclasses.asdict(called) == dataclasses.asdict(made)
+    assert dataclasses.replace(called, queue="q") == rota.Call("add", (1,), {"b": 2}, queue="q")
+    assert pickle.loads(pickle.dumps(called)) == made
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        called.queue = "q"  # type: ignore[misc]  # that is the claim
 
 
 def test_a_function_without_a_signature_takes_anything() -> None:

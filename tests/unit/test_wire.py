@@ -30,6 +30,12 @@ def test_packing_in_parts_is_packing_at_once(first: list[Arg], second: list[Arg]
     assert command([pack(first), pack(second)]) == command([pack(first + second)])
 
 
+@given(_ARGS)
+def test_packing_at_once_is_packing_each(args: list[Arg]) -> None:
+    each = [b"$" + str(len(_raw(arg))).encode() + b"\r\n" + _raw(arg) + b"\r\n" for arg in args]
+    assert pack(args) == Packed(len(args), b"".join(each))
+
+
 def test_nothing_adds_nothing() -> None:
     assert NOTHING + pack(["PING"]) == pack(["PING"])
     assert pack([]) == NOTHING

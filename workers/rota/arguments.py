@@ -4,7 +4,7 @@ Allowed are None, bool, int, float (finite), str, list, tuple (it arrives as a l
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -12,6 +12,8 @@ from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH
 
 _MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which is 14,283 bits
+_SURELY_SHORT = 2**62
+_ARRAYS = (list, tuple)
 _OUTER_LEVELS = 2  # in the body, arguments stand inside its array and inside args or kwargs
 _HINTS = {
     "datetime": "pass its .isoformat()",
@@ -30,6 +32,9 @@ def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
     Raises InvalidArguments with the path of the first one that is not, and its type.
     """
+    # Nearly every call passes here, some ten times faster than the search for a fault, which judges all the others.
+    if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
+        return
     if not isinstance(args, Sequence) or isinstance(args, str | bytes | bytearray | memoryview):
         raise InvalidArguments(f"{name}: args must be a list or a tuple, got {type(args).__name__}")
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
@@ -37,6 +42,31 @@ def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     for path, value in (("args", list(args)), ("kwargs", dict(kwargs))):
         for where, fault in _faults_inside(path, value, _OUTER_LEVELS):
             raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
+
+
+def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS) -> bool:
+    # True: there is no fault in them. False: there may be one. Exact types only, so what subclasses do is not asked.
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            plain = _is_unicode(value)
+        elif kind is int:
+            plain = -_SURELY_SHORT < value < _SURELY_SHORT
+        elif kind is float:
+            plain = math.isfinite(value)
+        elif kind is dict:
+            plain = depth < MAX_DEPTH and _is_plain_object(value, depth + 1)
+        elif kind in _ARRAYS:
+            plain = depth < MAX_DEPTH and _are_plain(value, depth + 1)
+        else:
+            plain = value is None or kind is bool
+        if not plain:
+            return False
+    return True
+
+
+def _is_plain_object(value: Mapping[Any, Any], depth: int = _OUTER_LEVELS) -> bool:
+    return all(type(key) is str and _is_unicode(key) for key in value) and _are_plain(value.values(), depth)
 
 
 def _faults(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:

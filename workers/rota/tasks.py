@@ -2,13 +2,15 @@
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from rota.call import Call, CallOptions
+from rota.call import Call, CallOptions, plain_call
+from rota.default import default_client
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName, RotaWarning
 from rota.options import TaskArguments, TaskOptions, check_options
@@ -54,14 +56,14 @@ class Task(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call of this task, for `enqueue_many` and `Client.enqueue`."""
-        return Call(self.name, args, kwargs)
+        return plain_call(self.name, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Have a worker call the function with these arguments, as soon as one is free.
 
         Raises InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull or Uncertain.
         """
-        return Using(self).enqueue(*args, **kwargs)
+        return default_client().enqueue(plain_call(self.name, args, kwargs))
 
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due `delay` (seconds or timedelta) from now."""
@@ -83,6 +85,8 @@ class Task(Generic[P, R]):
 
         Raises InvalidArguments naming the task and what does not fit.
         """
+        if not kwargs and len(args) in self._fitting_counts:
+            return tuple(args), {}
         if self._signature is None:
             return tuple(args), dict(kwargs)
         try:
@@ -94,6 +98,10 @@ class Task(Generic[P, R]):
     @functools.cached_property
     def _signature(self) -> inspect.Signature | None:
         return _signature_of(self.function)
+
+    @functools.cached_property
+    def _fitting_counts(self) -> range:
+        return _fitting_counts(self._signature)
 
 
 class AsyncTask(Task[P, R]):
@@ -161,6 +169,23 @@ def _make(function: Callable[..., Any], name: str | None, options: TaskOptions) 
         raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
     made = AsyncTask if inspect.iscoroutinefunction(function) else Task
     return made(function, given, options)
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _fitting_counts(signature: inspect.Signature | None) -> range:
+    # How many positional arguments fit when there are no others: `Signature.bind` then answers them unchanged.
+    least = most = 0
+    for parameter in signature.parameters.values() if signature else ():
+        needed = parameter.default is parameter.empty
+        if parameter.kind in _POSITIONAL:
+            most += 1
+            least = most if needed else least
+        elif parameter.kind is parameter.KEYWORD_ONLY and needed:
+            return range(0)
+    unbounded = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    return range(least, sys.maxsize if unbounded else most + 1)
 
 
 _PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]

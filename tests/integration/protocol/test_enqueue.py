@@ -132,6 +132,50 @@ def test_a_key_of_another_type_refuses_the_whole_call(fleet: Fleet) -> None:
     assert fleet.snapshot() == before
 
 
+@pytest.mark.parametrize("name", ["tasks", "queues", "ready", "totals", "sent:once"])
+def test_a_key_of_another_type_that_every_call_needs_refuses_it(fleet: Fleet, name: str) -> None:
+    broken = fleet.keys.tasks.removesuffix("tasks") + name
+    fleet.redis.zadd(broken, {"member": 1})
+    before = fleet.snapshot()
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        fleet.run(fleet.store.enqueue("once", [NewTask("a", "q", body_of("a"))]))
+    assert fleet.snapshot() == before
+
+
+@pytest.mark.parametrize("name", ["tickets", "counts", "delayed", "keys"])
+def test_a_key_of_another_type_refuses_only_the_calls_that_need_it(fleet: Fleet, name: str) -> None:
+    fleet.redis.set(fleet.keys.tasks.removesuffix("tasks") + name, "text")
+    fleet.push("a")
+    before = fleet.snapshot()
+    needing = NewTask("b", "q", b"[]", unique_key="k") if name == "keys" else NewTask("b", "q", b"[]", due="+1000000")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        fleet.enqueue(NewTask("c", "other", body_of("c")), needing)
+    assert fleet.snapshot() == before
+
+
+def test_a_call_of_all_sorts_puts_each_where_it_belongs(fleet: Fleet) -> None:
+    answers = fleet.enqueue(
+        NewTask("a", "q", body_of("a")),
+        NewTask("b", "r", body_of("b"), due="+60000000"),
+        NewTask("c", "q", body_of("c"), unique_key="k"),
+        NewTask("d", "q", body_of("d"), due="+50000000", unique_key="l", hold_ms=60_000),
+        NewTask("e", "r", body_of("e"), unique_key="k"),
+        NewTask("a", "r", body_of("a")),
+        NewTask("f", "r", body_of("f")),
+    )
+    assert [(answer.duplicate, answer.holder) for answer in answers] == [
+        *[(False, "")] * 4, (True, "c"), (True, ""), (False, "")
+    ]  # fmt: skip
+    assert (fleet.lane("q"), fleet.lane("r")) == (["a", "c"], ["f"])
+    assert fleet.redis.zrange(fleet.keys.delayed, 0, -1) == ["d", "b"]
+    assert fleet.redis.hgetall(fleet.keys.tickets) == {"b": "r d 0 0 0 0 -", "d": "q d 0 0 0 0 u"}
+    assert fleet.redis.hgetall(fleet.keys.unique_keys) == {"c": "k", "d": "l"}
+    assert fleet.redis.hgetall(fleet.keys.counts) == {"delayed:q": "1", "delayed:r": "1"}
+    assert fleet.redis.hgetall(fleet.keys.totals) == {"accepted:q": "3", "accepted:r": "2"}
+    assert fleet.redis.smembers(fleet.keys.queues) == fleet.redis.smembers(fleet.keys.ready) == {"q", "r"}
+    assert sorted(fleet.redis.hkeys(fleet.keys.tasks)) == ["a", "b", "c", "d", "f"]
+
+
 def test_a_full_server_refuses_producers_and_lets_the_fleet_work_it_off(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
