@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from rota.child.life import EXIT_ORPHANED, Life
@@ -27,7 +26,9 @@ from rota_supervisor.process import die_with_parent
 
 _OOM_EXTRA: Final = 300  # a worker is a better victim than the master
 _OOM_MOST: Final = 1000
+_OOM_BYTES: Final = 16
 EXIT_CRASHED: Final = 1
+_CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})  # made once for all workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def _work(nursery: Nursery, request: messages.Fork) -> int:
 def _reset_signals() -> None:
     """Python's default handlers, whatever the modules set at import. The mask stays: the worker loop lifts it."""
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    for number in _CATCHABLE:
         with contextlib.suppress(OSError, ValueError):  # numbers that the C library keeps to itself
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -134,9 +135,13 @@ def _empty_stdin() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    path = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):  # no such file in some containers; it is only a preference
-        path.write_text(str(min(_OOM_MOST, int(path.read_text()) + _OOM_EXTRA)))
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            score = min(_OOM_MOST, int(os.read(fd, _OOM_BYTES)) + _OOM_EXTRA)
+            os.pwrite(fd, str(score).encode(), 0)
+        finally:
+            os.close(fd)
 
 
 def _reseed() -> None:

@@ -60,6 +60,7 @@ def _load(entrance: Entrance, imports: list[str], path: list[str]) -> bool:
     tasks = importing.tasks_and_queues()
     for at in range(0, len(tasks), messages.TASKS_A_PACKET):
         messages.send(channel, messages.Imported(tuple(tasks[at : at + messages.TASKS_A_PACKET])))
+    importing.warm_up()
     messages.send(channel, messages.Ready(len(imports), importing.freeze()))
     return True
 

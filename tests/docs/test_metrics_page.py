@@ -10,7 +10,8 @@ from rota.child.slots import Phase
 from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
-from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.kernel import Usage
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.regions import exposed_series
 from rota_supervisor.exporter.samples import Samples

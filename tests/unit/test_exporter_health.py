@@ -13,7 +13,7 @@ from rota_supervisor.layout import Role
 MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
 POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)
 WORKER = Member(8, Role.WORKER, 3, Phase.IDLE, 0.5)
-TASK = CurrentTask("id", "resize", "images", 1, 2)
+TASK = CurrentTask(b"id images i 1 1 0 0 0 0 -", "resize", 1, 2)
 
 
 def faults(*fleet: Member, redis_up: bool = True) -> list[str]:

@@ -12,7 +12,8 @@ from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.families import empty_families, families
-from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.kernel import Usage
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
@@ -65,7 +66,7 @@ def test_settings_become_gauges_of_each_queue() -> None:
 
 
 def worker(slot: int, queue: str, age: float) -> Member:
-    task = CurrentTask("id", "name", queue, 1, 0)
+    task = CurrentTask(f"id {queue} i 1 1 0 0 0 0 -".encode(), "name", 1, 0)
     return Member(slot, Role.WORKER, 100 + slot, Phase.BUSY, 1.5, task, age)
 
 

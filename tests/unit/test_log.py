@@ -7,14 +7,21 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rota.telemetry.log as rota_log
 from rota.child.settings import LogSettings
 from rota.telemetry import events
+from rota.telemetry.log_fields import LINE_BYTES, Clock, Counts
+from rota.telemetry.log_foreign import ForeignHandler
+from rota.telemetry.log_json import JsonLines
 
 
 @pytest.fixture
@@ -50,7 +57,7 @@ def test_an_endless_traceback_is_cut_to_one_write_and_marked(pipe: tuple[int, in
     rota_log.configure(LogSettings(format=text_format), fd=pipe[1])
     rota_log.logger().error(events.TASK_DEAD, task_id="a", exc_info=ValueError("é" * 50_000))
     raw = os.read(pipe[0], 1 << 20)
-    assert len(raw) <= rota_log.LINE_BYTES
+    assert len(raw) <= LINE_BYTES
     assert raw.endswith(b"\n")
     assert b"truncated" in raw
     assert b"task.dead" in raw
@@ -101,10 +108,11 @@ import rota.telemetry.log as rota_log
 from rota.child.settings import LogSettings
 if "basic" in sys.argv:
     logging.basicConfig(format="theirs %(message)s")
-rota_log.configure(LogSettings(), slot=1)
-rota_log.adopt_foreign(LogSettings())
+settings = LogSettings(format=sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] != "basic" else "auto")
+rota_log.configure(settings, slot=1)
+rota_log.adopt_foreign(settings)
 logging.getLogger("shop.db").warning("slow %s %d%%", "query", 50)
-print("asyncio.events" in sys.modules, "rich" in sys.modules)
+print(*(name in sys.modules for name in ("asyncio.events", "rich", "structlog")))
 import asyncio
 asyncio.run(asyncio.sleep(0))
 """
@@ -123,8 +131,13 @@ def test_an_application_that_set_up_its_logging_keeps_it() -> None:
     assert _run_foreign("basic").stderr == "theirs slow query 50%\n"
 
 
-def test_logging_brings_neither_asyncio_nor_rich_into_the_process() -> None:
-    assert _run_foreign().stdout == "False False\n"
+def test_logging_as_json_brings_neither_asyncio_nor_structlog_into_the_process() -> None:
+    assert _run_foreign().stdout == "False False False\n"
+
+
+@pytest.mark.parametrize("text_format", ["console", "logfmt"])
+def test_logging_for_people_brings_neither_asyncio_nor_rich_into_the_process(text_format: str) -> None:
+    assert _run_foreign(text_format).stdout == "False False True\n"
 
 
 def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, int]) -> None:
@@ -137,7 +150,110 @@ def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, in
 
 def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(level="debug"), fd=pipe[1])
-    handler = rota_log._ForeignHandler()
+    handler = ForeignHandler(rota_log.logger)
     for level in (5, 10, 25, 60):
         handler.emit(logging.LogRecord("x", level, "", 0, "100% of %s", ("y",) if level == 25 else None, None))
     assert [line["level"] for line in _lines(pipe[0])] == ["debug", "debug", "info", "critical"]
+
+
+# The fast way to a line beside the plain one
+
+
+class _Odd:
+    def __repr__(self) -> str:
+        return 'odd "one"'
+
+
+_scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=())),  # halves of surrogate pairs included
+    st.just(_Odd()),
+    st.binary(max_size=8),
+    st.datetimes(),
+)
+_values = st.recursive(
+    _scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+_names = st.one_of(st.sampled_from(["slot", "timestamp", "level", "truncated", "exception"]), st.text(max_size=8))
+
+
+def _plainly(level: str, event: str, bound: dict[str, Any], fields: dict[str, Any]) -> list[tuple[str, Any]]:
+    first = {"timestamp": "", "level": level, "event": event}
+    text = json.dumps(first | bound | fields | first, default=repr, ensure_ascii=False)
+    return [(key, value) for key, value in _pairs(text.encode(errors="replace")) if key != "timestamp"]
+
+
+def _pairs(line: bytes) -> list[tuple[str, Any]]:
+    read: dict[str, Any] = json.loads(line)
+    return list(read.items())
+
+
+@given(
+    st.sampled_from(["debug", "info", "error"]),
+    st.text(st.characters(exclude_categories=()), max_size=20),
+    st.dictionaries(_names, _scalars, max_size=3),
+    st.dictionaries(_names, _values, max_size=6),
+)
+def test_a_line_has_the_fields_values_and_order_of_its_plain_encoding(
+    level: str, event: str, bound: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    line = JsonLines(bound, Counts())(level, event, dict(fields))
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    if len(line) < 3000:  # longer ones may be cut
+        assert [pair for pair in _pairs(line) if pair[0] != "timestamp"] == _plainly(level, event, bound, fields)
+
+
+@pytest.mark.parametrize("size", [LINE_BYTES // 2, LINE_BYTES, LINE_BYTES * 3])
+def test_a_line_is_whole_up_to_the_limit_and_cut_and_counted_beyond(size: int) -> None:
+    counts = Counts()
+    lines = JsonLines({"slot": 3}, counts)
+    room = LINE_BYTES - len(lines("info", "task.done", {"text": ""}))
+    whole = json.loads(lines("info", "task.done", {"text": "x" * room}))
+    assert (len(whole["text"]), counts.truncated) == (room, 0)
+    cut = lines("info", "task.done", {"text": "x" * (room + size)})
+    assert len(cut) <= LINE_BYTES
+    assert (json.loads(cut)["truncated"], json.loads(cut)["slot"], counts.truncated) == (True, 3, 1)
+
+
+def test_what_json_cannot_take_is_written_as_its_repr_and_raises_nothing() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    lines = JsonLines({}, Counts())
+    line = json.loads(lines("info", "task.done", {"circle": circle, "keys": {(1, 2): 3}, "text": "x"}))
+    assert (line["circle"], line["keys"], line["text"]) == ("[[...]]", "{(1, 2): 3}", "x")
+
+
+def test_an_exception_stands_at_the_end_of_its_line_whatever_is_bound() -> None:
+    line = json.loads(JsonLines({"slot": 3}, Counts())("error", "task.dead", {"exc_info": ValueError("x"), "a": 1}))
+    assert list(line) == ["timestamp", "level", "event", "slot", "a", "exception"]
+    assert line["exception"].endswith("ValueError: x")
+
+
+def test_the_exception_in_hand_is_taken_for_true() -> None:
+    try:
+        json.loads("{")
+    except ValueError:
+        line = json.loads(JsonLines({}, Counts())("error", "task.dead", {"exc_info": True}))
+    assert "JSONDecodeError" in line["exception"]
+
+
+@given(st.integers(min_value=0, max_value=4_000_000_000_000_000_000))
+def test_the_time_of_a_line_is_utc_to_the_microsecond(at_ns: int) -> None:
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: at_ns)
+        expected = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_ns // 1000)
+        assert clock() == expected.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        assert clock() == clock()
+
+
+def test_a_field_that_is_bound_already_takes_the_place_of_the_bound_one(pipe: tuple[int, int]) -> None:
+    rota_log.configure(LogSettings(), fd=pipe[1], slot=3, role="worker")
+    rota_log.logger().info(events.TASK_DONE, slot=4)
+    (line,) = _lines(pipe[0])
+    assert list(line) == ["timestamp", "level", "event", "slot", "role"]
+    assert line["slot"] == 4

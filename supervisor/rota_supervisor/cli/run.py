@@ -13,7 +13,6 @@ from rota_supervisor.config.flags import Flags
 from rota_supervisor.config.load import load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.places import ControlPlace, claim_place, pid_file, socket_places
-from rota_supervisor.embedded import AddressTakenError, EmbeddedError, NoAnswerError, embedded_server
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.run import run_master
 
@@ -78,6 +77,14 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if not embedded:
         yield
         return
+    # Only here: finding the wheel takes importlib.metadata, 1.9 MB that a master would keep for nothing.
+    from rota_supervisor.embedded import (  # noqa: PLC0415
+        AddressTakenError,
+        EmbeddedError,
+        NoAnswerError,
+        embedded_server,
+    )
+
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(embedded_server(config.redis_url, beside))

@@ -6,7 +6,8 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.kernel import Usage
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings

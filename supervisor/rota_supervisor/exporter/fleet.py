@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import psutil
-
 from rota.child.slots import MASTER_SLOT, CurrentTask, Phase, Slot, SlotMemory, boottime_ns
+from rota_supervisor.exporter.kernel import parent_of
 from rota_supervisor.layout import Role, role_of
 
 NANOSECONDS = 1_000_000_000
@@ -32,15 +31,6 @@ class Member:
         return self.role is Role.MASTER or self.phase in _SET_BY_ITS_PROCESS
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a process uses. `cpu_seconds` since it began; `open_fds` None where the kernel does not tell."""
-
-    resident_bytes: int
-    cpu_seconds: float
-    open_fds: int | None
-
-
 def members(memory: SlotMemory, touched: Iterable[int], master_pid: int) -> tuple[Member, ...]:
     """All living processes in the slots ever written to, by slot."""
     now_ns = boottime_ns()
@@ -52,33 +42,7 @@ def is_ours(pid: int, master_pid: int) -> bool:
     """Whether that process lives and is the master or its child, not a stranger who got the number later."""
     if pid in (0, master_pid):
         return pid == master_pid
-    try:
-        return psutil.Process(pid).ppid() == master_pid
-    except psutil.NoSuchProcess:
-        return False
-
-
-def usage_of(pid: int) -> Usage | None:
-    """What the process uses; None when it has just gone."""
-    try:
-        process = psutil.Process(pid)
-        with process.oneshot():
-            cpu = process.cpu_times()
-            return Usage(process.memory_info().rss, cpu.user + cpu.system, _open_fds(process))
-    except psutil.NoSuchProcess:
-        return None
-
-
-def started_at(pid: int) -> float:
-    """Unix time of the process's start."""
-    return psutil.Process(pid).create_time()
-
-
-def _open_fds(process: psutil.Process) -> int | None:
-    try:
-        return process.num_fds()
-    except psutil.AccessDenied:
-        return None
+    return parent_of(pid) == master_pid
 
 
 def _member(number: int, slot: Slot, now_ns: int) -> Member:

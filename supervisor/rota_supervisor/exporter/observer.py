@@ -4,17 +4,18 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Protocol
 
 from prometheus_client.core import Metric
 
+from rota import __version__
 from rota.child.slots import MASTER_SLOT, SlotMemory
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter import health
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.families import empty_families, families
-from rota_supervisor.exporter.fleet import Member, members, started_at, usage_of
+from rota_supervisor.exporter.fleet import Member, members
+from rota_supervisor.exporter.kernel import started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.regions import Regions
@@ -49,7 +50,6 @@ class Observer:
         self._memory = memory
         self._master_pid = master_pid
         self._started_at = started_at(master_pid)
-        self._version = version("rota")
         self._watch = watch
         self._regions = Regions(memory, settings.max_series)
         self._cpu = CpuAccount()
@@ -74,7 +74,7 @@ class Observer:
         with self._lock:
             fleet, samples = self._read_slots()
             lags = self._lag.lags(samples, began)
-        put_settings(samples, self._settings, self._version, self._started_at)
+        put_settings(samples, self._settings, __version__, self._started_at)
         put_fleet(samples, fleet, self._settings.queues)
         if reading is not None:
             put_reading(samples, reading)

@@ -10,6 +10,7 @@ TASK_CANCELLED: Final = "task.cancelled"
 TASK_EXPIRED: Final = "task.expired"
 TASK_STALE: Final = "task.stale"
 TASK_RECOVERED: Final = "task.recovered"
+CLAIM_RECALLED: Final = "claim.recalled"
 
 WORKER_STARTED: Final = "worker.started"
 WORKER_EXITED: Final = "worker.exited"

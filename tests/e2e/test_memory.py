@@ -1,0 +1,64 @@
+"""What a fleet of the example application takes of memory, and that a further worker takes little."""
+
+import shutil
+
+from bench import until
+from fleets import Fleets, Measure, RunningFleet
+from prose import ROOT
+
+WORKERS = 8
+MEGABYTE = 1e6
+# What was measured, with room for other versions of Python and of the libraries: 13 and 5.
+FLEET_MEGABYTES_A_WORKER = 20
+MEGABYTES_OF_ITS_OWN = 10
+
+
+def test_eight_workers_of_the_example_share_most_of_their_memory(fleets: Fleets, measured: Measure) -> None:
+    fleet = fleets.make(workers=WORKERS, tiers=[["password-reset"], ["sold-email", "expired-email"], ["default"]])
+    shutil.copyfile(ROOT / "examples/mail/tasks.py", fleet.folder / "tasks.py")
+    fleet.start()
+    _work(fleet)
+    used = {process.pid: process.memory_full_info() for process in fleet.processes()}
+    workers = fleet.workers()
+    of_all = sum(memory.pss for memory in used.values()) / WORKERS / MEGABYTE
+    of_its_own = sum(used[pid].uss for pid in workers) / WORKERS / MEGABYTE
+    measured("MB of the whole fleet (PSS) by its 8 workers", of_all)
+    measured("MB of a worker's own (USS)", of_its_own)
+    for role in ("zygote", "poller", "exporter"):
+        measured(f"MB of the {role} (PSS)", sum(used[pid].pss for pid in fleet.children(role).values()) / MEGABYTE)
+    assert len(workers) == WORKERS
+    assert of_all < FLEET_MEGABYTES_A_WORKER
+    assert of_its_own < MEGABYTES_OF_ITS_OWN
+
+
+def _work(fleet: RunningFleet) -> None:
+    """Have the tasks run and the metrics be read, so that what that loads is counted."""
+    count = 10 * WORKERS
+    for number in range(count):
+        fleet.client.enqueue("send_expired_email", args=[number, number], queue="expired-email")
+    until(lambda: fleet.metrics().total("rota_tasks_processed_total", outcome="done") == count, "all mails")
+
+
+LOADED = """
+import os, sys
+from pathlib import Path
+import rota
+
+before = set()
+os.register_at_fork(after_in_child=lambda: before.update(sys.modules))
+
+@rota.task
+def tell() -> None:
+    Path("loaded").write_text(" ".join(sorted(sys.modules.keys() - before)) + "\\n")
+"""
+
+
+def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
+    """Each import there would cost every worker up to 2 MB, and its successor's start some milliseconds."""
+    fleet = fleets.make(workers=1)
+    (fleet.folder / "tasks.py").write_text(LOADED)
+    fleet.start()
+    fleet.client.enqueue("tell", queue="default")
+    told = fleet.folder / "loaded"
+    until(lambda: told.exists() and told.read_text().endswith("\n"), "what was loaded")
+    assert told.read_text().split() == []

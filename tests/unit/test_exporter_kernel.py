@@ -1,0 +1,57 @@
+"""What /proc says of a process, beside what psutil makes of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench import until
+from rota_supervisor.exporter import kernel
+
+
+@pytest.fixture
+def process() -> psutil.Process:
+    return psutil.Process()
+
+
+def test_usage_is_what_psutil_says(process: psutil.Process) -> None:
+    usage = kernel.usage_of(os.getpid())
+    assert usage is not None
+    assert usage.resident_bytes == pytest.approx(process.memory_info().rss, rel=0.05)
+    times = process.cpu_times()
+    assert usage.cpu_seconds == pytest.approx(times.user + times.system, abs=0.5)
+    assert usage.open_fds == pytest.approx(process.num_fds(), abs=2)
+
+
+def test_start_and_parent_are_what_psutil_says(process: psutil.Process) -> None:
+    assert kernel.started_at(os.getpid()) == pytest.approx(process.create_time(), abs=1.1)
+    assert kernel.parent_of(os.getpid()) == os.getppid()
+
+
+def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> None:
+    odd = tmp_path / "a) S 1 (b"
+    odd.symlink_to("/bin/sleep")
+    with subprocess.Popen([odd, "60"]) as child:
+        try:
+            until(lambda: psutil.Process(child.pid).name() == odd.name)
+            assert kernel.parent_of(child.pid) == os.getpid()
+            assert kernel.usage_of(child.pid) is not None
+        finally:
+            child.kill()
+
+
+def test_a_process_that_is_gone_has_no_usage_and_no_parent() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    assert kernel.usage_of(child.pid) is None
+    assert kernel.parent_of(child.pid) is None
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="everything is open to root")
+def test_descriptors_that_may_not_be_counted_are_unknown() -> None:
+    usage = kernel.usage_of(1)
+    assert usage is not None
+    assert usage.open_fds is None
