@@ -3,15 +3,27 @@
 import random
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
+import redis
+
+from bench import until
 from fleets import Fleets, Measure, RunningFleet
+from rota import Call
+from rota.protocol.entry import parse_entry
+from rota.protocol.keys import Keys
 
 TASKS = 300
 SPREAD_SECONDS = 15.0
 GENEROUS_LAG_SECONDS = 2.0
 MONITORED_SECONDS = 10.0
 MICROSECONDS = 1_000_000
+BURST = 20_000
+STARTED_BURST = 2_000
+GENEROUS_CALL_SECONDS = 0.25  # a server that is not scheduled for a while counts that as the script's
 
 
 def test_300_due_tasks_start_on_time_and_none_early_by_the_servers_clock(fleets: Fleets, measured: Measure) -> None:
@@ -30,6 +42,57 @@ def test_300_due_tasks_start_on_time_and_none_early_by_the_servers_clock(fleets:
     measured("lag in ms, p99", lags[round(TASKS * 0.99) - 1] * 1000)
     measured("lag in ms, most", lags[-1] * 1000)
     assert lags[round(TASKS * 0.99) - 1] < GENEROUS_LAG_SECONDS
+
+
+def test_a_burst_is_promoted_in_order_of_due_none_lost_none_early_and_in_short_calls(
+    fleets: Fleets, redis_client: redis.Redis, measured: Measure
+) -> None:
+    fleet = fleets.start()
+    fleet.client.pause("default")
+    begins = datetime.now(UTC) + timedelta(seconds=6)
+    places = random.Random(BURST).sample(range(BURST), BURST)  # a microsecond each, in no order
+    calls = [
+        Call("note", args=[""], queue="default", at=begins + timedelta(microseconds=place), id=f"burst-{place}")
+        for place in places
+    ]
+    lane = Keys(fleet.namespace).delayed_lane("default")
+    fleet.client.enqueue_many(calls)
+    with calls_over_a_millisecond(redis_client) as seconds:
+        assert not redis_client.llen(lane), "it took too long to enqueue them"
+        until(lambda: redis_client.llen(lane) == BURST, "the burst in its lane")
+    promoted = [parse_entry(text) for text in redis_client.lrange(lane, 0, -1) if isinstance(text, bytes)]
+    assert [entry.id for entry in promoted] == [f"burst-{place}" for place in range(BURST)]
+    assert all(entry.ready_us >= entry.due_us for entry in promoted)
+    assert fleet.books_balance()
+    measured("last of 20,000 ready in ms", (promoted[-1].ready_us - promoted[-1].due_us) / 1000)
+    measured("longest script call in ms", max(seconds, default=0.0) * 1000)
+    assert max(seconds, default=0.0) < GENEROUS_CALL_SECONDS
+
+
+@contextmanager
+def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[float]]:
+    """What scripts took meanwhile, filled in at the end: those over a millisecond."""
+    kept = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
+    client.config_set("slowlog-log-slower-than", 1000)
+    client.config_set("slowlog-max-len", 10_000)
+    client.slowlog_reset()
+    seconds: list[float] = []
+    yield seconds
+    slow = client.slowlog_get(10_000)
+    seconds += [call["duration"] / MICROSECONDS for call in slow if b"EVALSHA" in call["command"]]
+    for name, value in kept.items():
+        client.config_set(name, str(value))
+
+
+def test_2_000_tasks_due_at_one_instant_all_start_and_none_early(fleets: Fleets, measured: Measure) -> None:
+    fleet = fleets.start(workers=4)
+    due = datetime.now(UTC) + timedelta(seconds=2)
+    calls = [Call("note", args=[str(number)], queue="default", at=due) for number in range(STARTED_BURST)]
+    fleet.client.enqueue_many(calls)
+    started = [line.at for line in fleet.wait_for("start", STARTED_BURST)]
+    assert len({line.id for line in fleet.journal("start")}) == len(started) == STARTED_BURST
+    assert min(started) >= due.timestamp()
+    measured("last of 2,000 started in ms", (max(started) - due.timestamp()) * 1000)
 
 
 def test_an_idle_fleet_of_8_sends_under_10_commands_a_second(fleets: Fleets, measured: Measure) -> None:

@@ -1,7 +1,6 @@
 """The poller's loop: promotions and rounds take turns, and a stop signal is seen between any two calls."""
 
 import os
-import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from rota.child.slots import Phase, SlotMemory
 from rota.child.wait import Waiter
 from rota.poller.bell import PollerBell
 from rota.poller.loop import PollerLoop, PollerTools
+from rota.poller.promoting import Promoting
 from rota.poller.report import PollerReport
 from rota.poller.rest import Standby
 from rota.poller.rounds import Rounds
@@ -21,19 +21,27 @@ from rota.protocol.replies import Promoted, Retired, Swept
 from rota.protocol.store import Command, Store
 from rota.server.connection import Connection
 from rota.server.link import Link
+from rota.server.server_errors import Refused
 from rota.telemetry.recorder import Recorder
 
 SECOND_US = 1_000_000
+CALL_SECONDS = 0.001
 
 
 class FakeServer:
-    """Plays the link and the bell as well. `overdue`: chunks left to promote; asks to stop after `most` calls."""
+    """Plays the link, the bell and the clock as well. It asks to stop after `most` calls, or at the first rest.
+
+    `overdue`: chunks left to promote. `next_due_us`: when another is due; its clock is the poller's.
+    """
 
     def __init__(self, signals: StopSignals) -> None:
         self._signals = signals
+        self.now = 1000.0
         self.calls: list[str] = []
         self.rests: list[float] = []
+        self.refused: set[str] = set()
         self.overdue = 0
+        self.next_due_us: int | None = None
         self.lost_owners = 0
         self.most = 20
 
@@ -41,6 +49,13 @@ class FakeServer:
         return cast(Connection, self)
 
     def worked(self) -> None: ...
+
+    def clock(self) -> float:
+        return self.now
+
+    @property
+    def now_us(self) -> int:
+        return round(self.now * SECOND_US)
 
     def rest(self, seconds: float) -> bool:
         self.rests.append(seconds)
@@ -50,18 +65,26 @@ class FakeServer:
 
     def run(self, call: Command[Any]) -> Any:
         self.calls.append(call.script.name)
+        self.now += CALL_SECONDS
         if len(self.calls) == self.most:
             self._signals.asked = True
+        if call.script.name in self.refused:
+            raise Refused("WRONGTYPE", "wrongtype")
         match call.script.name:
             case "promote":
                 self.overdue -= 1
-                more = self.overdue > 0
-                return Promoted({}, 0, SECOND_US if more else None, 2 * SECOND_US, more)
+                if self.next_due_us is not None and self.next_due_us <= self.now_us:
+                    self.next_due_us = None
+                return Promoted({}, 0, self._due_us(), self.now_us, self.overdue > 0)
             case "sweep":
-                return Swept(0, 0, 0, tuple(f"n:{slot}:1" for slot in range(self.lost_owners)))
+                owners = tuple(f"n:{slot}:1" for slot in range(self.lost_owners))
+                return Swept(self.now_us, 0, 0, owners, self._due_us())
             case "retire":
                 return Retired(False, 0, (), ())
         raise AssertionError(call.script.name)
+
+    def _due_us(self) -> int | None:
+        return 0 if self.overdue > 0 else self.next_due_us
 
     def execute(self, *_: object) -> list[Any]:
         self.calls.append("scan")
@@ -82,17 +105,17 @@ def server(signals: StopSignals) -> FakeServer:
 def tools(signals: StopSignals, server: FakeServer) -> Iterator[PollerTools]:
     slot = SlotMemory.create(1).slot(0)
     store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4)
-    bell, started = os.eventfd(0), time.monotonic()
+    bell = os.eventfd(0)
     yield PollerTools(
         life=Life(4, slot, 1, "", -1, bell),
-        store=store,
         link=cast(Link, server),
         bell=cast(PollerBell, server),
         waiter=cast(Waiter, None),
         signals=signals,
-        standby=Standby(0),
-        rounds=Rounds(PollerSettings(ServerSettings("redis://", "n")), store, report, clock=lambda: started),
-        report=report,
+        promoting=Promoting(Standby(0), store, report, server.clock),
+        rounds=Rounds(PollerSettings(ServerSettings("redis://", "n")), store, report, server.clock),
+        rank=0,
+        clock=server.clock,
     )
     os.close(bell)
 
@@ -109,9 +132,13 @@ def test_a_backlog_without_end_holds_up_neither_sweep_nor_retirements(tools: Pol
 
 def test_a_hundred_lost_owners_hold_up_no_promotion(tools: PollerTools, server: FakeServer) -> None:
     server.lost_owners, server.most = 100, 1000
+    server.next_due_us = server.now_us + 50_000
     PollerLoop(tools).run()
-    assert server.calls[:204:2] == ["promote"] * 102
-    assert server.calls[1:204:2] == ["sweep", *["retire"] * 100, "scan"]
+    promoted = server.calls.index("promote", 1)
+    assert promoted == pytest.approx(50, abs=2)
+    assert server.calls == ["promote", "sweep", *["retire"] * (promoted - 2), "promote"] + ["retire"] * (
+        102 - promoted
+    ) + ["scan"]
 
 
 def test_a_stop_signal_is_seen_before_the_next_chunk(tools: PollerTools, server: FakeServer) -> None:
@@ -121,7 +148,15 @@ def test_a_stop_signal_is_seen_before_the_next_chunk(tools: PollerTools, server:
     assert tools.life.slot.phase is Phase.DRAINING
 
 
-def test_it_rests_when_nothing_is_due(tools: PollerTools, server: FakeServer) -> None:
+def test_it_rests_when_nothing_is_due_and_a_sweep_is_all_the_look_it_needs(
+    tools: PollerTools, server: FakeServer
+) -> None:
     PollerLoop(tools).run()
-    assert server.calls == ["promote", "sweep", "promote", "scan"]
+    assert server.calls == ["promote", "sweep", "scan"]
     assert [seconds > 0 for seconds in server.rests] == [False, True]
+
+
+def test_a_delayed_set_that_is_none_stops_no_sweep(tools: PollerTools, server: FakeServer) -> None:
+    server.refused = {"promote"}
+    PollerLoop(tools).run()
+    assert server.calls == ["promote", "sweep", "scan"]

@@ -8,6 +8,7 @@ import pytest
 from rota.child.settings import PollerSettings, ServerSettings
 from rota.child.slots import SlotMemory
 from rota.poller.report import PollerReport
+from rota.poller.rest import Outlook
 from rota.poller.rounds import Rounds
 from rota.poller.sweeping import SWEEP_SECONDS
 from rota.poller.trimming import TRIM_SECONDS
@@ -27,6 +28,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.expired: list[str] = []
+        self.next_due_us: int | None = None
         self.retired: list[str] = []
         self.adopted: list[str] = []
         self.scans: list[list[bytes]] = []
@@ -39,7 +41,9 @@ class FakeServer:
         self._note(call.script.name)
         match call.script.name:
             case "sweep":
-                return Swept(0, 0, 0, tuple(owner for owner in self.expired if owner not in self.retired))
+                return Swept(
+                    0, 0, 0, tuple(owner for owner in self.expired if owner not in self.retired), self.next_due_us
+                )
             case "retire":
                 if args[0] in self.refused_owners:
                     raise Refused("WRONGTYPE", "wrongtype")
@@ -84,8 +88,8 @@ class Poller:
         report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4)
         self.rounds = Rounds(settings, self.store, report, self.clock)
 
-    def step(self) -> None:
-        self.rounds.step(cast(Connection, self.server))
+    def step(self) -> Outlook | None:
+        return self.rounds.step(cast(Connection, self.server))
 
     def until_idle(self) -> list[str]:
         """Step until nothing is due; the calls that were made."""
@@ -130,6 +134,12 @@ def test_an_owner_that_could_not_be_retired_for_a_lost_connection_is_next_again(
         poller.step()
     poller.step()
     assert poller.server.retired == ["n:1:1"]
+
+
+def test_a_sweep_tells_what_is_due_next_and_no_other_call_does(poller: Poller) -> None:
+    poller.server.expired, poller.server.next_due_us = ["n:1:1"], 5_000_000
+    assert [poller.step(), poller.step(), poller.step()] == [Outlook(5_000_000, 0, poller.clock.now), None, None]
+    assert poller.server.calls == ["sweep", "retire", "scan"]
 
 
 def test_a_sweep_is_never_late_for_retirements(poller: Poller) -> None:

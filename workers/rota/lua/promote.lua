@@ -7,53 +7,79 @@
 -- Invariant: nothing is moved before its due time; each member ends in one lane or in dead.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
+-- A ticket, cut so that its entry is these pieces with the two times between: most tasks need no more of it.
+local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ %S+)$'
 local now, limit = redis_now(), tonumber(ARGV[1])
-guard_places()
-redis.call('SCARD', PREFIX .. 'queues')
+local ready = string.format('%.0f', now)
 
-local due = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, limit)
-local members, dues = {}, {}
-for i = 1, #due, 2 do
-  -- A score is rounded to a microsecond when it is written; never early means by the exact one.
-  if from_score(due[i + 1]) <= now then
-    members[#members + 1] = due[i]
-    dues[#dues + 1] = from_score(due[i + 1])
+-- The members that are due, and their due times as numbers and as text.
+local function due_members()
+  local found = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, limit)
+  local members, dues, score, due, text = {}, {}, nil, nil, nil
+  for i = 1, #found, 2 do
+    if found[i + 1] ~= score then -- those of one instant stand together
+      score = found[i + 1]
+      due = from_score(score)
+      text = string.format('%.0f', due)
+    end
+    -- A score is rounded to a microsecond when it is written; never early means by the exact one.
+    if due <= now then
+      members[#members + 1] = found[i]
+      dues[#dues + 1] = { us = due, text = text }
+    end
   end
+  return members, dues
 end
 
--- Read: tickets; for members without one, the body behind the id (a lost ticket) or the member itself (a bare item).
-local tickets = #members > 0 and redis.call('HMGET', PREFIX .. 'tickets', unpack(members)) or {}
-local died = #members > 0 and redis.call('ZMSCORE', PREFIX .. 'dead', unpack(members)) or {}
+local members, dues = due_members()
 local waiting, queues = {}, {}
-for i, member in ipairs(members) do
-  local e = parse_ticket(member, tickets[i])
-  local task = { e = e, member = member, due = dues[i], dead = died[i] }
-  if not e then
-    local body = redis.call('HGET', PREFIX .. 'tasks', member)
-    local id, queue = bare_names(body or member)
-    task.known, task.id, task.queue = body and true or false, body and member or id, queue
+
+local function note_queue(queue)
+  if not queues[queue] then
+    queues[queue] = { name = queue, usable = is_list(delayed_lane(queue)), texts = {}, delayed = 0 }
+    queues[#queues + 1] = queues[queue]
   end
-  local queue = e and e.queue or task.queue
-  if queue and not queues[queue] then
-    queues[queue] = { usable = is_list(delayed_lane(queue)) }
-    queues[#queues + 1] = queue
-  end
-  waiting[i] = task
+  return queues[queue]
 end
 
--- Write. What lies in `delayed` leaves it first, so that a burial below may write the same id's ticket anew.
-if #members > 0 then
-  redis.call('ZREM', PREFIX .. 'delayed', unpack(members))
-  for _, task in ipairs(waiting) do
-    if not task.dead then redis.call('HDEL', PREFIX .. 'tickets', task.member) end
+-- Without a ticket a task is told by the body behind its id (a lost ticket) or by the member itself (a bare item).
+local function tell_without_ticket(task)
+  local body = redis.call('HGET', PREFIX .. 'tasks', task.member)
+  local id, queue = bare_names(body or task.member)
+  task.known, task.id = body and true or false, body and task.member or id
+  return queue
+end
+
+local function look_up()
+  guard_places()
+  redis.call('SCARD', PREFIX .. 'queues')
+  local tickets = redis.call('HMGET', PREFIX .. 'tickets', unpack(members))
+  local died = redis.call('ZCARD', PREFIX .. 'dead') > 0 and redis.call('ZMSCORE', PREFIX .. 'dead', unpack(members))
+  for i, member in ipairs(members) do
+    local head, queue, counters = string.match(tickets[i] or '', PIECES)
+    local task = { member = member, due = dues[i], dead = died and died[i], head = head, counters = counters }
+    if not head then queue = tell_without_ticket(task) end
+    task.queue = queue and note_queue(queue)
+    waiting[i] = task
   end
+end
+
+-- What lies in `delayed` leaves it before anything is moved, so that a burial may write the same id's ticket anew.
+local function take_out()
+  local ticketed = {}
+  for _, task in ipairs(waiting) do
+    if not task.dead then ticketed[#ticketed + 1] = task.member end
+  end
+  redis.call('ZREM', PREFIX .. 'delayed', unpack(members))
+  if #ticketed > 0 then redis.call('HDEL', PREFIX .. 'tickets', unpack(ticketed)) end
 end
 
 local function without_ticket(task)
-  local queue = task.queue or UNKNOWN_QUEUE
-  if not task.known then return adopt(task.member, task.id, queue, 'd', task.due, now) end
+  local queue = task.queue and task.queue.name or UNKNOWN_QUEUE
+  if not task.known then return adopt(task.member, task.id, queue, 'd', task.due.us, now) end
   return {
-    id = task.member, queue = queue, kind = 'd', failures = 0, crashes = 0, losses = 0, releases = 0,
+    id = task.member, queue = queue, kind = 'd', due = task.due.us, ready = now,
+    failures = 0, crashes = 0, losses = 0, releases = 0,
     flag = redis.call('HEXISTS', PREFIX .. 'keys', task.member) == 1 and 'u' or '-',
   }
 end
@@ -66,33 +92,43 @@ local function set_aside(e, epitaph)
 end
 
 local function move(task)
-  local e = task.e or without_ticket(task)
-  if task.e then count('delayed:' .. e.queue, -1) end
-  local texts = queues[e.queue]
-  if not task.e and not task.queue then
+  local queue = task.queue
+  if task.head then queue.delayed = queue.delayed + 1 end
+  if task.head and queue.usable then
+    local text = task.member .. ' ' .. task.head .. ' ' .. task.due.text .. ' ' .. ready .. ' ' .. task.counters
+    queue.texts[#queue.texts + 1] = text
+    return
+  end
+  local e = task.head and parse_ticket(task.member, task.head .. ' ' .. task.counters) or without_ticket(task)
+  if not queue then
     set_aside(e, GARBAGE)
-  elseif not texts.usable then
+  elseif not queue.usable then
     set_aside(e, UNUSABLE)
   else
-    e.due, e.ready = task.due, now
-    table.insert(texts, entry_text(e))
+    queue.texts[#queue.texts + 1] = entry_text(e)
   end
 end
 
-for _, task in ipairs(waiting) do
-  if not task.dead then move(task) end -- a dead task that somebody scheduled by hand stays dead: see revive
-end
+-- Write a queue's share of what was moved; adds it to the answer.
 local moved = {}
-for _, queue in ipairs(queues) do
-  local texts = queues[queue]
-  if #texts > 0 then
-    redis.call('RPUSH', delayed_lane(queue), unpack(texts))
-    redis.call('SADD', PREFIX .. 'ready', queue)
-    redis.call('SADD', PREFIX .. 'queues', queue)
-    ring(queue)
-    moved[#moved + 1] = queue
-    moved[#moved + 1] = #texts
+local function fill(queue)
+  if queue.delayed > 0 then count('delayed:' .. queue.name, -queue.delayed) end
+  if #queue.texts == 0 then return end
+  redis.call('RPUSH', delayed_lane(queue.name), unpack(queue.texts))
+  redis.call('SADD', PREFIX .. 'ready', queue.name)
+  redis.call('SADD', PREFIX .. 'queues', queue.name)
+  ring(queue.name)
+  moved[#moved + 1] = queue.name
+  moved[#moved + 1] = #queue.texts
+end
+
+if #members > 0 then
+  look_up()
+  take_out()
+  for _, task in ipairs(waiting) do
+    if not task.dead then move(task) end -- a dead task that somebody scheduled by hand stays dead: see revive
   end
+  for _, queue in ipairs(queues) do fill(queue) end
 end
 
 local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- The pollers' round each second: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out.
+-- The pollers' round each second: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out,
+-- tell what is due next: a bare ZADD rings nobody.
 -- with: prefix clock entry lists doorbell recount
 -- KEYS[1]  tasks
 -- ARGV     lease ms
--- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners
+-- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or ''
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more:
 -- those who hold leases could not renew them either.
 local QUEUES, OWNERS, RECOUNT = 500, 100, 10 * 1000000
@@ -45,5 +46,10 @@ end
 for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, whole(now + 2 * lease), '+inf', 'LIMIT', 0, OWNERS)) do
   redis.call('ZADD', owners, whole(now + lease), owner)
 end
-if grace > now then return { now, rescues, grace, {} } end
-return { now, rescues, grace, redis.call('ZRANGEBYSCORE', owners, '-inf', whole(now), 'LIMIT', 0, OWNERS) }
+local expired = {}
+if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', whole(now), 'LIMIT', 0, OWNERS) end
+
+-- Of another type it stops promotions, and no sweep.
+local first = redis.pcall('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
+local next_due = first[2] and whole(from_score(first[2])) or ''
+return { now, rescues, grace, expired, next_due }

@@ -45,6 +45,7 @@ class PollerReport:
     def swept(self, swept: Swept) -> None:
         """A sweep was done."""
         self._log_lines.record()
+        self._last_success.set(time.time())
         if swept.rescues:
             self._rescues.add(swept.rescues)
             log.logger().info(events.POLLER_RESCUED, doorbells=swept.rescues)

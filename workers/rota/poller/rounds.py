@@ -1,12 +1,12 @@
 """The poller's other rounds, in steps of one call each, so that promotions go on between any two of them."""
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from rota.child.settings import PollerSettings
 from rota.poller.orphans import Orphans
 from rota.poller.report import PollerReport
+from rota.poller.rest import Outlook
 from rota.poller.sweeping import Sweeping
 from rota.poller.trimming import Trimming
 from rota.protocol.store import Store
@@ -20,8 +20,8 @@ class Round(Protocol):
     def due_at(self) -> float:
         """When its next step is due (monotonic); long ago in the middle of a round."""
 
-    def step(self, connection: Connection, now: float) -> None:
-        """Make one call. Raises ServerError."""
+    def step(self, connection: Connection, now: float) -> Outlook | None:
+        """Make one call; answers what it told of due times, if anything. Raises ServerError."""
 
 
 class Rounds:
@@ -29,7 +29,7 @@ class Rounds:
     that is due has its step. `clock` is monotonic."""
 
     def __init__(
-        self, settings: PollerSettings, store: Store, report: PollerReport, clock: Callable[[], float] = time.monotonic
+        self, settings: PollerSettings, store: Store, report: PollerReport, clock: Callable[[], float]
     ) -> None:
         self._clock = clock
         now = clock()
@@ -39,13 +39,13 @@ class Rounds:
             Trimming(settings, store, report, now),
         )
 
-    def step(self, connection: Connection) -> None:
-        """Make one call of what is due, if anything is. Raises ServerError."""
+    def step(self, connection: Connection) -> Outlook | None:
+        """Make one call of what is due, if anything is; answers what it told of due times. Raises ServerError."""
         now = self._clock()
         for each in self._rounds:
             if each.due_at() <= now:
-                each.step(connection, now)
-                return
+                return each.step(connection, now)
+        return None
 
     @property
     def next_at(self) -> float:

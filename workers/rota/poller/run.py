@@ -1,6 +1,7 @@
 """A poller's life around its loop."""
 
 import os
+import time
 
 from rota.child.life import EXIT_ORPHANED, Life
 from rota.child.settings import PollerSettings
@@ -8,6 +9,7 @@ from rota.child.signals import StopSignals
 from rota.child.wait import Orphaned, Waiter
 from rota.poller.bell import PollerBell
 from rota.poller.loop import PollerLoop, PollerTools
+from rota.poller.promoting import Promoting
 from rota.poller.report import PollerReport
 from rota.poller.rest import Standby
 from rota.poller.rounds import Rounds
@@ -44,12 +46,11 @@ def _tools(settings: PollerSettings, life: Life, signals: StopSignals) -> Poller
 
     return PollerTools(
         life=life,
-        store=store,
         link=link("work"),
         bell=PollerBell(store.keys, link("bell"), signals, life.death_fd),
         waiter=waiter,
         signals=signals,
-        standby=Standby(settings.rank),
-        rounds=Rounds(settings, store, report),
-        report=report,
+        promoting=Promoting(Standby(settings.rank), store, report, time.monotonic),
+        rounds=Rounds(settings, store, report, time.monotonic),
+        rank=settings.rank,
     )

@@ -7,6 +7,7 @@ from typing import Final
 
 from rota.child.settings import PollerSettings
 from rota.poller.report import PollerReport
+from rota.poller.rest import Outlook
 from rota.protocol.epitaph import Epitaph
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
@@ -34,23 +35,25 @@ class Sweeping:
         """When its next step is due (monotonic)."""
         return -math.inf if self._expired else self._next_sweep
 
-    def step(self, connection: Connection, now: float) -> None:
-        """Sweep, or retire one owner. Raises ServerError."""
+    def step(self, connection: Connection, now: float) -> Outlook | None:
+        """Sweep, and tell what is due next; or retire one owner. Raises ServerError."""
         if now >= self._next_sweep:
-            self._sweep(connection)
+            outlook = self._sweep(connection, now)
             self._next_sweep = now + self._seconds
-        else:
-            self._retire(connection, self._expired[0])
-            self._expired.popleft()
+            return outlook
+        self._retire(connection, self._expired[0])
+        self._expired.popleft()
+        return None
 
-    def _sweep(self, connection: Connection) -> None:
+    def _sweep(self, connection: Connection, now: float) -> Outlook | None:
         try:
             swept = connection.run(self._store.sweep(self._lease_ms))
         except Refused as error:
             self._report.refused(error, call="sweep")
-            return
+            return None
         self._report.swept(swept)
         self._expired = deque(swept.expired)  # those of the last sweep that are still to be retired are among them
+        return Outlook(swept.next_due_us, swept.now_us, now)
 
     def _retire(self, connection: Connection, owner: str) -> None:
         try:
