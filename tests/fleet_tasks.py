@@ -77,3 +77,13 @@ def kill_worker() -> None:
 def add(first: int, second: int) -> None:
     """Take exactly two arguments."""
     write("end", str(first + second))
+
+
+@rota.task
+def spin(label: str) -> None:
+    """Take a millisecond of this worker's time."""
+    write("start", label)
+    until = time.perf_counter() + 0.001
+    while time.perf_counter() < until:
+        pass
+    write("end", label)

@@ -120,11 +120,11 @@ class Model:
         task = self.tasks[task_id]
         if verb in {"done", "cancelled", "expired"}:
             self.end(task_id, verb)
+        elif task.cancelled:
+            self.end(task_id, "cancelled")
         elif verb == "dead":
             self.bury(task_id)
             task.failures += 1
-        elif task.cancelled:
-            self.end(task_id, "cancelled")
         elif verb == "retry":
             task.failures += 1
             task.kind = "r"
@@ -148,6 +148,20 @@ class Model:
                 self.bury(task_id)
             else:
                 self.give_back(task_id)
+
+    def recall(self, owner: str, running: str) -> int:
+        """Give back what the owner holds behind the one that runs; nothing when it holds that one no more."""
+        held = self.inflight.get(owner, [])
+        if running not in held:
+            return 0
+        at = held.index(running) + 1
+        unstarted, self.inflight[owner] = held[at:], held[:at]
+        for task_id in reversed(unstarted):
+            if self.tasks[task_id].cancelled:
+                self.end(task_id, "cancelled")
+            else:
+                self.give_back(task_id)
+        return len(unstarted)
 
     def give_back(self, task_id: str) -> None:
         task = self.tasks[task_id]

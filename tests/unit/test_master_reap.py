@@ -87,7 +87,7 @@ def test_every_reason_has_words() -> None:
 
 
 def test_the_epitaph_tells_how_long_the_task_had_run() -> None:
-    task = CurrentTask("id", "send", "mail", started_ns=1_000_000_000, deadline_ns=0)
+    task = CurrentTask(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, deadline_ns=0)
     death = Death(_child(State.EXITED), Reason.SIGNAL, Ending(signal.SIGSEGV, max_rss_kb=2048))
     epitaph = json.loads(epitaph_of(death, task, died_ns=3_500_000_000, at=datetime(2026, 1, 2, tzinfo=UTC)))
     assert epitaph == {

@@ -12,11 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slots import NAME_BYTES, OUTCOMES_BYTES, REGION_BYTES, CurrentTask, Phase, Slot, SlotMemory
+from rota.child.slots import (
+    NAME_BYTES,
+    OUTCOMES_BYTES,
+    REGION_BYTES,
+    UNKNOWN_TASK,
+    CurrentTask,
+    Phase,
+    Slot,
+    SlotMemory,
+)
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)
-_TASKS = st.builds(CurrentTask, _NAMES, _NAMES, _NAMES, _TIMES, _TIMES)
+_ENTRIES = st.builds("{} {} d 1 2 0 0 0 0 -".format, _NAMES, _NAMES).map(str.encode)
+_TASKS = st.builds(CurrentTask, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127))
+_ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 DEADLINE_SECONDS = 30.0
 
@@ -44,11 +55,14 @@ def test_a_process_enters_only_the_life_it_was_made_for() -> None:
 def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     slot = _slot()
     slot.begin(nonce=1)
-    slot.start_task(CurrentTask("id", "name", "queue", 1, 2))
-    slot.put_outcomes(4, b"x")
+    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2))
+    slot.add_outcomes(4, b"x")
+    assert slot.ask_for_watch()
+    assert slot.grant_watch()
     slot.begin(nonce=2)
     assert slot.current_task() is None
     assert slot.outcomes() == (0, b"")
+    assert slot.ask_for_watch()
 
 
 def test_a_beat_only_moves_forward() -> None:
@@ -77,50 +91,84 @@ def test_the_current_task_is_what_was_started_last(tasks: list[CurrentTask]) -> 
         assert slot.current_task() is None
 
 
-def test_what_becomes_known_of_a_task_later_is_published_without_a_gap() -> None:
+def test_a_task_without_a_name_yet_is_unknown_until_it_is_told() -> None:
     slot = _slot()
     for number in range(3):
-        slot.start_task(CurrentTask(f"id{number}", "_unknown", "queue", 1, 2))
-        named = CurrentTask(f"id{number}", "name", "queue", 1, 3)
-        slot.start_task(named)
-        assert slot.current_task() == named
+        entry = f"id{number} queue i 1 2 0 0 0 0 -".encode()
+        slot.start_task(CurrentTask(entry, "", 1, 2))
+        assert slot.current_task() == CurrentTask(entry, UNKNOWN_TASK, 1, 2)
+        slot.name_task("name")
+        assert slot.current_task() == CurrentTask(entry, "name", 1, 2)
         slot.end_task()
         assert slot.current_task() is None
 
 
+def test_id_and_queue_are_read_from_the_entry() -> None:
+    task = CurrentTask(_ENTRY, "name", 1, 2)
+    assert (task.id, task.queue) == ("id", "queue")
+    assert (CurrentTask(b"torn", "", 1, 2).id, CurrentTask(b"torn", "", 1, 2).queue) == ("torn", "")
+
+
 def test_a_deadline_can_be_moved_while_the_task_runs() -> None:
     slot = _slot()
-    slot.start_task(CurrentTask("id", "name", "queue", 1, 2))
+    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2))
     slot.extend_task(99)
-    assert slot.current_task() == CurrentTask("id", "name", "queue", 1, 99)
+    assert slot.current_task() == CurrentTask(_ENTRY, "name", 1, 99)
 
 
-def test_a_name_of_the_greatest_length_is_kept_whole() -> None:
+def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     slot = _slot()
-    task = CurrentTask("i" * NAME_BYTES, "n" * NAME_BYTES, "q" * NAME_BYTES, -1, 2**62)
+    number = "9" * 16
+    entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
+    task = CurrentTask(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127)
     slot.start_task(task)
     assert slot.current_task() == task
 
 
-@given(st.integers(min_value=1, max_value=500), st.binary(max_size=2000))
-def test_outcomes_are_read_back_as_they_were_left(count: int, data: bytes) -> None:
+def test_a_slot_holds_several_only_while_a_task_runs_before_others_of_its_claim() -> None:
     slot = _slot()
-    slot.put_outcomes(count, data)
-    assert slot.outcomes() == (count, data)
+    seen = [slot.holds_several]
+    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
+    seen.append(slot.holds_several)
+    slot.end_task()
+    seen.append(slot.holds_several)
+    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
+    seen.append(slot.holds_several)
+    assert seen == [False, True, False, False]
 
 
-def test_outcomes_that_do_not_fit_leave_none_rather_than_old_ones() -> None:
+def test_a_watch_is_asked_for_until_it_is_granted_and_again_after_its_end() -> None:
     slot = _slot()
-    slot.put_outcomes(4, b"x" * OUTCOMES_BYTES)
-    assert slot.outcomes()[0] == 4
-    slot.put_outcomes(8, b"x" * (OUTCOMES_BYTES + 1))
+    assert not slot.grant_watch()
+    assert [slot.ask_for_watch(), slot.ask_for_watch()] == [True, True]
+    assert [slot.grant_watch(), slot.grant_watch()] == [True, False]
+    assert not slot.ask_for_watch()
+    slot.end_watch()
+    assert slot.ask_for_watch()
+
+
+@given(st.lists(st.tuples(st.integers(min_value=1, max_value=500), st.binary(max_size=300))))
+def test_outcomes_are_read_back_one_behind_the_other(added: list[tuple[int, bytes]]) -> None:
+    slot = _slot()
+    for count, data in added:
+        slot.add_outcomes(count, data)
+    assert slot.outcomes() == (sum(count for count, _ in added), b"".join(data for _, data in added))
+    slot.clear_outcomes()
     assert slot.outcomes() == (0, b"")
+
+
+def test_an_outcome_that_does_not_fit_leaves_those_before_it_as_they_are() -> None:
+    slot = _slot()
+    slot.add_outcomes(4, b"x" * (OUTCOMES_BYTES - 10))
+    slot.add_outcomes(4, b"y" * 11)
+    slot.add_outcomes(4, b"z" * 10)
+    assert slot.outcomes() == (8, b"x" * (OUTCOMES_BYTES - 10) + b"z" * 10)
 
 
 def test_outcomes_and_metrics_do_not_touch_each_other() -> None:
     slot = _slot()
     slot.metrics[:8] = b"\xff" * 8
-    slot.put_outcomes(4, b"x" * OUTCOMES_BYTES)
+    slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)
     assert bytes(slot.metrics[:8]) == b"\xff" * 8
     assert len(slot.metrics) + OUTCOMES_BYTES < REGION_BYTES
 
@@ -156,7 +204,8 @@ slot = SlotMemory.attach(int(sys.argv[1])).slot(1)
 assert slot.enter(nonce=9, pid=1)
 for n in itertools.count(1):
     text = str(n) * (1 + n % 3)
-    slot.start_task(CurrentTask(text, text, text, n, n))
+    slot.start_task(CurrentTask(f"{text} {text} i".encode(), "", n, n))
+    slot.name_task(text)
     slot.beat()
     slot.end_task()
 """
@@ -173,7 +222,8 @@ def test_a_reader_never_sees_half_of_a_task_while_another_process_writes() -> No
         finally:
             writer.send_signal(signal.SIGKILL)
     for task in tasks:
-        assert task.id == task.name == task.queue == str(task.started_ns) * (1 + task.started_ns % 3)
+        assert task.id == task.queue == str(task.started_ns) * (1 + task.started_ns % 3)
+        assert task.name in (task.id, UNKNOWN_TASK)
         assert task.started_ns == task.deadline_ns
     assert all(beats)
     assert [task.started_ns for task in tasks] == sorted(task.started_ns for task in tasks)
@@ -197,8 +247,8 @@ import os, signal, sys
 from rota.child.slots import CurrentTask, SlotMemory
 slot = SlotMemory.attach(int(sys.argv[1])).slot(0)
 slot.enter(nonce=1, pid=os.getpid())
-slot.put_outcomes(4, b"left")
-slot.start_task(CurrentTask("id-1", "send", "mail", 5, 6))
+slot.add_outcomes(4, b"left")
+slot.start_task(CurrentTask(b"id-1 mail i", "send", 5, 6))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -208,5 +258,5 @@ def test_what_a_killed_process_left_is_still_there_to_read() -> None:
     memory.slot(0).begin(nonce=1)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert memory.slot(0).current_task() == CurrentTask("id-1", "send", "mail", 5, 6)
+    assert memory.slot(0).current_task() == CurrentTask(b"id-1 mail i", "send", 5, 6)
     assert memory.slot(0).outcomes() == (4, b"left")

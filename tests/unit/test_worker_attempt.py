@@ -1,23 +1,24 @@
 """An attempt, from the claim to the outcome, in a process that lives on whatever it meets."""
 
 from collections.abc import Callable, Generator
+from datetime import datetime
 from typing import Any
 
 from rota.child.settings import ServerSettings, WorkerSettings
-from rota.child.slots import REGION_BYTES, Slot, boottime_ns
+from rota.child.slots import REGION_BYTES, UNKNOWN_TASK, Slot, boottime_ns
 from rota.child.slots import CurrentTask as SlotTask
-from rota.current import CurrentTask
+from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import Cancelled, Dead, Done, Expired
-from rota.protocol.replies import Claim
 from rota.registry import Registry
 from rota.tasks import Task
+from rota.worker.application import NoCopies
 from rota.worker.attempt import Attempt, Bench, make_attempt, tell_of_death
 from rota.worker.holding import Claimed
-from rota.worker.prepare import UNKNOWN_TASK
+from rota.worker.prepare import Preparer
 from rota.worker.runner import Runner
 from rota.worker.times import Anchor
 
@@ -33,27 +34,35 @@ class Place:
         self.hooks = Hooks()
         self.looks: list[SlotTask | None] = []
         settings = WorkerSettings(ServerSettings("redis://", "n"), "main", (), time_limit_seconds=FLEET_LIMIT_SECONDS)
+        self.registry = Registry() if registry is None else registry
         self.bench = Bench(
             settings,
-            Registry() if registry is None else registry,
+            Preparer(self.registry, settings),
             self.hooks,
             self.slot,
             Runner(),
             lambda *_: None,
+            NoCopies(),
             lambda: 0.5,
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:
         name = function.__name__
-        self.bench.registry.add(Task(function, name, TaskOptions(**options)))
+        self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def look(self) -> None:
         self.looks.append(self.slot.current_task())
 
     def attempt(self, body: bytes) -> Attempt:
+        made = self.try_attempt(body, start_by_ns=boottime_ns() + 60 * SECOND_NS)
+        assert made is not None
+        return made
+
+    def try_attempt(self, body: bytes, start_by_ns: int) -> Attempt | None:
         entry = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
         now_ns = boottime_ns()
-        return make_attempt(self.bench, Claimed(Claim(entry, body), Anchor(2000, now_ns, now_ns)))
+        claimed = Claimed(entry, body, Anchor(2000, now_ns, now_ns), 3, start_by_ns)
+        return make_attempt(self.bench, claimed, now_ns)
 
 
 def _body(name: str) -> bytes:
@@ -87,7 +96,7 @@ def test_a_task_that_cannot_even_be_prepared_is_named_before_and_dead_after() ->
 def test_a_body_that_is_gone_is_a_cancelled_task() -> None:
     attempt = Place().attempt(b"")
     assert attempt.verdict.outcome == Cancelled()
-    assert (attempt.current.name, attempt.runtime_seconds) == ("", 0.0)
+    assert (attempt.name, attempt.runtime_seconds) == ("", 0.0)
 
 
 def test_the_function_runs_under_its_name_and_limit() -> None:
@@ -103,6 +112,57 @@ def test_the_function_runs_under_its_name_and_limit() -> None:
     assert (seen.id, seen.name, seen.deadline_ns - seen.started_ns) == ("id-1", "resize", 7 * SECOND_NS)
     assert attempt.verdict.outcome == Done()
     assert attempt.runtime_seconds > 0
+
+
+def test_what_comes_too_late_is_not_run_and_not_left_in_the_slot() -> None:
+    place = Place()
+
+    def resize() -> None:
+        place.look()
+
+    place.declare(resize)
+    assert place.try_attempt(_body("resize"), start_by_ns=boottime_ns() - 1) is None
+    assert not place.looks
+    assert place.slot.current_task() is None
+
+
+def test_the_slot_tells_how_many_of_the_claim_come_after_the_task() -> None:
+    place = Place()
+
+    def resize() -> None:
+        place.look()
+
+    place.declare(resize)
+    before_ns = boottime_ns()
+    place.attempt(_body("resize"))
+    (seen,) = place.looks
+    assert seen is not None
+    assert seen.unstarted == 3
+    assert before_ns <= seen.claimed_ns <= boottime_ns()
+
+
+def test_a_beat_of_the_task_moves_its_deadline_in_the_slot_too() -> None:
+    place = Place()
+    deadlines: list[datetime | None] = []
+
+    def resize() -> None:
+        current = current_task()
+        place.look()
+        deadlines.append(current.deadline)
+        current.beat()
+        place.look()
+        deadlines.append(current.deadline)
+
+    place.declare(resize, time_limit=7.0)
+    place.attempt(_body("resize"))
+    before, after = place.looks
+    assert before is not None
+    assert after is not None
+    assert after.deadline_ns > before.deadline_ns
+    first, second = deadlines
+    assert first is not None
+    assert second is not None
+    assert second > first
 
 
 def test_an_expired_task_meets_no_hook() -> None:

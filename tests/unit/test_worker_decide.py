@@ -5,7 +5,9 @@ import itertools
 
 import pytest
 
-from rota.worker.decide import Situation, Step, decide
+from rota.protocol.entry import parse_entry
+from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.worker.decide import Situation, Step, decide, is_passed_on
 
 _NAMES = [field.name for field in dataclasses.fields(Situation)]
 EVERY_SITUATION = [
@@ -23,6 +25,8 @@ EVERY_SITUATION = [
         (Situation(idle=True, owing=True), Step.CLAIM),
         (Situation(waiting=True), Step.RUN),
         (Situation(waiting=True, owing=True), Step.RUN),
+        (Situation(waiting=True, overrun=True), Step.GIVE_BACK),
+        (Situation(waiting=True, overrun=True, fenced=True), Step.HOLD),
         (Situation(fenced=True, waiting=True), Step.HOLD),
         (Situation(fenced=True, waiting=True, owing=True), Step.SETTLE),
         (Situation(fenced=True, turn_due=True), Step.SETTLE),
@@ -53,3 +57,20 @@ def test_what_is_owed_is_never_slept_on() -> None:
     for situation in EVERY_SITUATION:
         if situation.owing:
             assert decide(situation) not in (Step.PARK, Step.HOLD), situation
+
+
+@pytest.mark.parametrize(
+    ("word", "claimed_from", "passed_on"),
+    [
+        (TurnWord.OK, "rung", True),
+        (TurnWord.OK, "", True),
+        (TurnWord.OK, "other", False),
+        (TurnWord.AGAIN, "rung", False),
+        (TurnWord.MORE, "", False),
+    ],
+)
+def test_a_token_is_told_on_unless_its_own_queue_was_claimed_from_or_nothing_is_there(
+    word: TurnWord, claimed_from: str, passed_on: bool
+) -> None:
+    claims = (Claim(parse_entry(f"id {claimed_from} i 1 1 0 0 0 0 -".encode()), b""),) if claimed_from else ()
+    assert is_passed_on("rung", TurnReply(word, 0, 0, (), claims, ())) is passed_on

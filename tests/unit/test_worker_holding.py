@@ -1,12 +1,15 @@
 """What a worker has in hand stays there until an answer has named it."""
 
 from rota.protocol.entry import parse_entry
-from rota.protocol.outcome import Done, Release, Settlement
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.worker.holding import Holding
+from rota.worker.portion import CLAIM_NS
 from rota.worker.times import Anchor
 
-ANCHOR = Anchor(0, 0, 0)
+RECEIVED_NS = 1_000
+ANCHOR = Anchor(0, 0, RECEIVED_NS)
+LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 
 def _claim(task_id: str) -> Claim:
@@ -17,18 +20,30 @@ def _reply(word: TurnWord, *claims: Claim) -> TurnReply:
     return TurnReply(word, 0, 0, (), claims, ())
 
 
+def _owing() -> Holding:
+    holding = Holding(tokens=["q"])
+    holding.finish(Settlement(_claim("a").entry, DONE))
+    return holding
+
+
+def _holding(*ids: str) -> Holding:
+    holding = Holding()
+    holding.answered(_reply(TurnWord.OK, *map(_claim, ids)), ANCHOR)
+    return holding
+
+
 def test_a_turn_without_an_answer_is_made_again_the_same() -> None:
-    holding = Holding(finished=[Settlement(_claim("a").entry, Done())], tokens=["q"])
+    holding = _owing()
     assert holding.turn(1) == holding.turn(1)
-    assert holding.turn(1).settlements.count == 4
+    assert holding.turn(1).settlements.count == ARGS_PER_SETTLEMENT
 
 
 def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
-    holding = Holding(finished=[Settlement(_claim("a").entry, Done())], tokens=["q"])
+    holding = _owing()
     holding.answered(_reply(TurnWord.OK, _claim("b")), ANCHOR)
     assert not holding.owing
-    assert [claimed.claim.entry.id for claimed in holding.waiting] == ["b"]
     assert holding.turn(0).held == ("b",)
+    assert holding.next().entry.id == "b"
 
 
 def test_tokens_stay_until_an_answer_other_than_more() -> None:
@@ -39,10 +54,40 @@ def test_tokens_stay_until_an_answer_other_than_more() -> None:
     assert holding.turn(1).tokens == ()
 
 
-def test_what_is_given_back_goes_last_claimed_first() -> None:
-    holding = Holding()
-    holding.answered(_reply(TurnWord.OK, _claim("a"), _claim("b")), ANCHOR)
+def test_what_is_given_back_goes_last_claimed_first_and_may_have_been_given_back_before() -> None:
+    holding = _holding("a", "b")
     released = holding.give_back()
     assert [settlement.entry.id for settlement in released] == ["b", "a"]
-    assert {type(settlement.outcome) for settlement in holding.finished} == {Release}
+    assert {type(settlement.outcome) for settlement in released} == {Release}
     assert not holding.waiting
+    assert all(holding.was_given_back(settlement.entry.text) for settlement in released)
+    holding.answered(_reply(TurnWord.OK), ANCHOR)
+    assert not any(holding.was_given_back(settlement.entry.text) for settlement in released)
+
+
+def test_each_claimed_entry_knows_how_many_come_after_it() -> None:
+    holding = _holding("a", "b", "c")
+    assert [holding.next().unstarted for _ in range(3)] == [2, 1, 0]
+
+
+def test_only_the_first_of_a_claim_may_be_started_however_late() -> None:
+    holding = _holding("a", "b", "c")
+    assert not holding.is_overrun(LATE_NS)
+    assert holding.next().start_by_ns > LATE_NS
+    assert not holding.is_overrun(LATE_NS - 1)
+    assert holding.is_overrun(LATE_NS)
+    late = holding.next()
+    assert late.start_by_ns == LATE_NS - 1
+    holding.put_back(late)
+    assert holding.is_overrun(LATE_NS)
+    assert [settlement.entry.id for settlement in holding.give_back()] == ["c", "b"]
+    assert not holding.is_overrun(LATE_NS)
+
+
+def test_an_answer_without_claims_makes_nothing_fresh_that_was_claimed_before() -> None:
+    holding = _holding("a", "b")
+    holding.next()
+    holding.answered(_reply(TurnWord.OK), Anchor(0, LATE_NS, LATE_NS))
+    assert holding.is_overrun(LATE_NS)
+    holding.answered(_reply(TurnWord.AGAIN, _claim("c")), Anchor(0, LATE_NS, LATE_NS))
+    assert holding.is_overrun(LATE_NS)

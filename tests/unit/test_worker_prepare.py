@@ -3,10 +3,11 @@
 import pytest
 
 from rota.child.settings import ServerSettings, TaskOverride, WorkerSettings
+from rota.child.slots import UNKNOWN_TASK
 from rota.options import TaskOptions, check_options
 from rota.registry import Registry
 from rota.tasks import Task
-from rota.worker.prepare import UNKNOWN_TASK, Fault, Ready, Unfit, prepare
+from rota.worker.prepare import Fault, Preparer, Ready, Unfit
 
 
 def _resize(image: int, *, width: int = 10) -> None:
@@ -24,7 +25,7 @@ def _registry(options: TaskOptions) -> Registry:
 
 
 def _prepare(body: bytes, settings: WorkerSettings | None = None, options: TaskOptions | None = None) -> Ready | Unfit:
-    return prepare(body, _registry(options or TaskOptions()), settings or _settings())
+    return Preparer(_registry(options or TaskOptions()), settings or _settings()).prepare(body)
 
 
 def test_a_call_carries_its_arguments() -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from rota.child.fence import Fence, fence_ns
-from rota.child.slots import SlotMemory, boottime_ns
+from rota.child.slots import SlotMemory
 from rota.protocol.entry import parse_entry
 from rota.worker.recycling import life_length
-from rota.worker.times import Anchor, times_of
+from rota.worker.times import Anchor, RedisClock, times_of
 
 # Redis said 1,000,000 us between 5 ms and 7 ms of our clock.
 ANCHOR = Anchor(1_000_000, 5_000_000, 7_000_000)
@@ -40,10 +40,11 @@ def test_lag_is_never_below_nothing() -> None:
 def test_the_fence_goes_up_before_the_lease_ends_and_down_with_a_renewal() -> None:
     slot = SlotMemory.create(1).slot(0)
     fence = Fence(slot, lease_seconds=20.0)
-    slot.renewed_ns = boottime_ns()
-    assert not fence.is_up()
-    slot.renewed_ns = boottime_ns() - 19 * 10**9
-    assert fence.is_up()
+    slot.renewed_ns = 100 * 10**9
+    assert not fence.is_up(118 * 10**9)
+    assert fence.is_up(119 * 10**9)
+    slot.renewed_ns = 119 * 10**9
+    assert not fence.is_up(119 * 10**9)
     assert fence_ns(20.0) == 18 * 10**9
 
 
@@ -55,3 +56,30 @@ def test_workers_that_started_together_do_not_leave_together(random: float, leng
 def test_a_life_without_a_limit_and_one_of_a_single_task() -> None:
     assert life_length(0, 0.1, 0.5) == 0
     assert life_length(1, 1.0, 0.999) == 1
+
+
+MINUTE_NS = 60 * 10**9
+
+
+def test_a_turn_that_waited_at_a_doorbell_borrows_the_reading_of_one_answered_at_once() -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    # Ten seconds on by either clock; it was sent long before.
+    anchor = clock.answered_late(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor == Anchor(11_000_000, 10_005_000_000, 10_006_000_000)
+
+
+@pytest.mark.parametrize("now_us", [1, 99_000_000])
+def test_after_a_clock_was_set_lag_counts_from_when_the_turn_was_really_sent(now_us: int) -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    anchor = clock.answered_late(now_us, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor == Anchor(now_us, 6_000_000_000, 10_006_000_000)
+
+
+def test_a_reading_is_good_for_a_minute() -> None:
+    clock = RedisClock()
+    assert not clock.is_good(5)
+    clock.answered(now_us=1_000_000, sent_ns=5, received_ns=7)
+    assert clock.is_good(MINUTE_NS)
+    assert not clock.is_good(MINUTE_NS + 7)

@@ -65,4 +65,4 @@ def unix_microseconds(when: datetime, what: str) -> int:
 
 def utc_datetime(unix_us: int) -> datetime:
     """Unix time in microseconds as an aware datetime."""
-    return _EPOCH + timedelta(microseconds=unix_us)
+    return datetime.fromtimestamp(unix_us / MICROSECONDS, UTC)

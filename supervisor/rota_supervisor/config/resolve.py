@@ -34,6 +34,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
         pool=name,
         tiers=pool_tiers(config, pool),
         lease_seconds=config.lease.seconds,
+        beat_seconds=config.limits.beat_seconds,
         time_limit_seconds=limits.time_limit_seconds,
         max_tasks=limits.max_tasks,
         max_tasks_jitter=limits.max_tasks_jitter,

@@ -34,6 +34,7 @@ from rota_supervisor.master.listening import Listening
 from rota_supervisor.master.master import Master
 from rota_supervisor.master.owners import Owners
 from rota_supervisor.master.reaper import Reaper
+from rota_supervisor.master.recalls import Recalls
 from rota_supervisor.master.records import Records
 from rota_supervisor.master.redis_watch import RedisWatch
 from rota_supervisor.master.reloading import Answer, Reloading, configure_log
@@ -108,8 +109,9 @@ class _Running:
         self._connection = AioConnection(address, "rota:master", watch=self._redis.watch)
         self._store = Store(config.namespace)
         self._death_pipe = os.pipe2(os.O_CLOEXEC)
-        lines = spawn.Lines(memory.fd, self._death_pipe[0], bell_fd(records.wake.set))
+        lines = spawn.Lines(memory.fd, self._death_pipe[0], bell_fd(self._rung))
         self._hands = Hands(memory, lines, records.wake.set)
+        self._recalls = Recalls(records, self._connection, self._store)
         leases = Leases(self._connection, self._store, self._node, self._lease_lost)
         self._owners = Owners(leases, records.fleet, memory, gauges, records.wake.set)
         deaths = Deaths(records, self._hands, self._owners)
@@ -156,6 +158,11 @@ class _Running:
                 await asyncio.Event().wait()
 
         self._records.background.start(forever())
+
+    def _rung(self) -> None:
+        """A child rang: its slot is worth a look."""
+        self._records.wake.set()
+        self._recalls.rung()
 
     # Signals
 

@@ -151,6 +151,26 @@ class Protocol(RuleBasedStateMachine):
         for queue in itertools.chain.from_iterable(above):
             assert not self.model.may_be_served(queue, holding=holding)
 
+    # Claims held up
+
+    @precondition(lambda self: any(self.known.values()))
+    @rule(data=st.data())
+    def recall(self, data: st.DataObject) -> None:
+        """The master gives back what stands behind a task that runs for long; the worker hears of it later."""
+        owner = data.draw(st.sampled_from(sorted(name for name, claims in self.known.items() if claims)))
+        running = data.draw(st.sampled_from(self.known[owner])).entry
+        recalled = self.fleet.run(self.fleet.store.recall(owner, running.text, SERVING))
+        assert recalled == self.model.recall(owner, running.id)
+        self.known[owner] = [claim for claim in self.known[owner] if claim.entry.id in self.model.inflight[owner]]
+
+    @precondition(lambda self: self.retired)
+    @rule(data=st.data())
+    def recall_too_late(self, data: st.DataObject) -> None:
+        """A recall that arrives after the worker was retired finds nothing."""
+        owner, claims = data.draw(st.sampled_from(self.retired))
+        for claim in claims:
+            assert self.fleet.run(self.fleet.store.recall(owner, claim.entry.text, SERVING)) == 0
+
     # Dying
 
     @precondition(lambda self: self.known)

@@ -6,7 +6,7 @@ renewal was *sent*: the server cannot have received it earlier, so the lease can
 
 from typing import Final
 
-from rota.child.slots import Slot, boottime_ns
+from rota.child.slots import Slot
 
 NANOSECONDS: Final = 1_000_000_000
 _MARGIN_SHARE: Final = 0.1  # of the lease: time to get from the look at the clock into the task
@@ -19,9 +19,9 @@ class Fence:
         self._slot = slot
         self._allowed_ns = fence_ns(lease_seconds)
 
-    def is_up(self) -> bool:
-        """Whether nothing may be started now."""
-        return boottime_ns() - self._slot.renewed_ns > self._allowed_ns
+    def is_up(self, at_ns: int) -> bool:
+        """Whether nothing may be started at this time (CLOCK_BOOTTIME)."""
+        return at_ns - self._slot.renewed_ns > self._allowed_ns
 
 
 def fence_ns(lease_seconds: float) -> int:

@@ -44,14 +44,15 @@ class WorkerSettings:
     """What every worker of one pool and generation shares.
 
     Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
-    `tiers`: what the pool serves, highest first. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all
-    others.
+    `tiers`: what the pool serves, highest first. `beat_seconds`: how long a worker may be silent between tasks.
+    `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
     """
 
     server: ServerSettings
     pool: str
     tiers: tuple[Domain, ...]
     lease_seconds: float = 20.0
+    beat_seconds: float = 30.0
     time_limit_seconds: float = 3600.0
     max_tasks: int = 0
     max_tasks_jitter: float = 0.1

@@ -12,24 +12,29 @@ import fcntl
 import mmap
 import os
 import time
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 WORD = 8
 REGION_BYTES = 1 << 20
 HEADER_WORDS = 16
-TASK_WORDS = 64
+TASK_WORDS = 80
 OUTCOMES_AT = (HEADER_WORDS + 2 * TASK_WORDS) * WORD
 METRICS_AT = 1 << 16
 OUTCOMES_BYTES = METRICS_AT - OUTCOMES_AT
+ENTRY_BYTES = 55 * WORD  # the longest entry has 374: two names of 128, six numbers of at most 16 digits, and the rest
 NAME_BYTES = 128
 
-# The header's words.
-_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _OUTCOMES_COUNT, _OUTCOMES_LENGTH = range(8)
-# A current task's words; each name is its length and then NAME_BYTES bytes.
-_STARTED, _DEADLINE, _ID_AT, _NAME_AT, _QUEUE_AT = 0, 1, 2, 19, 36
+# The header's words. The last one says of the outcomes how many arguments they are and how many bytes, in one word, so
+# that a process killed between two writes never leaves a count with the length of another.
+_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _OUTCOMES = range(8)
+_COUNT_SHIFT = 32
+_LENGTH_MASK = (1 << _COUNT_SHIFT) - 1
+# A current task's words; each text is its length and then its bytes.
+_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _ENTRY_AT, _NAME_AT = 0, 1, 2, 3, 4, 60
 
 MASTER_SLOT = 0
+UNKNOWN_TASK = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
 
 
 class Phase(IntEnum):
@@ -43,20 +48,49 @@ class Phase(IntEnum):
     QUIET = 5
 
 
+class _Watch(IntEnum):
+    OFF = 0
+    ASKED = 1
+    ON = 2
+
+
+def _base_of(number: int) -> int:
+    # Where the copy of the current task stands that this number publishes.
+    return HEADER_WORDS + ((number >> 1) & 1) * TASK_WORDS
+
+
 def boottime_ns() -> int:
     """Nanoseconds of CLOCK_BOOTTIME: shared by all processes of a machine, and going on while it sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentTask:
-    """The task a worker runs: `started_ns` and `deadline_ns` in CLOCK_BOOTTIME, deadline 0 for none."""
+class CurrentTask(NamedTuple):
+    """The task a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
 
-    id: str
+    `started_ns`, `deadline_ns` (0 for none) and `claimed_ns` in CLOCK_BOOTTIME; `unstarted`: how many entries of the
+    same claim come after it.
+    """
+
+    entry: bytes
     name: str
-    queue: str
     started_ns: int
     deadline_ns: int
+    claimed_ns: int = 0
+    unstarted: int = 0
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self._field(0)
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self._field(1)
+
+    def _field(self, number: int) -> str:
+        fields = self.entry.split(b" ")
+        return fields[number].decode(errors="replace") if number < len(fields) else ""
 
 
 class Slot:
@@ -65,6 +99,7 @@ class Slot:
     def __init__(self, region: memoryview) -> None:
         self._bytes = region
         self._words = region.cast("q")
+        self._base = HEADER_WORDS
 
     # Life
 
@@ -73,7 +108,8 @@ class Slot:
         words = self._words
         words[_PID] = 0
         words[_PHASE] = Phase.EMPTY
-        words[_OUTCOMES_COUNT] = 0
+        words[_OUTCOMES] = 0
+        words[_WATCH] = _Watch.OFF
         words[_TASK_NUMBER] = 0
         words[_BEAT] = boottime_ns()
         words[_NONCE] = nonce
@@ -111,9 +147,9 @@ class Slot:
     def phase(self, phase: Phase) -> None:
         self._words[_PHASE] = phase
 
-    def beat(self) -> None:
-        """Say that the main thread is alive, now."""
-        self._words[_BEAT] = boottime_ns()
+    def beat(self, at_ns: int = 0) -> None:
+        """Say that the main thread is alive: now, or at a time just read."""
+        self._words[_BEAT] = at_ns or boottime_ns()
 
     @property
     def beat_ns(self) -> int:
@@ -131,15 +167,22 @@ class Slot:
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 
     def start_task(self, task: CurrentTask) -> None:
-        """Publish the task about to run; or, while one is published, what is known of it by now."""
-        number = (self._words[_TASK_NUMBER] + 1) | 1
-        base = self._task_base(number)
-        self._words[base + _STARTED] = task.started_ns
-        self._words[base + _DEADLINE] = task.deadline_ns
-        self._put_name(base + _ID_AT, task.id)
-        self._put_name(base + _NAME_AT, task.name)
-        self._put_name(base + _QUEUE_AT, task.queue)
-        self._words[_TASK_NUMBER] = number
+        """Publish the task about to run. A `name` of "" is told later, by `name_task`."""
+        words = self._words
+        entry, name, started_ns, deadline_ns, claimed_ns, unstarted = task
+        number = (words[_TASK_NUMBER] + 1) | 1
+        base = self._base = _base_of(number)
+        words[base + _STARTED] = started_ns
+        words[base + _DEADLINE] = deadline_ns
+        words[base + _CLAIMED] = claimed_ns
+        words[base + _UNSTARTED] = unstarted
+        self._put_text(base + _ENTRY_AT, entry[:ENTRY_BYTES])
+        self._put_text(base + _NAME_AT, name.encode()[:NAME_BYTES])
+        words[_TASK_NUMBER] = number
+
+    def name_task(self, name: str) -> None:
+        """Tell the name of the task that `start_task` published without one."""
+        self._put_text(self._base + _NAME_AT, name.encode()[:NAME_BYTES])
 
     def end_task(self) -> None:
         """Publish that nothing runs."""
@@ -147,60 +190,87 @@ class Slot:
 
     def extend_task(self, deadline_ns: int) -> None:
         """Move the deadline of the current task."""
-        self._words[self._task_base(self._words[_TASK_NUMBER]) + _DEADLINE] = deadline_ns
+        self._words[self._base + _DEADLINE] = deadline_ns
 
     def current_task(self) -> CurrentTask | None:
         """The task that runs, or that ran when the process died; None when there is none."""
+        words = self._words
         while True:
-            number = self._words[_TASK_NUMBER]
+            number = words[_TASK_NUMBER]
             if number % 2 == 0:
                 return None
-            base = self._task_base(number)
+            base = _base_of(number)
             task = CurrentTask(
-                self._get_name(base + _ID_AT),
-                self._get_name(base + _NAME_AT),
-                self._get_name(base + _QUEUE_AT),
-                self._words[base + _STARTED],
-                self._words[base + _DEADLINE],
+                self._get_text(base + _ENTRY_AT, ENTRY_BYTES),
+                self._get_text(base + _NAME_AT, NAME_BYTES).decode(errors="replace") or UNKNOWN_TASK,
+                words[base + _STARTED],
+                words[base + _DEADLINE],
+                words[base + _CLAIMED],
+                words[base + _UNSTARTED],
             )
-            if self._words[_TASK_NUMBER] == number:
+            if words[_TASK_NUMBER] == number:
                 return task
 
-    @staticmethod
-    def _task_base(number: int) -> int:
-        return HEADER_WORDS + ((number >> 1) & 1) * TASK_WORDS
-
-    def _put_name(self, word: int, name: str) -> None:
-        raw = name.encode()[:NAME_BYTES]
+    def _put_text(self, word: int, raw: bytes) -> None:
+        # No length while the bytes change: whoever reads in between, or after a kill, finds no text, never half of one.
         at = (word + 1) * WORD
+        self._words[word] = 0
         self._bytes[at : at + len(raw)] = raw
         self._words[word] = len(raw)
 
-    def _get_name(self, word: int) -> str:
+    def _get_text(self, word: int, most: int) -> bytes:
         at = (word + 1) * WORD
-        length = min(self._words[word], NAME_BYTES)
-        return bytes(self._bytes[at : at + length]).decode(errors="replace")
+        return bytes(self._bytes[at : at + min(self._words[word], most)])
+
+    # Claims of several tasks: the master looks every few milliseconds whether they are held up, once it was asked to
+
+    def ask_for_watch(self) -> bool:
+        """Have the master watch this slot; False when it does already, else ring it."""
+        if self._words[_WATCH] == _Watch.ON:
+            return False
+        self._words[_WATCH] = _Watch.ASKED
+        return True
+
+    def grant_watch(self) -> bool:
+        """Watch the slot from now on, if that was asked for: master's side."""
+        if self._words[_WATCH] != _Watch.ASKED:
+            return False
+        self._words[_WATCH] = _Watch.ON
+        return True
+
+    def end_watch(self) -> None:
+        """Watch the slot no more: master's side. Whoever claims next asks again."""
+        self._words[_WATCH] = _Watch.OFF
+
+    @property
+    def holds_several(self) -> bool:
+        """Whether a task runs and others of its claim come after it. Cheap, and right a moment later at the latest."""
+        number = self._words[_TASK_NUMBER]
+        return number % 2 == 1 and self._words[_base_of(number) + _UNSTARTED] > 0
 
     # Outcomes finished and not yet known to be settled
 
-    def put_outcomes(self, count: int, data: bytes) -> None:
-        """Leave packed settlements for the master, or none when they do not fit into OUTCOMES_BYTES.
+    def add_outcomes(self, count: int, data: bytes) -> None:
+        """Leave packed settlements, `count` arguments, for the master, behind those left before.
 
-        What is not left here is known to the process alone: killed before its turn is answered, its tasks run again.
+        What does not fit into OUTCOMES_BYTES is known to the process alone: killed before its turn is answered, those
+        tasks run again.
         """
-        self._words[_OUTCOMES_COUNT] = 0
-        if len(data) > OUTCOMES_BYTES:
-            return
-        self._bytes[OUTCOMES_AT : OUTCOMES_AT + len(data)] = data
-        self._words[_OUTCOMES_LENGTH] = len(data)
-        self._words[_OUTCOMES_COUNT] = count
+        left = self._words[_OUTCOMES]
+        length = left & _LENGTH_MASK
+        end = length + len(data)
+        if end <= OUTCOMES_BYTES:
+            self._bytes[OUTCOMES_AT + length : OUTCOMES_AT + end] = data
+            self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + len(data)
+
+    def clear_outcomes(self) -> None:
+        """Forget what was left: it is settled."""
+        self._words[_OUTCOMES] = 0
 
     def outcomes(self) -> tuple[int, bytes]:
         """How many arguments were left, and their wire form. Read only after the process is gone."""
-        count = self._words[_OUTCOMES_COUNT]
-        if not count:
-            return 0, b""
-        return count, bytes(self._bytes[OUTCOMES_AT : OUTCOMES_AT + self._words[_OUTCOMES_LENGTH]])
+        left = self._words[_OUTCOMES]
+        return left >> _COUNT_SHIFT, bytes(self._bytes[OUTCOMES_AT : OUTCOMES_AT + (left & _LENGTH_MASK)])
 
     @property
     def metrics(self) -> memoryview:

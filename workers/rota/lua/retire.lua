@@ -21,7 +21,7 @@ for _ = 1, tonumber(ARGV[6]) do
   at = at + 2
 end
 local settlements, settlements_at = tonumber(ARGV[at]), at + 1
-local _, shares = read_tiers(settlements_at + settlements * 4)
+local domains = read_tiers(settlements_at + settlements * 4)
 
 -- Guards, before the first write.
 local expires = redis.call('ZSCORE', PREFIX .. 'owners', owner)
@@ -34,13 +34,10 @@ redis.call('HLEN', PREFIX .. 'rotation')
 redis.call('LLEN', inflight)
 
 local touched, settled = {}, 0
-for i = 0, settlements - 1 do
-  local s = settlements_at + i * 4
-  local e = settle(owner, ARGV[s], ARGV[s + 1], ARGV[s + 2], ARGV[s + 3], now)
-  if e then
-    settled = settled + 1
-    touched[e.queue] = true
-  end
+local _, by_queue = settle(inflight, settlements_at, settlements, now)
+for queue, of in pairs(by_queue) do
+  settled = settled + of.settled
+  touched[queue] = true
 end
 
 -- Charge an entry; answers the epitaph when this was its last life.
@@ -53,7 +50,7 @@ local function charge_with_end(e)
     return e.crashes >= crash_limit and ran[e.id]
   end
   e.releases = e.releases + 1
-  credit(shares[e.queue])
+  credit(share_of(domains, e.queue), 1)
   return nil
 end
 
@@ -91,8 +88,6 @@ redis.call('DEL', inflight)
 redis.call('ZREM', PREFIX .. 'owners', owner)
 
 -- Ring also the queues it served: a token it had swallowed is known to nobody else.
-for queue in pairs(shares) do touched[queue] = true end
-for queue in pairs(touched) do
-  if entries_in(queue) > 0 and redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then ring(queue) end
-end
+each_queue(domains, function(queue) touched[queue] = true end)
+for queue in pairs(touched) do ring_if_served(queue) end
 return { 'ok', settled, requeued, dead }

@@ -2,9 +2,10 @@
 -- One round trip of a worker: settle what ended, then claim what is next.
 -- with: prefix clock entry doorbell lists books ending settle bare adopt tiers rotation
 -- KEYS[1]  tasks
--- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, n, n x (entry verb first second), tiers
+-- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, n, n x (queue, its own limit),
+--          n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled
---   ok     the claims, perhaps none
+--   ok     the claims, all of one queue, perhaps none
 --   again  what the in-flight list holds and the worker did not name: the answer that told it was lost
 --   lost   the owner is not registered; what it settled counted, it may claim nothing
 --   more   500 things were looked at; call again at once with the same tokens
@@ -22,20 +23,27 @@ local function read_list()
   return list
 end
 local held, tokens = read_list(), read_list()
+local limits = {}
+for i = at + 1, at + tonumber(ARGV[at]) * 2, 2 do limits[ARGV[i]] = tonumber(ARGV[i + 1]) end
+at = at + 1 + tonumber(ARGV[at]) * 2
 local settlements, settlements_at = tonumber(ARGV[at]), at + 1
-at = settlements_at + settlements * 4
-local domains, shares = read_tiers(at)
+local domains = read_tiers(settlements_at + settlements * 4)
 
--- Guards, before the first write.
+-- Guards, before the first write: what any turn may write, and what only an end other than `done` does.
+local function guard()
+  redis.call('HLEN', PREFIX .. 'tasks')
+  redis.call('HLEN', PREFIX .. 'keys')
+  redis.call('SCARD', PREFIX .. 'ready')
+  redis.call('HLEN', PREFIX .. 'rotation')
+  redis.call('HLEN', PREFIX .. 'rates')
+  for i = 0, settlements - 1 do
+    if ARGV[settlements_at + i * 4 + 1] ~= 'done' then return guard_places() end
+  end
+end
 local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 local holding = redis.call('LLEN', inflight)
-guard_places()
-redis.call('HLEN', PREFIX .. 'rotation')
-redis.call('HLEN', PREFIX .. 'rates')
+guard()
 local any_paused = redis.call('SCARD', PREFIX .. 'paused') > 0
-
--- An entry with a crash or a loss on record runs alone, so that the guilty one is found without its neighbours.
-local function is_suspicious(e) return e.crashes + e.losses > 0 end
 
 local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
@@ -50,7 +58,7 @@ end
 
 -- How many entries of this queue may start now, and how long until the next may when none.
 local function room(share)
-  local allowed, wait = math.max(limit, 1), 0
+  local allowed, wait = math.max(limit > 0 and limits[share.queue] or limit, 1), 0
   if share.cap > 0 then
     local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
     allowed = math.min(allowed, share.cap - math.max(0, running))
@@ -71,22 +79,13 @@ local function spend_rate(share, entries)
 end
 
 -- Settle.
-local stale, to_ring = {}, {}
-for i = 0, settlements - 1 do
-  local s = settlements_at + i * 4
-  local e = settle(owner, ARGV[s], ARGV[s + 1], ARGV[s + 2], ARGV[s + 3], now)
-  if not e then
-    stale[#stale + 1] = ARGV[s]
-  else
-    holding = holding - 1
-    local share = shares[e.queue]
-    if ARGV[s + 1] == 'release' then
-      credit(share)
-      to_ring[e.queue] = true
-    elseif share and share.cap > 0 then
-      to_ring[e.queue] = true
-    end
-  end
+local stale, by_queue = settle(inflight, settlements_at, settlements, now)
+local to_ring = {}
+for queue, of in pairs(by_queue) do
+  holding = holding - of.settled
+  local share = share_of(domains, queue)
+  credit(share, of.released)
+  if of.released > 0 or (share and share.cap > 0) then to_ring[queue] = true end
 end
 
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
@@ -94,20 +93,24 @@ end
 local wait = 0
 local function pass_on(queue)
   if paused(queue) or entries_in(queue) == 0 then return end
-  local share = shares[queue]
+  local share = share_of(domains, queue)
   if share and room(share) < 1 then return end
   ring(queue)
 end
 
 local function answer(word, claims, dropped)
   if word ~= 'more' then
-    for _, queue in ipairs(tokens) do pass_on(queue) end
+    for _, queue in ipairs(tokens) do to_ring[queue] = true end
   end
   for queue in pairs(to_ring) do pass_on(queue) end
   return { word, now, wait, stale, claims, dropped }
 end
 
-if not registered then return answer('lost', {}, {}) end
+if not registered then
+  -- It may have died at a doorbell, and this turn, sent along, is all that still tells of the token it took.
+  each_queue(domains, function(queue) to_ring[queue] = true end)
+  return answer('lost', {}, {})
+end
 
 -- What the list holds and the worker did not name.
 local holding_suspicious = false
@@ -115,9 +118,9 @@ if holding > 0 then
   local named, claims = {}, {}
   for _, id in ipairs(held) do named[id] = true end
   for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
-    local id, e = id_of(text), parse_entry(text)
-    if e and is_suspicious(e) then holding_suspicious = true end
-    if e and not named[id] then
+    local id, suspicious = glance(text)
+    if id and suspicious then holding_suspicious = true end
+    if id and not named[id] then
       claims[#claims + 1] = text
       claims[#claims + 1] = redis.call('HGET', PREFIX .. 'tasks', id) or ''
     end
@@ -129,42 +132,47 @@ if limit <= 0 or holding_suspicious then return answer('ok', {}, {}) end
 -- Claim: entries of one lane, until `n` are taken, the lane is empty, or enough was looked at.
 local examined, claims, texts, dropped = 0, {}, {}, {}
 
--- The entries behind these texts, and their bodies. What is not a live entry is a bare item.
-local function look_up(lane_texts)
-  local entries, ids = {}, {}
-  for i, text in ipairs(lane_texts) do
-    entries[i] = parse_entry(text) or false
-    ids[i] = entries[i] and entries[i].id or ''
-  end
-  return entries, redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))
+local function drop(text)
+  end_task(parse_entry(text), 'cancelled')
+  dropped[#dropped + 1] = text
 end
 
--- Take from the head of a lane; answers whether the claim may go on to the next lane.
+-- Take what lies at the head of a lane; answers how many left it, and whether the last one has to run alone: an entry
+-- with a crash or a loss on record does, so that the guilty one is found without its neighbours.
+local function take_head(queue, kind, lane_texts)
+  local ids, suspicious = {}, {}
+  for i, text in ipairs(lane_texts) do
+    local id, is_suspicious = glance(text)
+    ids[i], suspicious[i] = id or '', is_suspicious
+  end
+  for i, body in ipairs(redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))) do
+    local text = lane_texts[i]
+    local live = body and ids[i] ~= ''
+    local alone = live and suspicious[i] and body ~= ''
+    if alone and #texts + holding > 0 then return i - 1, true end
+    if live and body == '' then
+      drop(text)
+    else
+      if not live then
+        local e
+        e, body = adopt(text, (bare_names(text)), queue, kind, now, now)
+        text = entry_text(e)
+      end
+      texts[#texts + 1] = text
+      claims[#claims + 1] = text
+      claims[#claims + 1] = body
+    end
+    if alone then return i, true end
+  end
+  return #lane_texts, false
+end
+
+-- Take from a lane; answers whether the claim may go on to the next lane.
 local function take(queue, lane, kind, n)
   while #texts < n and examined < EXAMINE do
     local lane_texts = redis.pcall('LRANGE', lane, 0, math.min(n - #texts, EXAMINE - examined) - 1)
     if lane_texts.err or #lane_texts == 0 then return true end
-    local entries, bodies = look_up(lane_texts)
-    local popped, alone = 0, false
-    for i, text in ipairs(lane_texts) do
-      local e, body = entries[i], bodies[i]
-      alone = e and body and body ~= '' and is_suspicious(e)
-      if alone and #texts + holding > 0 then break end
-      popped = popped + 1
-      if e and body == '' then
-        end_task(e, 'cancelled')
-        dropped[#dropped + 1] = text
-      else
-        if not e or not body then
-          e, body = adopt(text, (bare_names(text)), queue, kind, now, now)
-          text = entry_text(e)
-        end
-        texts[#texts + 1] = text
-        claims[#claims + 1] = text
-        claims[#claims + 1] = body
-      end
-      if alone then break end
-    end
+    local popped, alone = take_head(queue, kind, lane_texts)
     redis.call('LTRIM', lane, popped, -1)
     examined = examined + #lane_texts
     if alone then return false end
@@ -188,28 +196,32 @@ local function claim_from(share, n)
   spend_rate(share, #texts)
 end
 
--- The queues of a domain that are marked ready and may be served now.
+-- The queues of a domain that are marked ready and may be served now: their names, and their shares.
 local function candidates(domain)
-  local found = {}
-  local marks = redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(domain.queues))
-  for i, queue in ipairs(domain.queues) do
-    if marks[i] == 1 and not paused(queue) then
-      local allowed, after = room(shares[queue])
+  local names, shares = {}, {}
+  local marks = redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))
+  for i, mark in ipairs(marks) do
+    local queue = ARGV[domain.first + i - 1]
+    if mark == 1 and not paused(queue) then
+      local share = share_at(domain, domain.first + i - 1)
+      local allowed, after = room(share)
       if allowed >= 1 then
-        found[#found + 1] = queue
+        names[#names + 1], shares[#shares + 1] = queue, share
       elseif after > 0 and (wait == 0 or after < wait) and entries_in(queue) > 0 then
         wait = after
       end
     end
   end
-  return found
+  return names, shares
 end
 
 local function claim_in_order()
   for _, domain in ipairs(domains) do
-    local queues = candidates(domain)
-    while #queues > 0 and examined < EXAMINE do
-      local share = shares[table.remove(queues, next_in_rotation(domain.name, queues))]
+    local names, shares = candidates(domain)
+    while #names > 0 and examined < EXAMINE do
+      local next = next_in_rotation(domain.name, names)
+      local share = table.remove(shares, next)
+      table.remove(names, next)
       claim_from(share, (room(share)))
       if #texts > 0 then return end
     end
@@ -220,9 +232,9 @@ end
 -- A bare push does not mark its queue ready, so look at the lanes once before the worker sleeps.
 local function mark_unmarked()
   local found = false
-  for queue in pairs(shares) do
+  each_queue(domains, function(queue)
     if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then found = true end
-  end
+  end)
   return found
 end
 

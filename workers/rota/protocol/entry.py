@@ -5,8 +5,8 @@ Redis time. The counters only grow, so no two lives of a task have the same text
 settlement of an earlier life finds nothing to remove.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 FIELDS = 10
 MICROSECONDS = 1_000_000
@@ -26,11 +26,10 @@ class Kind(StrEnum):
         return self.name.lower()
 
 
-_KINDS = {kind.value.encode(): kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A parsed entry. `text` is what Redis holds; settlements send it back unchanged."""
 
     text: bytes
@@ -56,20 +55,9 @@ def parse_entry(text: bytes) -> Entry:
 
     Raises ValueError when the text is not an entry; scripts answer nothing else.
     """
-    fields = text.split(b" ")
+    fields = text.decode().split(" ")
     if len(fields) != FIELDS:
         raise ValueError(f"not an entry: {text!r}")
     task_id, queue, kind, due, ready, failures, crashes, losses, releases, flag = fields
-    return Entry(
-        text,
-        task_id.decode(),
-        queue.decode(),
-        _KINDS[kind],
-        int(due),
-        int(ready),
-        int(failures),
-        int(crashes),
-        int(losses),
-        int(releases),
-        flag.decode(),
-    )
+    counters = int(failures), int(crashes), int(losses), int(releases)
+    return Entry(text, task_id, queue, _KINDS[kind], int(due), int(ready), *counters, flag)

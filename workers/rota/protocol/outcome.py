@@ -5,9 +5,9 @@ which the scripts `turn` and `retire` take alike, so the bytes a worker leaves i
 the master settles with when the worker was killed before its answer came.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, NamedTuple, assert_never
 
 from rota.protocol.entry import Entry
 from rota.protocol.wire import Arg, Packed, pack
@@ -52,11 +52,13 @@ class Expired:
     """Ended without being started: its `expires` had passed."""
 
 
+DONE: Final = Done()
+"""What nearly all outcomes are: without a result to keep."""
+
 Outcome = Done | Retry | Dead | Release | Cancelled | Expired
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """One entry and its outcome."""
 
     entry: Entry
@@ -83,6 +85,22 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
             assert_never(settlement.outcome)
 
 
+def pack_settlement(settlement: Settlement) -> bytes:
+    """The wire form of one settlement's arguments, for `turn` and `retire`, and for the slot."""
+    if settlement.outcome is DONE:
+        text = settlement.entry.text
+        return b"$%d\r\n%b\r\n%b" % (len(text), text, _DONE_PACKED)
+    return pack(settlement_args(settlement)).data
+
+
+_DONE_PACKED = pack(("done", DONE.result, DONE.result_ttl_ms)).data
+
+
+def join_settlements(packed: Collection[bytes]) -> Packed:
+    """Settlements, packed one by one, as arguments."""
+    return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
+
+
 def pack_settlements(settlements: Iterable[Settlement]) -> Packed:
-    """Pack settlements for `turn` and `retire`, and for the slot."""
-    return pack(arg for settlement in settlements for arg in settlement_args(settlement))
+    """Pack settlements, one after the other."""
+    return join_settlements([pack_settlement(settlement) for settlement in settlements])

@@ -7,7 +7,7 @@ another shape is a bug on our side and surfaces as the ValueError or IndexError 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.protocol.entry import Entry, parse_entry
 
@@ -37,14 +37,17 @@ class Enqueued:
 
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
     """One word an item: `ok`, `unserved`, `duplicate` or `held ID`."""
-    return [_parse_enqueued_word(text_of(word)) for word in raw]
+    return [_ACCEPTED if word == b"ok" else _parse_enqueued_word(text_of(word)) for word in raw]
+
+
+_ACCEPTED = Enqueued()  # nearly every answer
 
 
 def _parse_enqueued_word(text: str) -> Enqueued:
     word, _, holder = text.partition(" ")
     match word:
         case "ok":
-            return Enqueued()
+            return _ACCEPTED
         case "unserved":
             return Enqueued(unserved=True)
         case "duplicate":
@@ -65,8 +68,7 @@ class TurnWord(StrEnum):
     MORE = "more"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """An entry now held, with its task's body."""
 
     entry: Entry
@@ -161,18 +163,21 @@ def parse_retired(raw: Raw) -> Retired:
 @dataclass(frozen=True, slots=True)
 class Swept:
     """`rescues`: doorbells rung for entries nobody had been told of. `expired`: owners whose lease ran
-    out. `grace_until_us`: before this Redis time nobody may be retired as expired."""
+    out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
+    earliest due time of the delayed set, or None."""
 
     now_us: int
     rescues: int
     grace_until_us: int
     expired: tuple[str, ...]
+    next_due_us: int | None
 
 
 def parse_swept(raw: Raw) -> Swept:
-    """`[now, rescues, grace until, [owner...]]`"""
-    now, rescues, grace, expired = raw
-    return Swept(int(now), int(rescues), int(grace), tuple(map(text_of, expired)))
+    """`[now, rescues, grace until, [owner...], next due or ""]`"""
+    now, rescues, grace, expired, next_due = raw
+    owners = tuple(map(text_of, expired))
+    return Swept(int(now), int(rescues), int(grace), owners, int(next_due) if next_due else None)
 
 
 class CancelWord(StrEnum):

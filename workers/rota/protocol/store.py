@@ -5,9 +5,10 @@ connection runs it: the worker's own connection, the master's asyncio one, a cli
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
 from rota.protocol import replies, views
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
@@ -19,7 +20,13 @@ T = TypeVar("T")
 
 BATCH = 500  # no script works on more things than this in one call
 LONGEST_DOMAIN = 64
+ARGS_PER_LIMIT = 2
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
+
+
+@lru_cache(maxsize=256)  # a process has one key a namespace, and a script for each transition
+def _opening(sha: bytes, key: str) -> Packed:
+    return pack(("EVALSHA", sha, 1, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +40,14 @@ class Command(Generic[T]):
 
     def by_sha(self) -> bytes:
         """EVALSHA in wire form. The server answers NOSCRIPT when it does not know the script."""
-        return command((pack(("EVALSHA", self.script.sha, 1, self.key)), self.args))
+        return command((_opening(self.script.sha, self.key), self.args))
 
     def by_text(self) -> bytes:
         """EVAL in wire form: what to send after NOSCRIPT. It teaches the server the script as well."""
         return command((pack(("EVAL", self.script.text, 1, self.key)), self.args))
 
 
-@dataclass(frozen=True, slots=True)
-class NewTask:
+class NewTask(NamedTuple):
     """A task as enqueue takes it.
 
     `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds.
@@ -90,25 +96,32 @@ def pack_tiers(tiers: Iterable[Domain]) -> Packed:
     domains = list(tiers)
     args: list[Arg] = [len(domains)]
     for domain in domains:
-        args += [domain.name, len(domain.queues)]
+        args += [domain.name, len(domain.queues), *(share.name for share in domain.queues)]
         for share in domain.queues:
             cost = max(1, round(VIRTUAL_UNIT / share.weight))
-            args += [share.name, cost, share.cap, share.interval_us, share.burst]
+            args += [cost, share.cap, share.interval_us, share.burst]
     return pack(args)
 
 
 NO_TIERS = pack_tiers(())
 
 
+def pack_limits(limits: Mapping[str, int]) -> Packed:
+    """How many entries of each of these queues a turn may claim, instead of its `limit`."""
+    return pack(arg for pair in limits.items() for arg in pair)
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
-    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.pack_settlements`."""
+    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.pack_settlements`,
+    `limits` of queues that have one of their own, packed by `pack_limits`."""
 
     limit: int
     held: Sequence[str] = ()
     tokens: Sequence[str] = ()
     settlements: Packed = NOTHING
+    limits: Packed = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +149,8 @@ class Store:
     def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[replies.Enqueued]]:
         """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and answers the same."""
         args: list[Arg] = [nonce]
-        for task in tasks:
-            args += [task.id, task.queue, task.due, task.unique_key, task.hold_ms, task.body]
+        for task_id, queue, body, due, unique_key, hold_ms in tasks:
+            args += (task_id, queue, due, unique_key, hold_ms, body)
         return self._command("enqueue", pack(args), replies.parse_enqueued)
 
     # Working
@@ -145,8 +158,13 @@ class Store:
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[replies.TurnReply]:
         """Settle what ended and claim up to `turn.limit` entries of one queue; `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
+        limits = pack((turn.limits.count // ARGS_PER_LIMIT,)) + turn.limits
         settled = pack((turn.settlements.count // ARGS_PER_SETTLEMENT,)) + turn.settlements
-        return self._command("turn", pack(args) + settled + tiers, replies.parse_turn)
+        return self._command("turn", pack(args) + limits + settled + tiers, replies.parse_turn)
+
+    def recall(self, owner: str, running: bytes, tiers: Packed) -> Command[int]:
+        """Give back what a worker claimed behind the entry that it runs; answers how many entries that were."""
+        return self._command("recall", pack((owner, running)) + tiers, replies.parse_int)
 
     def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
         """Move tasks that are due to their delayed lanes, in order of due."""
@@ -182,7 +200,7 @@ class Store:
         return self._command("retire", pack(args) + settled + tiers, replies.parse_retired)
 
     def sweep(self, lease_ms: int) -> Command[replies.Swept]:
-        """The pollers' round each second: rescue unheard entries, keep the pulse, name expired owners."""
+        """The pollers' round: rescue unheard entries, keep the pulse, name expired owners, tell what is due next."""
         return self._command("sweep", pack((lease_ms,)), replies.parse_swept)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> Command[int]:

@@ -4,7 +4,7 @@ from typing import Final
 
 from rota.server.server_errors import REASON_SILENT, ConnectionLost
 
-PARK_SECONDS: Final = 2  # whole: the same for every doorbell, so that a dead connection is found as soon
+PARK_SECONDS: Final = 5  # whole: the same for every doorbell, so that a dead connection is found as soon
 GRACE_SECONDS: Final = 3.0  # the server's own timers run up to 0.1 s late; the rest is for a busy one
 
 

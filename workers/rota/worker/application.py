@@ -12,14 +12,18 @@ _EXIT_RAISED = 1
 
 
 class NoCopies:
-    """Around such a call: a copy of this process that it forked, and that comes back from it, ends here.
+    """Around such a call: a copy, which it forked, of the process that made this ends here when it comes back from it.
 
     By `os._exit`, with the code Python would have given it: beyond the block it would be a second worker of the same
     owner, and whatever this process has buffered or registered to be done at its end is this one's to do.
     """
 
-    def __enter__(self) -> Self:
+    __slots__ = ("_pid",)
+
+    def __init__(self) -> None:
         self._pid = os.getpid()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,31 +4,30 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from rota.child.fence import NANOSECONDS
 from rota.child.settings import WorkerSettings
 from rota.child.slots import CurrentTask as SlotTask
 from rota.child.slots import Slot, boottime_ns
-from rota.current import CurrentTask, running
+from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import Epitaph, error_line, traceback_text
-from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Retry
-from rota.registry import Registry
+from rota.protocol.outcome import DONE, Cancelled, Dead, Expired, Outcome, Retry
 from rota.retry import GiveUp, decide
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.holding import Claimed
-from rota.worker.prepare import UNKNOWN_TASK, Fault, Ready, Unfit, prepare
+from rota.worker.prepare import Fault, Preparer, Ready, Unfit
 from rota.worker.runner import Runner
 from rota.worker.times import Times, times_of
 
+_NANOSECONDS_A_MICROSECOND: Final = 1000
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """How an attempt ended. `reason` is that of a death, else ""; `error` what was wrong, in a line;
     `exception` what the task raised."""
 
@@ -38,52 +37,94 @@ class Verdict:
     exception: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
+_WELL: Final = Verdict(DONE)
+
+
+@dataclass(slots=True)
 class Attempt:
-    """An attempt that has ended. `times` are those of the call of the function, if it was called."""
+    """An attempt, running or ended. `times` are those of a start now, until the function is called."""
 
     entry: Entry
-    current: CurrentTask
+    name: str
     times: Times
-    runtime_seconds: float
-    verdict: Verdict
+    limit_ns: int
+    slot: Slot
+    runtime_seconds: float = 0.0
+    verdict: Verdict = _WELL
+    _current: CurrentTask | None = None
+
+    def current(self) -> CurrentTask:
+        """The attempt as the application sees it; made when somebody looks, as most tasks never do."""
+        if self._current is None:
+            self._current = self._make_current()
+        return self._current
+
+    def called(self, times: Times) -> None:
+        """The function is called only now."""
+        self.times = times
+        if self._current is not None:
+            self._current.lag_seconds = times.lag_seconds
+
+    def _make_current(self) -> CurrentTask:
+        entry = self.entry
+        return CurrentTask(
+            entry.id,
+            self.name,
+            entry.queue,
+            entry.kind.label,
+            entry.attempt,
+            entry.crashes,
+            utc_datetime(entry.due_us),
+            self.times.lag_seconds,
+            utc_datetime(self.times.start_us + self.limit_ns // _NANOSECONDS_A_MICROSECOND),
+            self._extend,
+        )
+
+    def _extend(self) -> datetime:
+        now_ns = boottime_ns()
+        self.slot.beat(now_ns)
+        self.slot.extend_task(now_ns + self.limit_ns)
+        return datetime.now(UTC) + timedelta(microseconds=self.limit_ns // _NANOSECONDS_A_MICROSECOND)
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
     """What attempts are made with. `started` is told of each start before the function is called, as a task that
-    kills its worker has started too. `random` answers a number in [0, 1)."""
+    kills its worker has started too. `alone` keeps copies of this process out of it. `random` answers a number in
+    [0, 1)."""
 
     settings: WorkerSettings
-    registry: Registry
+    preparer: Preparer
     hooks: Hooks
     slot: Slot
     runner: Runner
     started: Callable[[Entry, Times], None]
+    alone: NoCopies
     random: Callable[[], float]
 
 
-@dataclass(slots=True)
-class _Course:
-    """How an attempt goes: `times` of a start now, until the function is called."""
+def make_attempt(bench: Bench, claimed: Claimed, at_ns: int) -> Attempt | None:
+    """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
 
-    times: Times
-    runtime_seconds: float = 0.0
-
-
-def make_attempt(bench: Bench, claimed: Claimed) -> Attempt:
-    """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake."""
-    entry = claimed.claim.entry
+    `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
+    """
+    entry, slot = claimed.entry, bench.slot
+    limit_ns = round(bench.settings.time_limit_seconds * NANOSECONDS)
     # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
-    _publish(bench.slot, entry, UNKNOWN_TASK, bench.settings.time_limit_seconds)
-    prepared = _prepare(bench, claimed.claim.body)
-    limit_seconds = prepared.time_limit if isinstance(prepared, Ready) else bench.settings.time_limit_seconds
+    slot.start_task(SlotTask(entry.text, "", at_ns, at_ns + limit_ns, claimed.anchor.received_ns, claimed.unstarted))
+    prepared = _prepare(bench, claimed.body)
     name = NO_TASK if prepared is None else prepared.name
-    _publish(bench.slot, entry, name, limit_seconds)
-    course = _Course(times_of(entry, claimed.anchor, boottime_ns()))
-    current = _current(entry, name, course.times, round(limit_seconds * NANOSECONDS), bench.slot)
-    verdict = _carry_out(bench, claimed, prepared, current, course)
-    return Attempt(entry, current, course.times, course.runtime_seconds, verdict)
+    slot.name_task(name)
+    if isinstance(prepared, Ready):
+        limit_ns = round(prepared.time_limit * NANOSECONDS)
+        slot.extend_task(at_ns + limit_ns)
+    start_ns = boottime_ns()  # after the slot was written: see `rota.worker.holding`
+    if start_ns > claimed.start_by_ns:
+        slot.end_task()
+        return None
+    attempt = Attempt(entry, name, times_of(entry, claimed.anchor, start_ns), limit_ns, slot)
+    attempt.verdict = _carry_out(bench, claimed, prepared, attempt)
+    return attempt
 
 
 def tell_of_death(bench: Bench, attempt: Attempt) -> None:
@@ -93,12 +134,7 @@ def tell_of_death(bench: Bench, attempt: Attempt) -> None:
         return
     bench.slot.extend_task(boottime_ns() + round(bench.settings.time_limit_seconds * NANOSECONDS))
     for hook in bench.hooks.dead:
-        call_hook(hook, attempt.current, attempt.verdict.error)
-
-
-def _publish(slot: Slot, entry: Entry, name: str, limit_seconds: float) -> None:
-    now_ns = boottime_ns()
-    slot.start_task(SlotTask(entry.id, name, entry.queue, now_ns, now_ns + round(limit_seconds * NANOSECONDS)))
+        call_hook(hook, attempt.current(), attempt.verdict.error)
 
 
 def _prepare(bench: Bench, body: bytes) -> Ready | Unfit | None:
@@ -106,56 +142,53 @@ def _prepare(bench: Bench, body: bytes) -> Ready | Unfit | None:
     if not body:
         return None
     try:
-        return prepare(body, bench.registry, bench.settings)
+        return bench.preparer.prepare(body)
     except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
         return Unfit(Fault.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
 
-def _carry_out(
-    bench: Bench, claimed: Claimed, prepared: Ready | Unfit | None, current: CurrentTask, course: _Course
-) -> Verdict:
-    entry = claimed.claim.entry
+def _carry_out(bench: Bench, claimed: Claimed, prepared: Ready | Unfit | None, attempt: Attempt) -> Verdict:
     match prepared:
         case None:
             return Verdict(Cancelled())
         case Unfit(fault, error):
-            return _dead(entry, fault, error, None)
-        case Ready() if _has_expired(prepared, course.times.lag_seconds):
+            return _dead(claimed.entry, fault, error, None)
+        case Ready() if _has_expired(prepared, attempt.times.lag_seconds):
             return Verdict(Expired())
         case Ready():
-            exception = _guarded(bench, current, lambda: _call(bench, claimed, prepared, current, course))
-            return _judge(bench, prepared, entry, exception)
+            exception = _guarded(bench, attempt, lambda: _call(bench, claimed, prepared, attempt))
+            return _WELL if exception is None else _judge(bench, prepared, claimed.entry, exception)
         case _:
             assert_never(prepared)
 
 
-def _guarded(bench: Bench, current: CurrentTask, call: Callable[[], None]) -> BaseException | None:
+def _guarded(bench: Bench, attempt: Attempt, call: Callable[[], None]) -> BaseException | None:
     try:
-        with NoCopies(), running(current), bench.hooks.wrapped(current):
-            call()
+        with bench.alone, Running(attempt.current):
+            if bench.hooks.around:
+                with bench.hooks.wrapped(attempt.current()), bench.alone:  # what hooks do after a task is done once
+                    call()
+            else:
+                call()
     except BaseException as exception:  # noqa: BLE001 - the task boundary: SystemExit fails the attempt as well
         return exception
     return None
 
 
-def _call(bench: Bench, claimed: Claimed, ready: Ready, current: CurrentTask, course: _Course) -> None:
+def _call(bench: Bench, claimed: Claimed, ready: Ready, attempt: Attempt) -> None:
     """The start, and nothing between it and the function: what hooks took before is lag."""
-    entry = claimed.claim.entry
-    course.times = times_of(entry, claimed.anchor, boottime_ns())
-    current.lag_seconds = course.times.lag_seconds
-    bench.started(entry, course.times)
+    if bench.hooks.around:
+        attempt.called(times_of(claimed.entry, claimed.anchor, boottime_ns()))
+    bench.started(claimed.entry, attempt.times)
     started = time.monotonic()
     try:
-        with NoCopies():  # inside the hooks: what they do after a task is done once
-            bench.runner.call(ready.task, ready.args, ready.kwargs)
+        bench.runner.call(ready.task, ready.args, ready.kwargs)
     finally:
-        course.runtime_seconds = time.monotonic() - started
+        attempt.runtime_seconds = time.monotonic() - started
 
 
-def _judge(bench: Bench, ready: Ready, entry: Entry, exception: BaseException | None) -> Verdict:
-    if exception is None:
-        return Verdict(Done())
-    with NoCopies():  # the back-off may be the application's function
+def _judge(bench: Bench, ready: Ready, entry: Entry, exception: BaseException) -> Verdict:
+    with bench.alone:  # the back-off may be the application's function
         decided = decide(ready.options, entry.failures + 1, exception, bench.random)
     match decided:
         case Retry():
@@ -170,29 +203,6 @@ def _dead(entry: Entry, reason: str, why: str, exception: BaseException | None) 
     trace = "" if exception is None else traceback_text(exception)
     epitaph = Epitaph(str(reason), why, entry.attempt, trace).to_json(datetime.now(UTC))
     return Verdict(Dead(epitaph), str(reason), why, exception)
-
-
-def _current(entry: Entry, name: str, times: Times, limit_ns: int, slot: Slot) -> CurrentTask:
-    limit = timedelta(microseconds=limit_ns // 1000)
-
-    def extend() -> datetime:
-        now_ns = boottime_ns()
-        slot.beat()
-        slot.extend_task(now_ns + limit_ns)
-        return datetime.now(UTC) + limit
-
-    return CurrentTask(
-        entry.id,
-        name,
-        entry.queue,
-        entry.kind.label,
-        entry.attempt,
-        entry.crashes,
-        utc_datetime(entry.due_us),
-        times.lag_seconds,
-        utc_datetime(times.start_us) + limit,
-        extend,
-    )
 
 
 def _has_expired(ready: Ready, lag_seconds: float) -> bool:

@@ -1,12 +1,18 @@
-"""Listening at the doorbells: BLPOP, waited for in poll() so that a stop signal is seen at once."""
+"""Listening at the doorbells: BLPOP, waited for in poll() so that a stop signal is seen at once.
+
+The turn that follows a ring is sent along behind the BLPOP. The server does not look at it before the BLPOP has ended,
+and then answers both at once: a task is in hand one round trip earlier, of which each begins with waking the server's
+process and ends with waking ours.
+"""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.child.wait import Waiter, Woken
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import Keys
-from rota.protocol.store import Domain
+from rota.protocol.replies import TurnReply
+from rota.protocol.store import Command, Domain
 from rota.protocol.wire import command, pack
 from rota.server.connection import NO_REPLY, Connection
 from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
@@ -14,37 +20,42 @@ from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
 
 
+class Heard(NamedTuple):
+    """What a wait at the doorbells ended with: the `queue` whose token was taken, "" when nobody rang, and the answer
+    of the turn."""
+
+    queue: str
+    reply: TurnReply
+
+
 class Bell:
     """The doorbells of a worker's queues, those of higher tiers first."""
 
-    def __init__(self, keys: Keys, tiers: Iterable[Domain]) -> None:
+    def __init__(self, keys: Keys, tiers: Iterable[Domain], beat_seconds: float) -> None:
         queues = [share.name for domain in tiers for share in domain.queues]
         self._queues = {keys.doorbell(queue).encode(): queue for queue in queues}
         self._start = pack(("BLPOP", *self._queues))
+        self._longest_seconds = min(float(PARK_SECONDS), beat_seconds / 2)
 
-    @staticmethod
-    def patience(wait_us: int) -> float:
+    def patience(self, wait_us: int) -> float:
         """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 for too short
         a time to listen at all."""
-        seconds = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else PARK_SECONDS
+        seconds = min(self._longest_seconds, wait_us / MICROSECONDS) if wait_us else self._longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
-    def listen(self, connection: Connection, waiter: Waiter, seconds: float) -> str | None:
-        """The queue whose token was taken, "" when nobody rang, None when a signal came first.
+    def listen(self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]) -> Heard | None:
+        """Wait until one rings or the time is over, and take the turn; None when a signal came first.
 
-        After None the command still stands in the server: close the connection. Raises ServerError, Orphaned.
+        After None or an error both commands may still stand in the server: close the connection. Raises ServerError,
+        Orphaned.
         """
-        connection.send(command((self._start, pack((f"{seconds:.3f}",)))))
-        while (reply := connection.try_receive()) is NO_REPLY:
+        connection.send(command((self._start, pack((f"{seconds:.3f}",)))) + turn.by_sha())
+        while (rung := connection.try_receive()) is NO_REPLY:
             match waiter.until_woken(connection.fileno(), seconds + GRACE_SECONDS):
                 case Woken.READY:
                     continue
                 case Woken.SIGNAL:
-                    reply = connection.try_receive()
-                    return None if reply is NO_REPLY else self._queue_of(reply)
+                    return None
                 case Woken.TIMEOUT:
                     raise unanswered(seconds)
-        return self._queue_of(reply)
-
-    def _queue_of(self, reply: list[bytes] | None) -> str:
-        return "" if reply is None else self._queues[reply[0]]
+        return Heard("" if rung is None else self._queues[rung[0]], turn.parse(connection.receive()))

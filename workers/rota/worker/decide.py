@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from rota.protocol.replies import TurnReply, TurnWord
+
 
 class Step(Enum):
-    """`RUN` the next claimed task; `CLAIM` or only `SETTLE` by a turn; `PARK` at the doorbells; `HOLD` still
+    """`RUN` what is claimed; `CLAIM` or only `SETTLE` by a turn; `PARK` at the doorbells; `HOLD` still
     while the fence is up; `GIVE_BACK` what was claimed and not started; `LEAVE`."""
 
     RUN = "run"
@@ -22,15 +24,16 @@ class Situation:
     """All that the next step depends on.
 
     `lost`: the owner is no longer registered. `leaving`: a stop was asked for, or it is time to recycle.
-    `fenced`: the lease may have run out. `waiting`: tasks are claimed and not started. `owing`: outcomes or
-    tokens that no answer has named yet. `idle`: the last claim found nothing, and nobody rang since.
-    `turn_due`: the last turn was long ago.
+    `fenced`: the lease may have run out. `waiting`: tasks are claimed and not started; `overrun`: so long ago that they
+    may have been given back. `owing`: outcomes or tokens that no answer has named yet. `idle`: the last claim found
+    nothing, and nobody rang since. `turn_due`: the last turn was long ago.
     """
 
     lost: bool = False
     leaving: bool = False
     fenced: bool = False
     waiting: bool = False
+    overrun: bool = False
     owing: bool = False
     idle: bool = False
     turn_due: bool = False
@@ -45,7 +48,7 @@ def decide(situation: Situation) -> Step:
     if situation.fenced:
         return Step.SETTLE if situation.owing or situation.turn_due else Step.HOLD
     if situation.waiting:
-        return Step.RUN
+        return Step.GIVE_BACK if situation.overrun else Step.RUN
     if situation.idle and not situation.owing and not situation.turn_due:
         return Step.PARK
     return Step.CLAIM
@@ -55,3 +58,14 @@ def _on_the_way_out(situation: Situation) -> Step:
     if situation.waiting:
         return Step.GIVE_BACK
     return Step.SETTLE if situation.owing else Step.LEAVE
+
+
+def is_passed_on(queue: str, reply: TurnReply) -> bool:
+    """Whether nobody has to be told any more of the token that woke this worker.
+
+    The turn behind it rang where it claimed and left something; when it found nothing at all, there is nothing to ring
+    for. Only a claim from another queue leaves this one with entries that nobody was told of.
+    """
+    if reply.word is not TurnWord.OK:
+        return False
+    return not reply.claims or reply.claims[0].entry.queue == queue

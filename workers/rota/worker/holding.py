@@ -7,54 +7,103 @@ only such an answer has passed them on.
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from rota.protocol.outcome import Release, Settlement, pack_settlements
+from rota.protocol.entry import Entry
+from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Turn
 from rota.protocol.wire import NOTHING, Packed
+from rota.worker.portion import CLAIM_NS
 from rota.worker.times import Anchor
 
+_ALWAYS: Final = 1 << 62
+_NO_ANCHOR: Final = Anchor(0, 0, 0)
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A claim, and the reading of Redis time that came with it."""
 
-    claim: Claim
+class Claimed(NamedTuple):
+    """An entry to be started, and the reading of Redis time that came with its claim.
+
+    `unstarted`: how many of the claim come after it. `start_by_ns` (CLOCK_BOOTTIME): later it may have been given back
+    by the master, so Redis has to be asked first.
+    """
+
+    entry: Entry
+    body: bytes
     anchor: Anchor
+    unstarted: int
+    start_by_ns: int
 
 
 @dataclass(slots=True)
 class Holding:
     """The worker's books between two answers."""
 
-    waiting: deque[Claimed] = field(default_factory=deque)
-    finished: list[Settlement] = field(default_factory=list)
+    waiting: deque[Claim] = field(default_factory=deque)
     tokens: list[str] = field(default_factory=list)
+    _finished: list[bytes] = field(default_factory=list)
+    _given_back: set[bytes] = field(default_factory=set)
+    _anchor: Anchor = _NO_ANCHOR
+    _fresh: bool = False
 
     @property
     def owing(self) -> bool:
         """Whether there is something to tell Redis."""
-        return bool(self.finished or self.tokens)
+        return bool(self._finished or self.tokens)
 
-    def packed(self) -> Packed:
-        """The finished outcomes as `turn` and the slot take them."""
-        return pack_settlements(self.finished) if self.finished else NOTHING
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether there are outcomes to tell Redis."""
+        return bool(self._finished)
 
-    def turn(self, limit: int) -> Turn:
+    def is_overrun(self, at_ns: int) -> bool:
+        """Whether entries wait that may not be started any more without asking."""
+        return bool(self.waiting) and at_ns > self._start_by_ns()
+
+    def turn(self, limit: int, limits: Packed = NOTHING) -> Turn:
         """The turn to make now; the same again until it is answered."""
-        held = tuple(claimed.claim.entry.id for claimed in self.waiting)
-        return Turn(limit, held, tuple(self.tokens), self.packed())
+        held = tuple(claim.entry.id for claim in self.waiting)
+        return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits)
 
     def answered(self, reply: TurnReply, anchor: Anchor) -> None:
         """An answer has come: what it named is off the books, what it brought is on them."""
-        self.finished.clear()
+        self._finished.clear()
+        self._given_back.clear()
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
-        self.waiting.extend(Claimed(claim, anchor) for claim in reply.claims)
+        if reply.claims and not self.waiting:
+            self._anchor = anchor
+            self._fresh = True
+        self.waiting.extend(reply.claims)
+
+    def next(self) -> Claimed:
+        """Take the entry to be started next. Raises IndexError when none waits."""
+        start_by_ns = self._start_by_ns()
+        entry, body = self.waiting.popleft()
+        self._fresh = False
+        return Claimed(entry, body, self._anchor, len(self.waiting), start_by_ns)
+
+    def put_back(self, claimed: Claimed) -> None:
+        """It was not started after all."""
+        self.waiting.appendleft(Claim(claimed.entry, claimed.body))
+
+    def finish(self, settlement: Settlement) -> bytes:
+        """Keep an outcome until it is told; answers it packed."""
+        packed = pack_settlement(settlement)
+        self._finished.append(packed)
+        return packed
 
     def give_back(self) -> list[Settlement]:
         """Turn what was not started into releases; the last claimed first, so that their order is kept."""
-        released = [Settlement(claimed.claim.entry, Release()) for claimed in reversed(self.waiting)]
+        released = [Settlement(claim.entry, Release()) for claim in reversed(self.waiting)]
         self.waiting.clear()
-        self.finished += released
+        self._given_back.update(settlement.entry.text for settlement in released)
         return released
+
+    def was_given_back(self, text: bytes) -> bool:
+        """Whether the entry is among those given back: that the master had done so before is no surprise."""
+        return text in self._given_back
+
+    def _start_by_ns(self) -> int:
+        # The first of a claim has none before it behind which the master could look for unstarted ones.
+        return _ALWAYS if self._fresh else self._anchor.received_ns + CLAIM_NS

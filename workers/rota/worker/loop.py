@@ -1,6 +1,5 @@
 """The worker's loop: looks at its situation, takes one step, and looks again. All its I/O is here."""
 
-import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,23 +9,23 @@ from rota.child.signals import StopSignals
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.outcome import Settlement
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Store, Turn
+from rota.protocol.store import Command, Store
 from rota.protocol.wire import Packed
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
 from rota.worker.attempt import Bench, make_attempt, tell_of_death
 from rota.worker.bell import Bell
-from rota.worker.decide import Situation, Step, decide
+from rota.worker.decide import Situation, Step, decide, is_passed_on
 from rota.worker.holding import Holding
+from rota.worker.portion import Portions, Stretch
 from rota.worker.report import Report
-from rota.worker.times import Anchor
+from rota.worker.times import Anchor, RedisClock
 
-CLAIM_LIMIT: Final = 1
-QUIET_SECONDS: Final = 6.0  # a worker that hears nothing makes a turn this often, in case a bell was lost
-_FENCED_TURN_SECONDS: Final = 1.0  # behind the fence it asks more often: the answer may be `lost`
+CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet
+_FENCED_TURN_NS: Final = 1_000_000_000  # behind the fence it asks more often: the answer may be `lost`
 _HOLD_SECONDS: Final = 0.2
 
 
@@ -54,13 +53,15 @@ class Loop:
         self._tools = tools
         self._slot = tools.life.slot
         self._holding = Holding()
+        self._clock = RedisClock()
+        self._portions = Portions()
         self._ready = False
         self._lost = False
         self._fenced = False
         self._idle = False
         self._wait_us = 0
         self._attempts = 0
-        self._last_turn = float("-inf")
+        self._last_turn_ns = 0
         self._sent_before = False
 
     def run(self) -> int:
@@ -71,7 +72,7 @@ class Loop:
             self._tell_of_change(situation)
             match decide(situation):
                 case Step.RUN:
-                    self._run_next()
+                    self._run_claimed()
                 case Step.CLAIM:
                     self._take_turn(CLAIM_LIMIT)
                 case Step.SETTLE:
@@ -88,17 +89,26 @@ class Loop:
     # Looking
 
     def _situation(self) -> Situation:
-        fenced = self._tools.fence.is_up()
-        patience = _FENCED_TURN_SECONDS if fenced else QUIET_SECONDS
+        now_ns = boottime_ns()
+        fenced = self._tools.fence.is_up(now_ns)
         return Situation(
             lost=self._lost,
-            leaving=self._tools.signals.asked or 0 < self._tools.life_length <= self._attempts,
+            leaving=self._is_leaving(),
             fenced=fenced,
             waiting=bool(self._holding.waiting),
+            overrun=self._holding.is_overrun(now_ns),
             owing=self._holding.owing,
             idle=self._idle,
-            turn_due=time.monotonic() - self._last_turn > patience,
+            turn_due=self._is_turn_due(now_ns, fenced=fenced),
         )
+
+    def _is_turn_due(self, now_ns: int, *, fenced: bool) -> bool:
+        if fenced:
+            return now_ns - self._last_turn_ns > _FENCED_TURN_NS
+        return not self._clock.is_good(now_ns)
+
+    def _is_leaving(self) -> bool:
+        return self._tools.signals.asked or 0 < self._tools.life_length <= self._attempts
 
     def _tell_of_change(self, situation: Situation) -> None:
         """Log a fence that went up; show the master that this worker leaves."""
@@ -117,17 +127,22 @@ class Loop:
     # Turns
 
     def _take_turn(self, limit: int) -> None:
-        turn = self._holding.turn(limit)
-        sent_ns = boottime_ns()
+        call, sent_ns = self._turn(limit), boottime_ns()
         try:
-            reply = self._ask(turn)
+            reply = self._tools.link.connection().run(call)
         except ServerError as error:
-            self._sent_before = bool(self._holding.finished)
+            self._sent_before = self._holding.has_outcomes
             self._tools.waiter.pause(self._tools.link.failed(error))
             return
         if not self._ready:
             self._say_ready()
-        self._take_answer(reply, limit, Anchor(reply.now_us, sent_ns, boottime_ns()))
+        received_ns = boottime_ns()
+        self._tools.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
+        self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
+
+    def _turn(self, limit: int) -> Command[TurnReply]:
+        tools = self._tools
+        return tools.store.turn(tools.life.owner, tools.tiers, self._holding.turn(limit, self._portions.limits()))
 
     def _say_ready(self) -> None:
         """The first answer has come: this worker works."""
@@ -136,24 +151,23 @@ class Loop:
         self._tools.life.ring_master()
         log.logger().info(events.WORKER_STARTED, owner=self._tools.life.owner)
 
-    def _ask(self, turn: Turn) -> TurnReply:
-        tools = self._tools
-        return tools.link.connection().run(tools.store.turn(tools.life.owner, tools.tiers, turn))
-
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
         tools = self._tools
         tools.link.worked()
-        tools.report.turn(reply, limit, (anchor.received_ns - anchor.sent_ns) / NANOSECONDS)
+        tools.report.turn(reply, limit)
         for text in reply.stale:
-            tools.report.stale(text, sent_before=self._sent_before)
-        if self._holding.finished:
-            self._slot.put_outcomes(0, b"")
+            if not self._holding.was_given_back(text):
+                tools.report.stale(text, sent_before=self._sent_before)
+        if self._holding.has_outcomes:
+            self._slot.clear_outcomes()
         self._holding.answered(reply, anchor)
+        if len(reply.claims) > 1 and self._slot.ask_for_watch():
+            tools.life.ring_master()
         self._sent_before = False
         self._lost = reply.word is TurnWord.LOST
         self._idle = limit > 0 and reply.word is TurnWord.OK and not reply.claims
         self._wait_us = reply.wait_us
-        self._last_turn = time.monotonic()
+        self._last_turn_ns = anchor.received_ns
         if self._lost:
             log.logger().error(events.WORKER_LOST, owner=tools.life.owner, held=len(self._holding.waiting))
 
@@ -170,43 +184,59 @@ class Loop:
             self._idle = False
 
     def _listen(self, seconds: float) -> None:
-        tools = self._tools
+        tools, sent_ns = self._tools, boottime_ns()
         try:
-            queue = tools.bell.listen(tools.link.connection(), tools.waiter, seconds)
+            heard = tools.bell.listen(tools.link.connection(), tools.waiter, seconds, self._turn(CLAIM_LIMIT))
         except ServerError as error:
             self._idle = False  # a token may have been lost with the connection: look before listening again
             tools.waiter.pause(tools.link.failed(error))
             return
-        tools.link.worked()
-        if queue is None:
+        if heard is None:
             tools.link.close()
-        elif queue:
-            self._holding.tokens.append(queue)
-        self._idle = not queue and not self._wait_us
+            return
+        anchor = self._clock.answered_late(heard.reply.now_us, sent_ns, boottime_ns())
+        self._take_answer(heard.reply, CLAIM_LIMIT, anchor)
+        if heard.queue and not is_passed_on(heard.queue, heard.reply):
+            self._holding.tokens.append(heard.queue)
+            self._take_turn(0)
 
     # Tasks
 
-    def _run_next(self) -> None:
-        claimed = self._holding.waiting.popleft()
-        report, slot = self._tools.report, self._slot
-        slot.phase = Phase.BUSY
-        report.busy()
-        attempt = make_attempt(self._tools.bench, claimed)
-        self._holding.finished.append(Settlement(attempt.entry, attempt.verdict.outcome))
-        self._leave_outcomes()  # before the task is taken off the slot: from here on a kill loses nothing
-        report.attempt(attempt)
+    def _run_claimed(self) -> None:
+        """Run what is claimed, in order, until nothing of it is left or there is a reason to look around."""
+        self._slot.phase = Phase.BUSY
+        self._tools.report.busy()
+        stretch = Stretch(self._holding.waiting[0].entry.queue, boottime_ns())
+        while self._holding.waiting and self._run_next(stretch.at_ns):
+            stretch.ended(boottime_ns())
+            if self._is_leaving() or self._tools.fence.is_up(stretch.at_ns):
+                break
+        self._portions.worked(stretch)
+        self._tools.report.idle()
+        self._slot.phase = Phase.IDLE
+
+    def _run_next(self, at_ns: int) -> bool:
+        """Run the next entry; False when it may not be started without asking."""
+        claimed = self._holding.next()
+        attempt = make_attempt(self._tools.bench, claimed, at_ns)
+        if attempt is None:
+            self._holding.put_back(claimed)
+            return False
+        # Before the task is taken off the slot: from here on a kill loses nothing.
+        self._finish(Settlement(attempt.entry, attempt.verdict.outcome))
+        self._tools.report.attempt(attempt)
         tell_of_death(self._tools.bench, attempt)
-        slot.end_task()
-        report.idle()
-        slot.phase = Phase.IDLE
+        self._slot.beat()
+        self._slot.end_task()
         self._attempts += 1
+        return True
 
     def _give_back(self) -> None:
-        released = self._holding.give_back()
-        self._leave_outcomes()
-        for settlement in released:
-            self._tools.report.unstarted(settlement.entry, settlement.outcome)
+        report = self._tools.report
+        tell = report.released if self._is_leaving() else report.given_back
+        for settlement in self._holding.give_back():
+            self._finish(settlement)
+            tell(settlement.entry)
 
-    def _leave_outcomes(self) -> None:
-        packed = self._holding.packed()
-        self._slot.put_outcomes(packed.count, packed.data)
+    def _finish(self, settlement: Settlement) -> None:
+        self._slot.add_outcomes(ARGS_PER_SETTLEMENT, self._holding.finish(settlement))

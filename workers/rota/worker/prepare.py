@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
+from rota.child.slots import UNKNOWN_TASK
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
@@ -13,7 +14,6 @@ from rota.registry import Registry
 if TYPE_CHECKING:
     from rota.tasks import Task
 
-UNKNOWN_TASK: Final = "_unknown"  # the name in metrics and logs of what is not registered: any text might be
 _KIBIBYTE: Final = 1024
 
 
@@ -25,8 +25,7 @@ class Fault(StrEnum):
     ARGUMENTS = "arguments"
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """A call that can be made, with the options in force. `time_limit` in seconds."""
 
     task: "Task[..., Any]"
@@ -50,23 +49,42 @@ class Unfit:
     name: str = UNKNOWN_TASK
 
 
-def prepare(raw: bytes, registry: Registry, settings: WorkerSettings) -> Ready | Unfit:
-    """Decode a body, find its task, fit its arguments, and work out its options."""
-    try:
-        body = decode_body(raw, settings.max_payload_kb * _KIBIBYTE)
-    except BodyError as error:
-        return Unfit(Fault.GARBAGE, str(error))
-    task = registry.get(body.name)
-    if task is None:
-        return Unfit(Fault.UNKNOWN_TASK, f"no task is named {body.name!r} here: import its module, or enqueue another")
-    try:
-        args, kwargs = task.bind(body.args, body.kwargs)
-    except InvalidArguments as error:
-        return Unfit(Fault.ARGUMENTS, str(error), task.name)
-    options = effective_options(task.options, settings.overrides.get(task.name), body.options)
-    # A task without a limit of its own has the fleet's.
-    time_limit = settings.time_limit_seconds if options.time_limit is None else options.time_limit
-    return Ready(task, args, kwargs, _with_sound_limits(options, time_limit), time_limit)
+class Preparer:
+    """Makes calls of bodies, for one registry and the settings of one worker."""
+
+    def __init__(self, registry: Registry, settings: WorkerSettings) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._most_bytes = settings.max_payload_kb * _KIBIBYTE
+        self._declared: dict[str, tuple[TaskOptions, float]] = {}
+
+    def prepare(self, raw: bytes) -> Ready | Unfit:
+        """Decode a body, find its task, fit its arguments, and work out its options."""
+        try:
+            body = decode_body(raw, self._most_bytes)
+        except BodyError as error:
+            return Unfit(Fault.GARBAGE, str(error))
+        task = self._registry.get(body.name)
+        if task is None:
+            why = f"no task is named {body.name!r} here: import its module, or enqueue another"
+            return Unfit(Fault.UNKNOWN_TASK, why)
+        try:
+            args, kwargs = task.bind(body.args, body.kwargs)
+        except InvalidArguments as error:
+            return Unfit(Fault.ARGUMENTS, str(error), task.name)
+        return Ready(task, args, kwargs, *self._options(task, body.options))
+
+    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, float]:
+        """The options in force, and the time limit: without one of its own a task has the fleet's."""
+        known = self._declared.get(task.name)
+        if known is not None and not enqueued:
+            return known
+        options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
+        time_limit = self._settings.time_limit_seconds if options.time_limit is None else options.time_limit
+        worked_out = _with_sound_limits(options, time_limit), time_limit
+        if not enqueued:
+            self._declared[task.name] = worked_out
+        return worked_out
 
 
 def _with_sound_limits(options: TaskOptions, time_limit: float) -> TaskOptions:

@@ -18,10 +18,11 @@ from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
-from rota.worker.application import call_hook
+from rota.worker.application import NoCopies, call_hook
 from rota.worker.attempt import Bench
 from rota.worker.bell import Bell
 from rota.worker.loop import Loop, Tools
+from rota.worker.prepare import Preparer
 from rota.worker.recycling import life_length
 from rota.worker.report import Report
 from rota.worker.runner import Runner
@@ -64,8 +65,17 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
         waiter=waiter,
         signals=signals,
         fence=Fence(life.slot, settings.lease_seconds),
-        bell=Bell(store.keys, settings.tiers),
-        bench=Bench(settings, default_registry, default_hooks, life.slot, runner, report.started, random.random),
+        bell=Bell(store.keys, settings.tiers, settings.beat_seconds),
+        bench=Bench(
+            settings,
+            Preparer(default_registry, settings),
+            default_hooks,
+            life.slot,
+            runner,
+            report.started,
+            NoCopies(),
+            random.random,
+        ),
         report=report,
         life_length=life_length(settings.max_tasks, settings.max_tasks_jitter, spread),
     )

@@ -19,7 +19,9 @@ class Runner:
     def call(self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Call the function and wait for its end. Raises what it raises."""
         answer = task.function(*args, **kwargs)
-        if isinstance(answer, Coroutine):  # by the answer: a plain wrapper round an `async def` gives one as well
+        if answer is not None and isinstance(
+            answer, Coroutine
+        ):  # by the answer: a plain wrapper round an `async def` gives one as well
             self._await(answer)
 
     def close(self) -> None:

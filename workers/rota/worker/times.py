@@ -3,17 +3,21 @@
 A worker knows Redis time from its last turn: the answer's `now` was read after the turn was sent and before
 the answer came. So `now` plus the time since *sending* is never earlier than the truth, and lag reckoned
 from it is never flattering; `now` plus the time since *receiving* is never later, and shows an early start.
+
+A turn that waited behind a doorbell was sent long before it was read. For such a one the latest that Redis time can be
+is taken over from a turn of the last minute that was answered at once: two clocks that are kept right do not part by
+more than microseconds in that time.
 """
 
-from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 
-_NANOSECONDS_A_MICROSECOND = 1000
+_NANOSECONDS_A_MICROSECOND: Final = 1000
+_GOOD_FOR_NS: Final = 60 * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(NamedTuple):
     """One reading of Redis time between two of this machine's clock (CLOCK_BOOTTIME)."""
 
     now_us: int
@@ -29,8 +33,7 @@ class Anchor:
         return self.now_us + (at_ns - self.received_ns) // _NANOSECONDS_A_MICROSECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(NamedTuple):
     """The start of an attempt. `promotion_lag_seconds` is None for a task that never waited for a due time."""
 
     start_us: int
@@ -43,15 +46,36 @@ class Times:
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     """Take the lag of an attempt that starts at `start_ns` apart."""
     start_us = anchor.latest_us(start_ns)
-    waited_for_due = entry.kind is not Kind.IMMEDIATE
+    due_us, ready_us = entry.due_us, entry.ready_us
     return Times(
         start_us,
-        _seconds(entry.due_us, start_us),
-        _seconds(entry.due_us, entry.ready_us) if waited_for_due else None,
-        _seconds(entry.ready_us, start_us),
-        anchor.earliest_us(start_ns) < entry.due_us,
+        (start_us - due_us) / MICROSECONDS if start_us > due_us else 0.0,
+        None if entry.kind is Kind.IMMEDIATE else max(0, ready_us - due_us) / MICROSECONDS,
+        (start_us - ready_us) / MICROSECONDS if start_us > ready_us else 0.0,
+        anchor.earliest_us(start_ns) < due_us,
     )
 
 
-def _seconds(from_us: int, to_us: int) -> float:
-    return max(0, to_us - from_us) / MICROSECONDS
+class RedisClock:
+    """What turns tell of Redis time."""
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0  # Redis time less CLOCK_BOOTTIME is at most this, as seen at
+        self._seen_ns = -_GOOD_FOR_NS
+
+    def is_good(self, at_ns: int) -> bool:
+        """Whether a turn was answered at once within the last minute."""
+        return at_ns - self._seen_ns < _GOOD_FOR_NS
+
+    def answered(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
+        """A turn was answered at once."""
+        self._ahead_ns = now_us * _NANOSECONDS_A_MICROSECOND - sent_ns
+        self._seen_ns = received_ns
+        return Anchor(now_us, sent_ns, received_ns)
+
+    def answered_late(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
+        """A turn was answered that had waited since it was sent."""
+        as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._ahead_ns
+        # Outside of what is possible, a clock was set: then only the long way round is safe.
+        possible = sent_ns <= as_if_sent_ns <= received_ns
+        return Anchor(now_us, as_if_sent_ns if possible else sent_ns, received_ns)

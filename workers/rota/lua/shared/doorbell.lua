@@ -13,3 +13,7 @@ local function length(list)
 end
 local function entries_in(queue) return length(ready_lane(queue)) + length(delayed_lane(queue)) end
 
+-- For whoever put entries there: nobody rings for a paused queue.
+local function ring_if_served(queue)
+  if entries_in(queue) > 0 and redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then ring(queue) end
+end

@@ -14,6 +14,20 @@ local function parse_entry(text)
   }
 end
 
+-- The same, no more than a claim needs: the id, and whether a crash or a loss is on record.
+local GLANCE = '^(%S+) %S+ [idrp] %d+ %d+ %d+ (%d+) (%d+) %d+ %S+$'
+local function glance(text)
+  if #text > LONGEST then return nil end
+  local id, crashes, losses = string.match(text, GLANCE)
+  return id, crashes ~= '0' or losses ~= '0'
+end
+
+-- And no more than ending a task needs, of a text that is known to be an entry.
+local function parse_names(text)
+  local id, queue, flag = string.match(text, '^(%S+) (%S+) .* (%S+)$')
+  return { id = id, queue = queue, flag = flag }
+end
+
 local function entry_text(e)
   return string.format('%s %s %s %.0f %.0f %.0f %.0f %.0f %.0f %s', e.id, e.queue, e.kind, e.due, e.ready,
     e.failures, e.crashes, e.losses, e.releases, e.flag)

@@ -31,10 +31,10 @@ local function charge(share, entries)
     string.format('%.0f %.0f', start + entries * share.cost, turn + 1))
 end
 
--- Give back the price of an entry that was claimed and not served.
-local function credit(share)
-  if not share then return end
+-- Give back the price of entries that were claimed and not served.
+local function credit(share, entries)
+  if not share or entries == 0 then return end
   local field = share.domain .. ' ' .. share.queue
   local time, turn = two_numbers(redis.call('HGET', PREFIX .. 'rotation', field))
-  redis.call('HSET', PREFIX .. 'rotation', field, string.format('%.0f %.0f', time - share.cost, turn))
+  redis.call('HSET', PREFIX .. 'rotation', field, string.format('%.0f %.0f', time - entries * share.cost, turn))
 end

@@ -1,14 +1,9 @@
--- Settle one entry of an owner's in-flight list: `verb first second` as in rota/protocol/outcome.py. Gated on the entry
--- being in the list, so a late or repeated call finds nothing. Answers the entry, or nil when it was not held.
-local function settle(owner, text, verb, first, second, now)
-  local e = parse_entry(text)
-  if not e or redis.call('LREM', PREFIX .. 'inflight:' .. owner, 1, text) == 0 then return nil end
-  count('running:' .. e.queue, -1)
-  if verb == 'done' then
-    local ttl = math.min(tonumber(second) or 0, LATEST)
-    if ttl > 0 then redis.call('SET', PREFIX .. 'result:' .. e.id, first, 'PX', ttl) end
-    end_task(e, 'done')
-  elseif verb == 'cancelled' or verb == 'expired' then
+-- Settle entries of an owner's in-flight list: n x `entry verb first second` from ARGV[at] on, as in
+-- rota/protocol/outcome.py. Each is gated on the entry being in the list, so a late or repeated call finds nothing.
+
+-- How the life of a task that did not end well goes on.
+local function settle_otherwise(e, verb, first, now)
+  if verb == 'cancelled' or verb == 'expired' then
     end_task(e, verb)
   elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     end_task(e, 'cancelled') -- asked for while it ran: there is no next attempt, and nothing to look at
@@ -23,5 +18,49 @@ local function settle(owner, text, verb, first, second, now)
     e.releases = e.releases + 1
     give_back(e, now)
   end
-  return e
+end
+
+local function keep_result(id, result, ttl)
+  ttl = math.min(tonumber(ttl) or 0, LATEST)
+  if ttl > 0 then redis.call('SET', PREFIX .. 'result:' .. id, result, 'PX', ttl) end
+end
+
+-- A worker settles what it claimed, in order: those at the head of the list leave it together. Answers how many.
+local function settle_head(inflight, at, n)
+  local head, same = redis.call('LRANGE', inflight, 0, n - 1), 0
+  while same < n and head[same + 1] == ARGV[at + same * 4] do same = same + 1 end
+  if same > 0 then redis.call('LTRIM', inflight, same, -1) end
+  return same
+end
+
+-- Answers the entries that were not held, and queue -> { settled, released } with how many of each.
+local function settle(inflight, at, n, now)
+  local stale, by_queue, done = {}, {}, {}
+  local head = n > 0 and settle_head(inflight, at, n) or 0
+  for i = 0, n - 1 do
+    local s = at + i * 4
+    local text, verb = ARGV[s], ARGV[s + 1]
+    if i >= head and redis.call('LREM', inflight, 1, text) == 0 then
+      stale[#stale + 1] = text
+    else
+      local e = verb == 'done' and parse_names(text) or parse_entry(text)
+      local of = by_queue[e.queue] or { settled = 0, released = 0 }
+      by_queue[e.queue] = of
+      of.settled = of.settled + 1
+      if verb == 'done' then
+        done[#done + 1] = e.id
+        keep_result(e.id, ARGV[s + 2], ARGV[s + 3])
+        free_unique_key(e)
+      else
+        settle_otherwise(e, verb, ARGV[s + 2], now)
+        if verb == 'release' then of.released = of.released + 1 end
+      end
+    end
+  end
+  if #done > 0 then
+    redis.call('HDEL', PREFIX .. 'tasks', unpack(done))
+    total('done', #done)
+  end
+  for queue, of in pairs(by_queue) do count('running:' .. queue, -of.settled) end
+  return stale, by_queue
 end

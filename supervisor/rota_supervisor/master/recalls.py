@@ -1,0 +1,94 @@
+"""Recalls: what a worker claimed and has not started goes back when one task of the claim takes long.
+
+1. A worker that claims several tasks asks for the watch and rings; while any does, the slots are looked at every 10 ms.
+2. A claim that is older than 25 ms with entries unstarted is recalled: everything behind the entry that runs.
+3. The worker starts nothing of a claim without asking once 5 ms are over, and says what it starts before it looks at
+   the clock (`rota.worker.holding`). So an entry that started is seen here, 20 ms later, as started; and what is
+   recalled has another text from then on, by which the worker's own late call finds nothing.
+"""
+
+import asyncio
+from typing import Final
+
+from rota.child.slots import Slot, boottime_ns
+from rota.protocol.store import Store, pack_tiers
+from rota.protocol.wire import Packed
+from rota.server.aio_connection import AioConnection
+from rota.server.server_errors import ServerError
+from rota.telemetry import events, log
+from rota_supervisor.config.resolve import worker_settings
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children import Child
+from rota_supervisor.master.records import Records
+
+RECALL_AFTER_NS: Final = 25_000_000
+LOOK_SECONDS: Final = 0.01
+_QUIET_LOOKS: Final = 100  # a second without a claim of several ends the watch
+_LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
+
+
+class Recalls:
+    """The watch over claims. It runs beside the loop, and only while there is something to watch."""
+
+    def __init__(self, records: Records, connection: AioConnection, store: Store) -> None:
+        self._records = records
+        self._connection = connection
+        self._store = store
+        self._asked: dict[str, bytes] = {}
+        self._watching = False
+        self._quiet_looks = 0
+
+    def rung(self) -> None:
+        """Somebody rang: begin the watch if a worker asks for it."""
+        granted = [slot.grant_watch() for _, slot in self._workers()]
+        if not any(granted):
+            return
+        self._quiet_looks = 0
+        if not self._watching:
+            self._watching = True
+            self._records.background.start(self._watch())
+
+    async def _watch(self) -> None:
+        while self._quiet_looks < _QUIET_LOOKS + _LAST_LOOKS:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._quiet_looks = 0 if self._look() else self._quiet_looks + 1
+            if self._quiet_looks == _QUIET_LOOKS:
+                self._end_watches()
+        self._watching = False
+
+    def _end_watches(self) -> None:
+        self._asked.clear()
+        for _, slot in self._workers():
+            slot.end_watch()
+
+    def _look(self) -> bool:
+        """Recall what is held up; whether any worker holds several tasks at all."""
+        holding = [(child, slot) for child, slot in self._workers() if slot.holds_several]
+        for child, slot in holding:
+            self._recall_late(child, slot)
+        return bool(holding)
+
+    def _recall_late(self, child: Child, slot: Slot) -> None:
+        task = slot.current_task()
+        if task is None or not task.unstarted or boottime_ns() - task.claimed_ns < RECALL_AFTER_NS:
+            return
+        if self._asked.get(child.owner) != task.entry:
+            self._asked[child.owner] = task.entry
+            self._records.background.start(self._recall(child, task.entry))
+
+    async def _recall(self, child: Child, running: bytes) -> None:
+        try:
+            recalled = await self._connection.run(self._store.recall(child.owner, running, self._tiers(child)))
+        except ServerError:  # told by the connection's watch; the next look asks again
+            self._asked.pop(child.owner, None)
+            return
+        log.logger().debug(events.CLAIM_RECALLED, owner=child.owner, slot=child.slot, tasks=recalled)
+
+    def _tiers(self, child: Child) -> Packed:
+        settings = worker_settings(self._records.config_of(child.generation)).get(child.pool)
+        return pack_tiers(settings.tiers if settings is not None else ())
+
+    def _workers(self) -> list[tuple[Child, Slot]]:
+        memory = self._records.memory
+        workers = ((child, memory.slot(child.slot)) for child in self._records.fleet.of(Role.WORKER) if child.owner)
+        return [(child, slot) for child, slot in workers if slot.nonce == child.nonce]

@@ -1,0 +1,92 @@
+"""Short tasks are claimed several at a time: nothing waits behind a long one, and what is finished stays finished."""
+
+import functools
+import os
+import random
+import signal
+from collections import Counter
+
+from bench import until
+from fleets import Fleets, Line, Measure, RunningFleet, seconds_until
+from rota import Call
+
+WARM_UP_TASKS = 300  # enough short ones for claims to grow
+BEHIND = 20
+KILLS = 1_000
+TASKS_A_KILL = 30
+
+
+def _notes(label: str, count: int) -> list[Call[None]]:
+    return [Call("note", [label], queue="default") for _ in range(count)]
+
+
+def _warm_up(fleet: RunningFleet) -> None:
+    fleet.client.enqueue_many(_notes("warm-up", WARM_UP_TASKS))
+    fleet.wait_for("end", WARM_UP_TASKS, label="warm-up")
+
+
+def test_what_was_claimed_with_a_long_task_is_run_by_others_meanwhile(fleets: Fleets, measured: Measure) -> None:
+    fleet = fleets.start(log={"level": "debug", "tasks": "failures"})
+    _warm_up(fleet)
+    fleet.client.enqueue_many([Call("hold", ["long"], queue="default"), *_notes("behind", BEHIND)])
+    [held] = fleet.wait_for("start", label="long")
+    behind = fleet.wait_for("end", BEHIND, label="behind")
+    assert not fleet.journal("end", label="long")
+    started = fleet.journal("start", label="behind")
+    assert len(started) == len({line.id for line in behind}) == BEHIND
+    assert held.pid not in {line.pid for line in started}
+    fleet.release("long")
+    fleet.wait_for("end", label="long")
+    [recalled] = fleet.log("claim.recalled")
+    assert 0 < recalled["tasks"] <= BEHIND
+    measured("ms from the start of the long task to the first start behind it", (started[0].at - held.at) * 1000)
+    assert fleet.books_balance()
+
+
+def test_no_finished_task_of_a_killed_worker_runs_again(fleets: Fleets, measured: Measure) -> None:
+    # Healthy at once: more than a hundred early deaths a minute would slow the pool down.
+    restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
+    fleet = fleets.start(workers=4, restarts=restarts, log={"tasks": "failures"})
+    seconds = seconds_until(functools.partial(_kill_workers, fleet, random.Random(KILLS)), "the kills")
+    measured("kills a second", KILLS / seconds)
+    lines = fleet.wait_for("end", KILLS * TASKS_A_KILL)
+    until(lambda: len({line.id for line in fleet.journal("end")}) == KILLS * TASKS_A_KILL, "the end of every task")
+    lines = fleet.journal()
+    finished, again = _finished_and_started_again(lines)
+    assert len(finished) > KILLS * TASKS_A_KILL // 2
+    assert not again
+    starts = Counter(line.id for line in lines if line.event == "start")
+    measured("tasks started more than once, all in the hands of a killed worker", sum(n > 1 for n in starts.values()))
+    assert fleet.books_balance()
+
+
+def _kill_workers(fleet: RunningFleet, drawn: random.Random) -> bool:
+    for _ in range(KILLS):
+        fleet.client.enqueue_many([Call("spin", [""], queue="default")] * TASKS_A_KILL)
+        pid = drawn.choice(sorted(until(fleet.workers, "a worker")))
+        os.kill(pid, signal.SIGKILL)
+        until(functools.partial(_has_left, fleet, pid), "its end")
+    return True
+
+
+def _has_left(fleet: RunningFleet, pid: int) -> bool:
+    return pid not in fleet.workers()
+
+
+def _finished_and_started_again(lines: list[Line]) -> tuple[set[str], list[str]]:
+    """Which tasks surely had been finished, and which of these were started after that.
+
+    Surely: its worker had begun another. The last one of a killed worker may have been cut off before its outcome.
+    """
+    last_end: dict[int, str] = {}
+    finished: set[str] = set()
+    again: list[str] = []
+    for line in lines:
+        if line.event == "end":
+            last_end[line.pid] = line.id
+            continue
+        if line.pid in last_end:
+            finished.add(last_end.pop(line.pid))
+        if line.id in finished:
+            again.append(line.id)
+    return finished, again

@@ -1,0 +1,82 @@
+"""How many tasks a claim takes: about 5 ms of work, found out with care."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.protocol.store import pack_limits
+from rota.protocol.wire import NOTHING, Packed
+from rota.worker.portion import CLAIM_NS, MOST, Portions, Stretch
+
+MILLISECOND_NS = 1_000_000
+
+
+def _run(portions: Portions, limit: int, took_ns: list[int], queue: str = "q") -> int:
+    """Run so many tasks of these lengths, over and over; answers the limit afterwards."""
+    stretch = Stretch(queue, 0)
+    for number in range(limit):
+        stretch.ended(stretch.at_ns + took_ns[number % len(took_ns)])
+    portions.worked(stretch)
+    return _limit_in(portions.limits(), queue)
+
+
+def _limit_in(packed: Packed, queue: str) -> int:
+    found = [limit for limit in range(2, MOST + 1) if pack_limits({queue: limit}) == packed]
+    return found[0] if found else 1
+
+
+def _settled(took_ns: list[int], claims: int = 30) -> tuple[Portions, int]:
+    portions, limit = Portions(), 1
+    for _ in range(claims):
+        limit = _run(portions, limit, took_ns)
+    return portions, limit
+
+
+def test_a_queue_that_was_never_met_is_claimed_from_one_at_a_time() -> None:
+    assert Portions().limits() == NOTHING
+
+
+def test_portions_of_short_tasks_double_from_claim_to_claim_up_to_the_most() -> None:
+    portions, limit, limits = Portions(), 1, []
+    for _ in range(8):
+        limit = _run(portions, limit, [1000])
+        limits.append(limit)
+    assert limits == [2, 4, 8, 16, 32, 64, MOST, MOST]
+
+
+@given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS))
+def test_a_claim_of_even_tasks_is_worth_five_milliseconds_or_is_one_task(took_ns: int) -> None:
+    _, limit = _settled([took_ns])
+    assert limit == 1 or limit * took_ns <= CLAIM_NS
+    assert limit == MOST or (limit + 1) * took_ns > CLAIM_NS
+
+
+def test_tasks_of_five_milliseconds_and_more_come_alone() -> None:
+    portions, limit = _settled([6 * MILLISECOND_NS])
+    assert limit == 1
+    assert portions.limits() == NOTHING
+
+
+def test_one_long_task_makes_the_next_claims_small_and_is_slowly_forgotten() -> None:
+    portions, _ = _settled([10_000])
+    after = _run(portions, MOST, [10_000] * (MOST - 1) + [200 * MILLISECOND_NS])
+    assert after == 1
+    limit, limits = after, [after]
+    for _ in range(30):
+        limit = _run(portions, limit, [10_000])
+        limits.append(limit)
+    assert limits[1] == 1
+    assert limits == sorted(limits)
+    assert limits[-1] == MOST
+
+
+def test_queues_have_paces_of_their_own() -> None:
+    portions = Portions()
+    _run(portions, 1, [1000], "short")
+    _run(portions, 1, [50 * MILLISECOND_NS], "long")
+    assert portions.limits() == pack_limits({"short": 2})
+
+
+def test_a_claim_of_which_nothing_was_started_teaches_nothing() -> None:
+    portions = Portions()
+    portions.worked(Stretch("q", 0))
+    assert portions.limits() == NOTHING

@@ -1,0 +1,42 @@
+#!lua flags=allow-oom
+-- Give back what a worker claimed and has not started, because one task of the claim takes long: to the head of their
+-- lanes, in order, without blame.
+-- with: prefix clock entry doorbell books ending tiers rotation
+-- KEYS[1]  tasks
+-- ARGV     owner, the entry that runs, tiers
+-- returns  how many entries were given back
+-- Invariant: only what stands behind the entry that runs leaves the list; once that one is settled, nothing does.
+local now = redis_now()
+local inflight = PREFIX .. 'inflight:' .. ARGV[1]
+local domains = read_tiers(3)
+
+-- Guards, before the first write.
+guard_places()
+redis.call('HLEN', PREFIX .. 'rotation')
+local place = redis.call('LPOS', inflight, ARGV[2])
+if not place then return 0 end
+
+local entries = {}
+for i, text in ipairs(redis.call('LRANGE', inflight, place + 1, -1)) do
+  entries[i] = parse_entry(text)
+  if not entries[i] then return 0 end -- not of our making: `retire` sets it aside
+end
+
+redis.call('LTRIM', inflight, 0, place)
+local by_queue = {}
+for i = #entries, 1, -1 do
+  local e = entries[i]
+  by_queue[e.queue] = (by_queue[e.queue] or 0) + 1
+  if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
+    end_task(e, 'cancelled')
+  else
+    e.releases = e.releases + 1
+    give_back(e, now)
+  end
+end
+for queue, given_back in pairs(by_queue) do
+  count('running:' .. queue, -given_back)
+  credit(share_of(domains, queue), given_back)
+  ring_if_served(queue)
+end
+return #entries

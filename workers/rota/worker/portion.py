@@ -1,0 +1,80 @@
+"""How many tasks of a queue are worth one claim. Pure.
+
+A claim should be worth about 5 ms of work: short tasks come many at a time, so that the round trip and the script are
+shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is told by the recent claims:
+their mean, or a share of the longest task, whichever is more, so that a queue with a long task now and then is claimed
+in smaller portions than its mean allows. Both rise at once and fall by a share a claim. The number at most doubles
+from one claim to the next, since the first tasks say little.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rota.protocol.store import pack_limits
+from rota.protocol.wire import NOTHING, Packed
+
+CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
+MOST: Final = 64  # by now the script's share of a task no longer falls; what dies with a worker stays small
+_FALL: Final = 0.25  # of the way down to what the last claim took
+_LONGEST_SHARE: Final = 1 / 16
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended."""
+
+    queue: str
+    at_ns: int
+    tasks: int = 0
+    total_ns: int = 0
+    longest_ns: int = 0
+
+    def ended(self, at_ns: int) -> None:
+        """Count a task that ended."""
+        took_ns = at_ns - self.at_ns
+        self.at_ns = at_ns
+        self.tasks += 1
+        self.total_ns += took_ns
+        self.longest_ns = max(self.longest_ns, took_ns)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """What tasks of a queue take, in nanoseconds, and how many to claim next."""
+
+    mean_ns: float = 0.0
+    longest_ns: float = 0.0
+    limit: int = 1
+
+    def worked(self, stretch: Stretch) -> None:
+        self.mean_ns = _followed(self.mean_ns, stretch.total_ns / stretch.tasks)
+        self.longest_ns = _followed(self.longest_ns, stretch.longest_ns)
+        worth_ns = max(self.mean_ns, self.longest_ns * _LONGEST_SHARE, 1.0)
+        self.limit = max(1, min(int(CLAIM_NS / worth_ns), 2 * self.limit, MOST))
+
+
+def _followed(known: float, seen: float) -> float:
+    return seen if seen > known else known + (seen - known) * _FALL
+
+
+class Portions:
+    """The portions of all queues a worker has met."""
+
+    def __init__(self) -> None:
+        self._paces: dict[str, _Pace] = {}
+        self._packed = NOTHING
+
+    def worked(self, stretch: Stretch) -> None:
+        """Take in what the tasks of a claim took."""
+        if not stretch.tasks:
+            return
+        pace = self._paces.setdefault(stretch.queue, _Pace())
+        before = pace.limit
+        pace.worked(stretch)
+        if pace.limit != before:
+            several = {name: each.limit for name, each in self._paces.items() if each.limit > 1}
+            self._packed = pack_limits(several)
+
+    def limits(self) -> Packed:
+        """For a turn: the queues of which more than one may be claimed, with how many."""
+        return self._packed
