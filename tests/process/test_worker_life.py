@@ -58,9 +58,13 @@ def _clients(bench: Bench) -> list[bytes]:
     return listed.splitlines()
 
 
-def _cut(bench: Bench, owner: str) -> None:
+def _client_of(bench: Bench, owner: str) -> bytes:
     name = f"name=rota:worker:{owner} ".encode()
-    line = next(line for line in _clients(bench) if name in line)
+    return next((line for line in _clients(bench) if name in line), b"")
+
+
+def _cut(bench: Bench, owner: str) -> None:
+    line = _client_of(bench, owner)
     bench.connection.execute("CLIENT", "KILL", "ID", line.split(b"id=")[1].split(b" ")[0])
 
 
@@ -173,3 +177,41 @@ def test_a_start_hook_that_fails_ends_the_worker_before_its_first_claim(bench: B
     assert worker.slot.phase is Phase.BOOTING
     assert "start hook fails" in bench.events("hook.failed")[0]["exception"]
     assert bench.ran() == ["worker start"]
+
+
+def test_scripts_forgotten_while_a_worker_listens_are_taught_again_by_the_turn_it_had_sent(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    until(lambda: b"cmd=blpop" in _client_of(bench, worker.owner))
+    bench.connection.execute("SCRIPT", "FLUSH")
+    task_id = bench.enqueue("note", "after")
+    until(lambda: bench.ran()[1:] == ["after"])
+    until(lambda: bench.state(task_id) == "unknown")
+    assert not bench.events("redis.lost")
+
+
+def test_a_doorbell_of_another_type_is_no_reason_to_hear_answers_of_another_question(bench: Bench) -> None:
+    bell = bench.store.keys.doorbell("default")
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    until(lambda: b"cmd=blpop" in _client_of(bench, worker.owner))
+    bench.connection.execute("SET", bell, "not a list")
+    _cut(bench, worker.owner)
+    until(lambda: [line["reason"] for line in bench.events("redis.lost")][-1:] == ["wrongtype"])
+    bench.enqueue("note", "all the same")
+    until(lambda: "all the same" in bench.ran())
+    bench.connection.execute("DEL", bell)
+    bench.enqueue("note", "heard")
+    until(lambda: "heard" in bench.ran())
+    until(lambda: bench.run(bench.store.audit()).live == 0)
+
+
+def test_a_token_of_one_queue_is_told_on_when_another_was_claimed_from(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace, "high", "low")).until_phase(Phase.IDLE)
+    until(lambda: b"cmd=blpop" in _client_of(bench, worker.owner))
+    # Both at once, so that the turn behind the token of `low` finds `high` first.
+    bench.connection.execute("RPUSH", bench.store.keys.ready_lane("high"), '["hold", ["first"]]')
+    bench.connection.execute("SADD", bench.store.keys.ready, "high")
+    bench.enqueue("note", "second", queue="low")
+    until(lambda: "start first 1" in bench.ran())
+    assert bench.connection.execute("LLEN", bench.store.keys.doorbell("low")) == 1
+    bench.release()
+    until(lambda: "second" in bench.ran())

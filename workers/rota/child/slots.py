@@ -30,6 +30,7 @@ NAME_BYTES = 128
 _NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _OUTCOMES = range(8)
 _COUNT_SHIFT = 32
 _LENGTH_MASK = (1 << _COUNT_SHIFT) - 1
+_WATCH_OFF, _WATCH_ASKED, _WATCH_ON = range(3)
 # A current task's words; each text is its length and then its bytes.
 _STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _ENTRY_AT, _NAME_AT = 0, 1, 2, 3, 4, 60
 
@@ -46,12 +47,6 @@ class Phase(IntEnum):
     BUSY = 3
     DRAINING = 4
     QUIET = 5
-
-
-class _Watch(IntEnum):
-    OFF = 0
-    ASKED = 1
-    ON = 2
 
 
 def _base_of(number: int) -> int:
@@ -80,12 +75,10 @@ class CurrentTask(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The task's id."""
         return self._field(0)
 
     @property
     def queue(self) -> str:
-        """The queue it came from."""
         return self._field(1)
 
     def _field(self, number: int) -> str:
@@ -109,7 +102,7 @@ class Slot:
         words[_PID] = 0
         words[_PHASE] = Phase.EMPTY
         words[_OUTCOMES] = 0
-        words[_WATCH] = _Watch.OFF
+        words[_WATCH] = _WATCH_OFF
         words[_TASK_NUMBER] = 0
         words[_BEAT] = boottime_ns()
         words[_NONCE] = nonce
@@ -226,21 +219,21 @@ class Slot:
 
     def ask_for_watch(self) -> bool:
         """Have the master watch this slot; False when it does already, else ring it."""
-        if self._words[_WATCH] == _Watch.ON:
+        if self._words[_WATCH] == _WATCH_ON:
             return False
-        self._words[_WATCH] = _Watch.ASKED
+        self._words[_WATCH] = _WATCH_ASKED
         return True
 
     def grant_watch(self) -> bool:
         """Watch the slot from now on, if that was asked for: master's side."""
-        if self._words[_WATCH] != _Watch.ASKED:
+        if self._words[_WATCH] != _WATCH_ASKED:
             return False
-        self._words[_WATCH] = _Watch.ON
+        self._words[_WATCH] = _WATCH_ON
         return True
 
     def end_watch(self) -> None:
         """Watch the slot no more: master's side. Whoever claims next asks again."""
-        self._words[_WATCH] = _Watch.OFF
+        self._words[_WATCH] = _WATCH_OFF
 
     @property
     def holds_several(self) -> bool:

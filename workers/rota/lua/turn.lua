@@ -2,7 +2,7 @@
 -- One round trip of a worker: settle what ended, then claim what is next.
 -- with: prefix clock entry doorbell lists books ending settle bare adopt tiers rotation
 -- KEYS[1]  tasks
--- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, n, n x (queue, its own limit),
+-- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled
 --   ok     the claims, all of one queue, perhaps none
@@ -23,10 +23,8 @@ local function read_list()
   return list
 end
 local held, tokens = read_list(), read_list()
-local limits = {}
-for i = at + 1, at + tonumber(ARGV[at]) * 2, 2 do limits[ARGV[i]] = tonumber(ARGV[i + 1]) end
-at = at + 1 + tonumber(ARGV[at]) * 2
-local settlements, settlements_at = tonumber(ARGV[at]), at + 1
+local limits = ARGV[at]
+local settlements, settlements_at = tonumber(ARGV[at + 1]), at + 2
 local domains = read_tiers(settlements_at + settlements * 4)
 
 -- Guards, before the first write: what any turn may write, and what only an end other than `done` does.
@@ -56,9 +54,15 @@ local function rate_ahead(share)
   return math.min(math.max(0, empty_at - now), share.burst * share.interval)
 end
 
+-- The most that may be claimed of a queue: its own limit, if it has one.
+local function limit_of(queue)
+  local at = value_of(limits, queue)
+  return at and tonumber(string.match(limits, '^%d+', at)) or limit
+end
+
 -- How many entries of this queue may start now, and how long until the next may when none.
 local function room(share)
-  local allowed, wait = math.max(limit > 0 and limits[share.queue] or limit, 1), 0
+  local allowed, wait = math.max(limit > 0 and limit_of(share.queue) or limit, 1), 0
   if share.cap > 0 then
     local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
     allowed = math.min(allowed, share.cap - math.max(0, running))
@@ -196,32 +200,29 @@ local function claim_from(share, n)
   spend_rate(share, #texts)
 end
 
--- The queues of a domain that are marked ready and may be served now: their names, and their shares.
+-- Whether entries of the queue at this place may start now; if a rate limit opens later, `wait` says when.
+local function has_room(domain, place)
+  if domain.settings == '' then return true end -- none of its queues has a cap or a rate limit
+  local allowed, after = room(share_at(domain, place))
+  if allowed < 1 and after > 0 and (wait == 0 or after < wait) and entries_in(ARGV[place]) > 0 then wait = after end
+  return allowed >= 1
+end
+
+-- The places of a domain's queues that are marked ready and may be served now.
 local function candidates(domain)
-  local names, shares = {}, {}
-  local marks = redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))
-  for i, mark in ipairs(marks) do
-    local queue = ARGV[domain.first + i - 1]
-    if mark == 1 and not paused(queue) then
-      local share = share_at(domain, domain.first + i - 1)
-      local allowed, after = room(share)
-      if allowed >= 1 then
-        names[#names + 1], shares[#shares + 1] = queue, share
-      elseif after > 0 and (wait == 0 or after < wait) and entries_in(queue) > 0 then
-        wait = after
-      end
-    end
+  local places = {}
+  for i, mark in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
+    local place = domain.first + i - 1
+    if mark == 1 and not paused(ARGV[place]) and has_room(domain, place) then places[#places + 1] = place end
   end
-  return names, shares
+  return places
 end
 
 local function claim_in_order()
   for _, domain in ipairs(domains) do
-    local names, shares = candidates(domain)
-    while #names > 0 and examined < EXAMINE do
-      local next = next_in_rotation(domain.name, names)
-      local share = table.remove(shares, next)
-      table.remove(names, next)
+    local places = candidates(domain)
+    while #places > 0 and examined < EXAMINE do
+      local share = share_at(domain, table.remove(places, next_in_rotation(domain, places)))
       claim_from(share, (room(share)))
       if #texts > 0 then return end
     end

@@ -16,6 +16,7 @@ from rota.protocol.store import Command, Domain
 from rota.protocol.wire import command, pack
 from rota.server.connection import NO_REPLY, Connection
 from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
+from rota.server.server_errors import UnknownScript
 
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
 
@@ -46,8 +47,7 @@ class Bell:
     def listen(self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]) -> Heard | None:
         """Wait until one rings or the time is over, and take the turn; None when a signal came first.
 
-        After None or an error both commands may still stand in the server: close the connection. Raises ServerError,
-        Orphaned.
+        After None or an error answers may still come: close the connection. Raises ServerError, Orphaned.
         """
         connection.send(command((self._start, pack((f"{seconds:.3f}",)))) + turn.by_sha())
         while (rung := connection.try_receive()) is NO_REPLY:
@@ -58,4 +58,11 @@ class Bell:
                     return None
                 case Woken.TIMEOUT:
                     raise unanswered(seconds)
-        return Heard("" if rung is None else self._queues[rung[0]], turn.parse(connection.receive()))
+        return Heard("" if rung is None else self._queues[rung[0]], _answer(connection, turn))
+
+
+def _answer(connection: Connection, turn: Command[TurnReply]) -> TurnReply:
+    try:
+        return turn.parse(connection.receive())
+    except UnknownScript:  # the server forgot its scripts meanwhile
+        return connection.run(turn)

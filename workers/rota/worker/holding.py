@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import Turn
-from rota.protocol.wire import NOTHING, Packed
+from rota.protocol.store import NO_LIMITS, Turn
+from rota.protocol.wire import Packed
 from rota.worker.portion import CLAIM_NS
 from rota.worker.times import Anchor
 
@@ -60,7 +60,7 @@ class Holding:
         """Whether entries wait that may not be started any more without asking."""
         return bool(self.waiting) and at_ns > self._start_by_ns()
 
-    def turn(self, limit: int, limits: Packed = NOTHING) -> Turn:
+    def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """The turn to make now; the same again until it is answered."""
         held = tuple(claim.entry.id for claim in self.waiting)
         return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits)

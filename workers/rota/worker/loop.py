@@ -188,17 +188,22 @@ class Loop:
         try:
             heard = tools.bell.listen(tools.link.connection(), tools.waiter, seconds, self._turn(CLAIM_LIMIT))
         except ServerError as error:
-            self._idle = False  # a token may have been lost with the connection: look before listening again
+            self._look_again()
             tools.waiter.pause(tools.link.failed(error))
             return
         if heard is None:
-            tools.link.close()
+            self._look_again()
             return
         anchor = self._clock.answered_late(heard.reply.now_us, sent_ns, boottime_ns())
         self._take_answer(heard.reply, CLAIM_LIMIT, anchor)
         if heard.queue and not is_passed_on(heard.queue, heard.reply):
             self._holding.tokens.append(heard.queue)
             self._take_turn(0)
+
+    def _look_again(self) -> None:
+        """Listen no more on this connection: a token or a claim may have been lost with it, or may still come."""
+        self._tools.link.close()
+        self._idle = False
 
     # Tasks
 

@@ -3,20 +3,21 @@
 A claim should be worth about 5 ms of work: short tasks come many at a time, so that the round trip and the script are
 shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is told by the recent claims:
 their mean, or a share of the longest task, whichever is more, so that a queue with a long task now and then is claimed
-in smaller portions than its mean allows. Both rise at once and fall by a share a claim. The number at most doubles
-from one claim to the next, since the first tasks say little.
+in smaller portions than its mean allows. Both rise at once and fall by a share a claim. The number grows at most
+fourfold from one claim to the next, since the first tasks say little.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from rota.protocol.store import pack_limits
-from rota.protocol.wire import NOTHING, Packed
+from rota.protocol.store import NO_LIMITS, pack_limits
+from rota.protocol.wire import Packed
 
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
 MOST: Final = 64  # by now the script's share of a task no longer falls; what dies with a worker stays small
 _FALL: Final = 0.25  # of the way down to what the last claim took
 _LONGEST_SHARE: Final = 1 / 16
+_GROWTH: Final = 4
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class _Pace:
         self.mean_ns = _followed(self.mean_ns, stretch.total_ns / stretch.tasks)
         self.longest_ns = _followed(self.longest_ns, stretch.longest_ns)
         worth_ns = max(self.mean_ns, self.longest_ns * _LONGEST_SHARE, 1.0)
-        self.limit = max(1, min(int(CLAIM_NS / worth_ns), 2 * self.limit, MOST))
+        self.limit = max(1, min(int(CLAIM_NS / worth_ns), _GROWTH * self.limit, MOST))
 
 
 def _followed(known: float, seen: float) -> float:
@@ -62,7 +63,7 @@ class Portions:
 
     def __init__(self) -> None:
         self._paces: dict[str, _Pace] = {}
-        self._packed = NOTHING
+        self._packed = NO_LIMITS
 
     def worked(self, stretch: Stretch) -> None:
         """Take in what the tasks of a claim took."""
