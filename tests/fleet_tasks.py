@@ -80,10 +80,16 @@ def add(first: int, second: int) -> None:
 
 
 @rota.task
-def spin(label: str) -> None:
-    """Take a millisecond of this worker's time."""
+def spin(label: str, seconds: float = 0.001) -> None:
+    """Take so much of this worker's time."""
     write("start", label)
-    until = time.perf_counter() + 0.001
+    until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
     write("end", label)
+
+
+@rota.task
+def toil(label: str) -> None:
+    """Take so long that it is claimed alone."""
+    spin(label, 0.006)

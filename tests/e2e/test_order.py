@@ -8,6 +8,7 @@ import pytest
 from bench import until
 from fleets import Line, RunningFleet, running_fleet
 from rota import Call
+from rota.worker.portion import MOST
 from servers import Server
 
 TIERS = [["gate"], ["high"], ["middle"], ["low"], ["red", "green", "blue"], ["heavy", "light"], ["full"], ["default"]]
@@ -46,8 +47,8 @@ class Gate:
         return starts
 
 
-def fill(fleet: RunningFleet, queue: str, count: int) -> None:
-    fleet.client.enqueue_many([Call("note", args=[f"{queue}{number}"], queue=queue) for number in range(count)])
+def fill(fleet: RunningFleet, queue: str, count: int, task: str = "note") -> None:
+    fleet.client.enqueue_many([Call(task, args=[f"{queue}{number}"], queue=queue) for number in range(count)])
 
 
 def test_a_lower_tier_is_served_only_when_every_higher_one_is_empty(fleet: RunningFleet) -> None:
@@ -74,16 +75,26 @@ def test_what_comes_into_a_higher_tier_is_next(fleet: RunningFleet) -> None:
 def test_any_three_in_a_row_serve_each_of_three_flooded_queues_once(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "colours")
     for queue in ("red", "green", "blue"):
-        fill(fleet, queue, 30)
+        fill(fleet, queue, 30, "toil")
     served = [line.queue for line in gate.open(90)]
     for first in range(len(served) - 2):
         assert set(served[first : first + 3]) == {"red", "green", "blue"}, served[: first + 3]
 
 
+def test_short_tasks_of_three_flooded_queues_are_served_evenly_to_within_a_claim(fleet: RunningFleet) -> None:
+    gate = Gate(fleet, "many colours")
+    for queue in ("red", "green", "blue"):
+        fill(fleet, queue, 1000)
+    served = Counter({"red": 0, "green": 0, "blue": 0})
+    for line in gate.open(3000):
+        served[line.queue] += 1
+        assert max(served.values()) - min(served.values()) <= MOST, served
+
+
 def test_weights_of_three_and_one_give_three_to_one(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "weights")
-    fill(fleet, "light", 20)
-    fill(fleet, "heavy", 60)
+    fill(fleet, "light", 20, "toil")
+    fill(fleet, "heavy", 60, "toil")
     served = [line.queue for line in gate.open(80)]
     while_both_wait = served[: 4 * 19]
     for first in range(0, len(while_both_wait) - 3, 4):
