@@ -1,11 +1,13 @@
-"""The arrows drawn in docs/state-machines.md are those the master's table allows."""
+"""The arrows drawn in docs/state-machines.md are those the master's table allows, and its steps are a worker's."""
 
 import re
 
 from prose import ROOT, blocks
+from rota.worker.decide import Step
 from rota_supervisor.master.children import ARROWS, State
 
 _ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
+_STEP = re.compile(r"^\| .+ \| `([a-z ]+)`[^|]*\|$", re.MULTILINE)
 
 
 def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
@@ -17,3 +19,8 @@ def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
 def test_every_state_of_a_child_can_end() -> None:
     for state in State:
         assert state is State.EXITED or State.EXITED in ARROWS[state]
+
+
+def test_the_steps_of_a_worker_are_those_it_can_take() -> None:
+    told = _STEP.findall((ROOT / "docs/state-machines.md").read_text(encoding="utf-8"))
+    assert set(told) == {step.value for step in Step}
