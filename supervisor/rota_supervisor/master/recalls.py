@@ -82,7 +82,8 @@ class Recalls:
         except ServerError:  # told by the connection's watch; the next look asks again
             self._asked.pop(child.owner, None)
             return
-        log.logger().debug(events.CLAIM_RECALLED, owner=child.owner, slot=child.slot, tasks=recalled)
+        if recalled:
+            log.logger().debug(events.CLAIM_RECALLED, owner=child.owner, slot=child.slot, tasks=recalled)
 
     def _tiers(self, child: Child) -> Packed:
         settings = worker_settings(self._records.config_of(child.generation)).get(child.pool)

@@ -90,3 +90,12 @@ def test_an_entry_given_back_is_credited(fleet: Fleet) -> None:
     fleet.turn(owner, serving, *((claim, Release()) for claim in claims), limit=0)
     order = serve(fleet, serving, 8)
     assert order.count("x") == order.count("y") == 4
+
+
+def test_the_rotation_is_fair_however_much_was_served_before(fleet: Fleet) -> None:
+    """Times are compared as texts, so they must not grow beyond their zeros."""
+    late = f"{10**16 - 300_000:020d} {5:012d}"
+    fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": late, "x,y x": late, "x,y y": late})
+    flood(fleet, "x", "y")
+    order = serve(fleet, one_tier("x", "y"), 20)
+    assert order.count("x") == order.count("y") == 10

@@ -1,10 +1,13 @@
 """Claims about settling and claiming."""
 
+import pytest
+
 from protocol import SECOND_US, Fleet, body_of, one_tier, tiers
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Release, Retry
 from rota.protocol.replies import TurnWord
-from rota.protocol.store import QueueShare
+from rota.protocol.store import QueueShare, Turn, pack_limits
+from rota.server.server_errors import Refused
 
 Q = one_tier("q")
 
@@ -351,6 +354,40 @@ def test_a_token_swallowed_by_a_lost_worker_is_passed_on(fleet: Fleet) -> None:
     fleet.silence()
     assert fleet.turn("node:1:999", Q, tokens=["q"]).word is TurnWord.LOST
     assert fleet.bell() == 1
+
+
+def test_the_turn_a_worker_left_behind_a_doorbell_rings_for_all_its_queues_once_it_is_retired(fleet: Fleet) -> None:
+    serving = one_tier("x", "y", "empty")
+    fleet.push("a", queue="x")
+    fleet.push("b", queue="y")
+    for queue in ("x", "y", "empty"):
+        fleet.silence(queue)
+    assert fleet.turn("node:1:999", serving).word is TurnWord.LOST
+    assert [fleet.bell(queue) for queue in ("x", "y", "empty")] == [1, 1, 0]
+
+
+def test_counts_of_another_type_stop_a_turn_for_capped_queues_before_it_settles_anything(fleet: Fleet) -> None:
+    capped = tiers([QueueShare("q", cap=2)])
+    fleet.push("a", "b")
+    owner = fleet.register()
+    claim = fleet.turn(owner, capped).claims[0]
+    fleet.redis.set(fleet.keys.counts, "overwritten")
+    before = fleet.snapshot()
+    with pytest.raises(Refused, match="WRONGTYPE"):
+        fleet.turn(owner, capped, (claim, Done()))
+    assert fleet.snapshot() == before
+
+
+def test_a_queue_whose_limit_is_named_is_claimed_up_to_it_and_others_up_to_the_turns_own(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c", queue="5")
+    fleet.push("d", "e", "f", queue="7")
+    owner = fleet.register()
+    limits = pack_limits({"x5": 3, "5": 2})
+    claims = [
+        fleet.run(fleet.store.turn(owner, one_tier(queue), Turn(1, held, limits=limits))).claims
+        for queue, held in (("5", ()), ("7", ("a", "b")))
+    ]
+    assert [[claim.entry.id for claim in each] for each in claims] == [["a", "b"], ["d"]]
 
 
 def test_a_token_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:

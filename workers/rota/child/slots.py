@@ -2,8 +2,8 @@
 
 One sealed memfd, made by the master before its first child; one region a slot. Only aligned 8-byte words
 are written through `memoryview.cast("q")`, so that a reader never sees half a number (struct.pack_into
-writes zeros first). Bytes are written beside the words and published by a word written last. Nothing is
-ever zeroed: a slot is reused only after its predecessor was retired, and its counters go on.
+writes zeros first). Bytes are written beside the words and published by a word written last. Counters are
+never zeroed: a slot is reused only after its predecessor was retired, and they go on.
 
 A region: header words | two copies of the current task | finished outcomes | metrics (see `recorder`).
 """
@@ -49,8 +49,7 @@ class Phase(IntEnum):
     QUIET = 5
 
 
-def _base_of(number: int) -> int:
-    # Where the copy of the current task stands that this number publishes.
+def _base_of(number: int) -> int:  # where the copy of the current task stands that this number publishes
     return HEADER_WORDS + ((number >> 1) & 1) * TASK_WORDS
 
 
@@ -87,7 +86,8 @@ class CurrentTask(NamedTuple):
 
 
 class Slot:
-    """One region. The process that lives in the slot writes, except `renewed_ns`, which the master writes."""
+    """One region. The process that lives in the slot writes, except
+    `renewed_ns` and the end of a watch, which the master writes."""
 
     def __init__(self, region: memoryview) -> None:
         self._bytes = region

@@ -4,7 +4,7 @@
 -- with: prefix clock entry doorbell books ending tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, the entry that runs, tiers
--- returns  how many entries were given back
+-- returns  how many entries left the list: given back, or ended as they had been cancelled
 -- Invariant: only what stands behind the entry that runs leaves the list; once that one is settled, nothing does.
 local now = redis_now()
 local inflight = PREFIX .. 'inflight:' .. ARGV[1]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- The pollers' round each second: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out,
+-- The pollers' round each 0.9 s: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out,
 -- tell what is due next: a bare ZADD rings nobody.
 -- with: prefix clock entry lists doorbell recount
 -- KEYS[1]  tasks
@@ -20,7 +20,7 @@ redis.call('SCARD', PREFIX .. 'ready')
 if not last or now - last > lease / 2 or now < last then grace = now + lease end
 if grace > now + lease then grace = now + lease end
 
--- A bounded window over the queues, moving on each second when there are more than it holds.
+-- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
 local queues, rescues = redis.call('SMEMBERS', PREFIX .. 'queues'), 0
 local from = turned_at < #queues and turned_at or 0
 for i = from + 1, math.min(from + QUEUES, #queues) do

@@ -33,7 +33,12 @@ local function guard()
   redis.call('HLEN', PREFIX .. 'keys')
   redis.call('SCARD', PREFIX .. 'ready')
   redis.call('HLEN', PREFIX .. 'rotation')
-  redis.call('HLEN', PREFIX .. 'rates')
+  for _, domain in ipairs(domains) do
+    if domain.settings ~= '' then -- a cap is counted in the one, a rate limit kept in the other
+      redis.call('HLEN', PREFIX .. 'counts')
+      redis.call('HLEN', PREFIX .. 'rates')
+    end
+  end
   for i = 0, settlements - 1 do
     if ARGV[settlements_at + i * 4 + 1] ~= 'done' then return guard_places() end
   end

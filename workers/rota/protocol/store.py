@@ -123,7 +123,7 @@ NO_LIMITS = pack_limits({})
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
-    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.pack_settlements`,
+    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`,
     `limits` of queues that have one of their own, packed by `pack_limits`."""
 
     limit: int
@@ -165,7 +165,8 @@ class Store:
     # Working
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[replies.TurnReply]:
-        """Settle what ended and claim up to `turn.limit` entries of one queue; `limit` 0 only settles."""
+        """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
+        `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
         settled = pack((turn.settlements.count // ARGS_PER_SETTLEMENT,)) + turn.settlements
         return self._command("turn", pack(args) + turn.limits + settled + tiers, replies.parse_turn)

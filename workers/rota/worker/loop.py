@@ -11,7 +11,7 @@ from rota.child.wait import Waiter
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Command, Store
+from rota.protocol.store import NO_LIMITS, Command, Store
 from rota.protocol.wire import Packed
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
@@ -127,7 +127,7 @@ class Loop:
     # Turns
 
     def _take_turn(self, limit: int) -> None:
-        call, sent_ns = self._turn(limit), boottime_ns()
+        call, sent_ns = self._turn(limit, self._portions.limits()), boottime_ns()
         try:
             reply = self._tools.link.connection().run(call)
         except ServerError as error:
@@ -140,9 +140,9 @@ class Loop:
         self._tools.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
         self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
 
-    def _turn(self, limit: int) -> Command[TurnReply]:
+    def _turn(self, limit: int, limits: Packed) -> Command[TurnReply]:
         tools = self._tools
-        return tools.store.turn(tools.life.owner, tools.tiers, self._holding.turn(limit, self._portions.limits()))
+        return tools.store.turn(tools.life.owner, tools.tiers, self._holding.turn(limit, limits))
 
     def _say_ready(self) -> None:
         """The first answer has come: this worker works."""
@@ -185,8 +185,10 @@ class Loop:
 
     def _listen(self, seconds: float) -> None:
         tools, sent_ns = self._tools, boottime_ns()
+        # One task at most: should this process be stopped meanwhile, no more than that stands still with it.
+        turn = self._turn(CLAIM_LIMIT, NO_LIMITS)
         try:
-            heard = tools.bell.listen(tools.link.connection(), tools.waiter, seconds, self._turn(CLAIM_LIMIT))
+            heard = tools.bell.listen(tools.link.connection(), tools.waiter, seconds, turn)
         except ServerError as error:
             self._look_again()
             tools.waiter.pause(tools.link.failed(error))

@@ -6,7 +6,7 @@ local function numbers_of(state)
   local time, turn = string.match(state or '', '^(%d+) (%d+)$')
   return tonumber(time) or 0, tonumber(turn) or 0
 end
-local function state_of(time, turn) return string.format('%016.0f %012.0f', math.max(0, time), turn) end
+local function state_of(time, turn) return string.format('%020.0f %012.0f', math.max(0, time), turn) end
 
 -- Of these places of queues in ARGV the one to serve next, as an index.
 local function next_in_rotation(domain, places)
