@@ -1,0 +1,92 @@
+"""Which attempts get a line in the log, and that all of them are counted."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rota.child.settings import LogSettings, ServerSettings, WorkerSettings
+from rota.child.slots import REGION_BYTES, Slot
+from rota.protocol.entry import parse_entry
+from rota.protocol.outcome import DONE, Outcome, Retry
+from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.telemetry import log
+from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASKS_PROCESSED
+from rota.telemetry.recorder import Recorder
+from rota.worker.attempt import Attempt, Verdict
+from rota.worker.report import Report
+from rota.worker.times import Times
+from rota_supervisor.exporter.regions import RegionReader
+
+ENTRY = parse_entry(b"id-1 mail i 1000 1000 0 0 0 0 -")
+TIMES = Times(2000, 0.001, None, 0.001, early=False)
+
+Lines = Callable[[LogSettings, list[Outcome]], list[str]]
+
+
+class Place:
+    """A report over a slot of its own."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)))
+        self.report = Report(
+            WorkerSettings(ServerSettings("redis://", "n"), "main", (), log=settings), Recorder(self.slot.metrics)
+        )
+
+    def end(self, outcome: Outcome) -> None:
+        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 0.5, Verdict(outcome)))
+
+    def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
+        found = RegionReader(self.slot.metrics).read()
+        return {series.labels: tuple(numbers) for series, numbers in found if series.definition.name == name}
+
+
+@pytest.fixture(name="events_of")
+def _events_of(tmp_path: Path) -> Iterator[Lines]:
+    path = tmp_path / "log"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+
+    def events_of(settings: LogSettings, outcomes: list[Outcome]) -> list[str]:
+        log.configure(settings, fd)
+        place = Place(settings)
+        for outcome in outcomes:
+            place.end(outcome)
+        return [json.loads(line)["event"] for line in path.read_text().splitlines()]
+
+    yield events_of
+    log.configure(LogSettings())
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("settings", "events"),
+    [
+        (LogSettings(format="json", tasks="all"), ["task.done", "task.done", "task.retried"]),
+        (LogSettings(format="json", tasks="sample"), ["task.done", "task.retried"]),
+        (LogSettings(format="json", tasks="failures"), ["task.retried"]),
+        (LogSettings(format="json", level="warning", tasks="all"), ["task.retried"]),
+        (LogSettings(format="json", level="error", tasks="all"), []),
+    ],
+)
+def test_of_what_ends_well_only_what_was_asked_for_is_told(
+    events_of: Lines, settings: LogSettings, events: list[str]
+) -> None:
+    assert events_of(settings, [DONE, DONE, Retry(1)]) == events
+
+
+def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
+    place = Place(LogSettings(tasks="failures", level="error"))
+    for outcome in (DONE, DONE, Retry(1)):
+        place.end(outcome)
+    place.report.started(ENTRY, TIMES)
+    assert place.numbers(TASKS_PROCESSED.name) == {("mail", "send", "done"): (2.0,), ("mail", "send", "retry"): (1.0,)}
+    assert sum(place.numbers(TASK_LAG.name)["mail", "immediate"][:-1]) == 1
+
+
+def test_claims_count_by_queue() -> None:
+    place = Place(LogSettings())
+    claims = tuple(Claim(parse_entry(f"{n} {queue} i 1 1 0 0 0 0 -".encode()), b"") for n, queue in enumerate("aab"))
+    place.report.turn(TurnReply(TurnWord.AGAIN, 0, 0, (), claims, ()), 1)
+    assert place.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
