@@ -1,7 +1,8 @@
 """The client's connections: whose answers they carry, where they go, and how much goes over one at a time."""
 
 import select
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -9,10 +10,11 @@ import pytest
 import redis
 
 import rota
-from protocol import Fleet
+from bench import until
+from protocol import Fleet, body_of
 from rota.client import Client
-from rota.pool import Answer, Pool
-from rota.protocol.store import Command
+from rota.pool import Answer, Answered, Pool, Unanswered
+from rota.protocol.store import BATCH, Command, NewTask, Store
 from rota.server.address import DEFAULT_PORT, Address, parse_address
 from rota.server.connection import Connection
 from servers import Server
@@ -82,16 +84,17 @@ def test_a_connection_the_server_closed_is_replaced_before_anything_is_sent(
         connection.send_command("CLIENT", "ID")
         redis_client.client_kill_filter(_id=connection.read_response())
         select.select([connection._sock], [], [])
-    sent: list[Sequence[bytes]] = []
+    sent: list[bytes] = []
     send = redis.Connection.send_packed_command
 
     def noting(self: redis.Connection, command: Any, check_health: bool = True) -> None:
-        sent.append(command)
-        send(self, command, check_health)  # type: ignore[no-untyped-call]  # redis-py does not type it
+        packed = list(command)
+        sent.extend(packed)
+        send(self, packed, check_health)  # type: ignore[no-untyped-call]  # redis-py does not type it
 
     monkeypatch.setattr(redis.Connection, "send_packed_command", noting)
     assert not client.enqueue(call("b")).duplicate
-    assert len([data for data in sent if b"EVALSHA" in b"".join(data)]) == 1
+    assert len([data for data in sent if b"EVALSHA" in data]) == 1
 
 
 def test_a_closed_client_keeps_no_connection_and_may_be_used_again(client: Client, redis_client: "redis.Redis") -> None:
@@ -108,9 +111,10 @@ def test_a_round_of_many_large_tasks_is_bounded(
     sizes: list[int] = []
     exchange = client._pool.exchange
 
-    def weighed(commands: Sequence[Command[T]]) -> list[Answer[T]]:
-        sizes.append(sum(len(command.by_sha()) for command in commands))
-        return exchange(commands)
+    def weighed(commands: Iterable[Command[T]]) -> list[Answer[T]]:
+        made = list(commands)
+        sizes.append(sum(len(command.by_sha()) for command in made))
+        return exchange(made)
 
     monkeypatch.setattr(client._pool, "exchange", weighed)
     handles = client.enqueue_many(rota.Call("work", ["x" * 200_000], queue="q") for _ in range(50))
@@ -119,6 +123,97 @@ def test_a_round_of_many_large_tasks_is_bounded(
     fleet.close()
     assert sum(sizes) > 9 * MIB
     assert max(sizes) < 4.1 * MIB
+
+
+def enqueues(store: Store, *ids: str) -> list[Command[Any]]:
+    """One enqueue for each id."""
+    return [store.enqueue(f"nonce-{task_id}", [NewTask(task_id, "q", body_of(task_id))]) for task_id in ids]
+
+
+def test_a_command_is_carried_out_while_the_next_is_made(client: Client, fleet: Fleet) -> None:
+    first, second = enqueues(fleet.store, "a", "b")
+
+    def made_when_the_server_has_done_the_first() -> Iterator[Command[Any]]:
+        yield first
+        until(lambda: fleet.lane() == ["a"], "the first command to be carried out")
+        yield second
+
+    answers = client._pool.exchange(made_when_the_server_has_done_the_first())
+    assert [type(answer) for answer in answers] == [Answered, Answered]
+    assert fleet.lane() == ["a", "b"]
+
+
+def test_an_interruption_between_two_commands_leaves_no_answer_to_the_next_call(client: Client, fleet: Fleet) -> None:
+    client.enqueue(call("before"))
+    [first] = enqueues(fleet.store, "a")
+
+    def interrupted() -> Iterator[Command[Any]]:
+        yield first
+        raise rota.TimeLimit
+
+    with pytest.raises(rota.TimeLimit):
+        client._pool.exchange(interrupted())
+    assert client.cancel("nobody") == "unknown"
+    assert client.enqueue(call("after")).id == "after"
+
+
+def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unanswered(
+    client: Client, fleet: Fleet
+) -> None:
+    client.enqueue(call("before"))
+    first, second, third = enqueues(fleet.store, "a", "b", "c")
+    with borrowed(client._pool) as connection:
+        sock = connection._sock
+
+    def cut_after_the_first() -> Iterator[Command[Any]]:
+        yield first
+        sock.shutdown(socket.SHUT_RDWR)
+        yield second
+        yield third
+
+    answers = client._pool.exchange(cut_after_the_first())
+    assert [type(answer) for answer in answers] == [Unanswered] * 3
+    assert [type(answer) for answer in client._pool.exchange([first, second, third])] == [Answered] * 3
+    assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
+
+
+def test_a_client_closed_between_two_commands_mixes_up_no_answers(client: Client, fleet: Fleet) -> None:
+    client.enqueue(call("before"))
+    first, second, third = enqueues(fleet.store, "a", "b", "c")
+
+    def closed_after_the_first() -> Iterator[Command[Any]]:
+        yield first
+        client.close()
+        yield second
+        yield third
+
+    answers = client._pool.exchange(closed_after_the_first())
+    assert [type(answer) for answer in answers] == [Unanswered] * 3
+    assert [type(answer) for answer in client._pool.exchange([first, second, third])] == [Answered] * 3
+    assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
+
+
+def test_many_are_made_up_for_when_the_connection_breaks_between_two_batches(
+    client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, sent = redis.Connection.send_packed_command, []
+
+    def breaking_at_the_second(self: Any, command: Any, check_health: bool = True) -> None:
+        def cut() -> Iterator[bytes]:
+            for data in command:
+                sent.append(data)
+                if len(sent) == 2:
+                    self._sock.shutdown(socket.SHUT_RDWR)
+                yield data
+
+        send(self, cut(), check_health)  # type: ignore[no-untyped-call]  # redis-py does not type it
+
+    client.enqueue(call("before"))
+    monkeypatch.setattr(redis.Connection, "send_packed_command", breaking_at_the_second)
+    ids = [f"t-{number}" for number in range(BATCH)]
+    handles = client.enqueue_many(map(call, ids))
+    assert [(handle.id, handle.duplicate) for handle in handles] == [(task_id, False) for task_id in ids]
+    assert sorted(fleet.lane()) == sorted(["before", *ids])
 
 
 # One URL, one meaning

@@ -3,12 +3,13 @@
 import contextlib
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.body import MAX_DEPTH, Body, BodyError, decode_body, encode_body
+from rota.protocol.body import MAX_DEPTH, Body, BodyError, _writer, decode_body, encode_body
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -114,3 +115,12 @@ def test_no_bytes_raise_anything_but_a_body_error(raw: bytes) -> None:
 def test_a_body_over_the_limit_is_refused_unread() -> None:
     with pytest.raises(BodyError, match="has 23 bytes, more than the 20 allowed"):
         decode_body(b'["i","q","f",[1234567]]', max_bytes=20)
+
+
+def test_an_interpreter_without_the_encoder_in_c_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    args: list[Any] = [1, 2.5, 'zwei é " \n', None, True, {"a": [(), {}]}]
+    monkeypatch.setattr("json.encoder.c_make_encoder", None)
+    slow = "".join(_writer()(["id-1", "email", "send", args], 0))
+    assert slow.encode() == encode_body(Body("id-1", "email", "send", args))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        "".join(_writer()([float("nan")], 0))

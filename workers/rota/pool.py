@@ -6,7 +6,7 @@ was answered is kept here for the next exchange; any other goes back to redis-py
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -72,17 +72,17 @@ class Pool:
         )
         self._kept: list[redis.Connection] = []  # idle
 
-    def exchange(self, commands: Sequence[Command[T]]) -> list[Answer[T]]:
-        """Send all commands at once and collect an answer for each.
+    def exchange(self, commands: Iterable[Command[T]]) -> list[Answer[T]]:
+        """Send all commands, each as soon as it is made, and collect an answer for each.
 
         Raises Unavailable, nothing having been sent, when there is no connection to be had.
         """
         connection = self._take()
         try:
-            replies = _pipeline(connection, [command.by_sha() for command in commands])
+            sent, replies = _pipeline(connection, commands, Command.by_sha)
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if failed:
-                _teach(connection, commands, replies)
+                _teach(connection, sent, replies)
         except BaseException:  # a signal or a time limit: the next to use the connection would get our answers
             self._drop(connection)
             raise
@@ -90,7 +90,7 @@ class Pool:
             self._pool.release(connection)
         else:
             self._kept.append(connection)
-        return [self._judge(command, reply) for command, reply in zip(commands, replies, strict=True)]
+        return [self._judge(command, reply) for command, reply in zip(sent, replies, strict=True)]
 
     def close(self) -> None:
         """Close all connections. May be repeated; using the pool again opens new ones."""
@@ -159,15 +159,33 @@ def _place(address: Address) -> dict[str, Any]:
     return place
 
 
-def _pipeline(connection: redis.Connection, packed: Sequence[bytes]) -> list[object]:
-    # One reply or exception a command.
-    try:
-        connection.send_packed_command([b"".join(packed)])  # type: ignore[no-untyped-call]  # redis-py does not type it
+def _pipeline(
+    connection: redis.Connection, commands: Iterable[Command[T]], pack: Callable[[Command[T]], bytes]
+) -> tuple[list[Command[T]], list[object]]:
+    # The commands, with one reply or exception each.
+    sent: list[Command[T]] = []
+    coming = iter(commands)
+
+    def packed() -> Iterator[bytes]:
+        for command in coming:
+            sent.append(command)
+            data = pack(command)
+            if not connection.is_connected:
+                raise redis.ConnectionError("the client was closed")
+            yield data
+
+    try:  # in one call: a second one would connect anew when the client was closed meanwhile, and mix up the answers
+        connection.send_packed_command(packed())  # type: ignore[no-untyped-call]  # redis-py does not type it
     except (RedisError, OSError) as error:
-        return [error] * len(packed)
+        sent += coming
+        return sent, [error] * len(sent)
+    return sent, _replies(connection, len(sent))
+
+
+def _replies(connection: redis.Connection, count: int) -> list[object]:
     replies: list[object] = []
     moved = False
-    for _ in packed:
+    for _ in range(count):
         try:
             replies.append(connection.read_response())
         except ResponseError as error:
@@ -177,7 +195,7 @@ def _pipeline(connection: redis.Connection, packed: Sequence[bytes]) -> list[obj
             # What followed may have been carried out, even when the error itself is a refusal.
             connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
             lost = redis.ConnectionError(f"the connection ended: {error}")
-            return [*replies, error, *[lost] * (len(packed) - len(replies) - 1)]
+            return [*replies, error, *[lost] * (count - len(replies) - 1)]
     if moved:  # it is no primary any more: the next connection looks for the new one
         connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
     return replies
@@ -187,6 +205,6 @@ def _teach(connection: redis.Connection, commands: Sequence[Command[Any]], repli
     # What the server did not do for want of the script's text is sent again, with the text.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     if unknown:
-        taught = _pipeline(connection, [commands[n].by_text() for n in unknown])
+        _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text)
         for n, reply in zip(unknown, taught, strict=True):
             replies[n] = reply

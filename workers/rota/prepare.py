@@ -29,14 +29,16 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
 
     Raises InvalidName, InvalidArguments or PayloadTooLarge; ValueError or TypeError for options at odds.
     """
-    name = require_name("task name", call.name)
+    name, args, kwargs = call.name, call.args, call.kwargs
+    task = registry.get(name) if isinstance(name, str) else None
+    if task is None:  # the names of those that are declared were checked then
+        require_name("task name", name)
     task_id = _fresh_id() if call.id is None else require_name("id", call.id)
-    check_arguments(name, call.args, call.kwargs)
-    task = registry.get(name)
-    bound = (call.args, call.kwargs) if task is None else task.bind(call.args, call.kwargs)
+    check_arguments(name, args, kwargs)
+    bound = (args, kwargs) if task is None else task.bind(args, kwargs)
     options = _UNDECLARED if task is None else task.options
     queue = options.queue if task is not None and call.queue is None else _queue(call)
-    body = encode_body(Body(task_id, queue, name, list(call.args), dict(call.kwargs), _body_options(call)))
+    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), {}))
     if len(body) > max_payload_kb * KIB:
         raise PayloadTooLarge(
             f"{name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "

@@ -14,21 +14,22 @@ from rota.errors import Unavailable, Uncertain
 from rota.handle import Handle
 from rota.pool import Answer, Answered, Pool, Refused, Unanswered
 from rota.protocol.replies import Enqueued
-from rota.protocol.store import BATCH, Command, NewTask, Store
+from rota.protocol.store import Command, NewTask, Store
 
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 50.0  # of the server's 60; the rest is for the way there
+_BATCH_TASKS: Final = 125  # a script of half a millisecond, while the next batch is packed
 _BATCH_BYTES: Final = 1 << 20  # a server does nothing else while it takes one in
-_ROUND_BATCHES: Final = 8
-_ROUND_BYTES: Final = 4 << 20  # a round is sent under one timeout: 5 s are enough at 1 MB/s
+_ROUND_BATCHES: Final = 32
+_ROUND_BYTES: Final = 4 << 20  # what may be on its way without an answer; each batch of it is sent under one timeout
 
 
 class Batch(NamedTuple):
-    """Tasks of one call, and the call with its nonce."""
+    """Tasks of one call, and its nonce."""
 
     tasks: Sequence[NewTask]
-    command: Command[list[Enqueued]]
+    nonce: str
 
 
 class Sender:
@@ -54,14 +55,18 @@ class Sender:
         return handles
 
     def _rounds(self, tasks: Sequence[NewTask]) -> Iterator[list[Batch]]:
-        batches = _cut(tasks, [len(task.body) for task in tasks], BATCH, _BATCH_BYTES)
+        batches = _cut(tasks, [len(task.body) for task in tasks], _BATCH_TASKS, _BATCH_BYTES)
         sizes = [sum([len(task.body) for task in batch]) for batch in batches]
         for some in _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES):
-            yield [Batch(batch, self._store.enqueue(os.urandom(16).hex(), batch)) for batch in some]
+            yield [Batch(batch, os.urandom(16).hex()) for batch in some]
+
+    def _commands(self, batches: Sequence[Batch]) -> Iterator[Command[list[Enqueued]]]:
+        # One after another, as the pool sends them: it packs the next while the server works on the last.
+        return (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
 
     def _send_round(self, batches: Sequence[Batch]) -> list[Handle[Any]]:
         sent_at = time.monotonic()
-        answers = self._pool.exchange([batch.command for batch in batches])
+        answers = self._pool.exchange(self._commands(batches))
         unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
         if unanswered and _is_remembered(sent_at):
             repeated = self._exchange_again([batches[n] for n in unanswered])
@@ -73,7 +78,7 @@ class Sender:
     def _exchange_again(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
         # Refused, or not even sent, the second time says nothing about the first.
         try:
-            answers = self._pool.exchange([batch.command for batch in batches])
+            answers = self._pool.exchange(self._commands(batches))
         except Unavailable as error:
             return [Unanswered(str(error)) for _ in batches]
         return [Unanswered(str(answer.error)) if isinstance(answer, Refused) else answer for answer in answers]
@@ -82,10 +87,11 @@ class Sender:
         self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float
     ) -> list[Handle[Any]]:
         handles: list[Handle[Any]] = []
+        handle_of = self._handle_of
         failed = False
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, Answered):
-                handles += [self._handle_of(*pair) for pair in zip(batch.tasks, answer.value, strict=True)]
+                handles += [handle_of(task, word) for task, word in zip(batch.tasks, answer.value, strict=True)]
             else:
                 failed = True
         if not failed:

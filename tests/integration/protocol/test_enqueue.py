@@ -101,6 +101,17 @@ def test_a_name_that_is_none_refuses_the_whole_call(fleet: Fleet, task_id: str, 
     assert fleet.snapshot() == before
 
 
+def test_a_call_without_tasks_is_answered_with_nothing(fleet: Fleet) -> None:
+    assert fleet.enqueue() == []
+
+
+def test_an_id_that_is_live_already_is_told_from_new_ones_in_a_full_batch(fleet: Fleet) -> None:
+    fleet.push("t7", "t499")
+    answers = fleet.enqueue(*(NewTask(f"t{number}", "q", b"[]") for number in range(500)))
+    assert [number for number, answer in enumerate(answers) if answer.duplicate] == [7, 499]
+    assert len(fleet.lane()) == 500
+
+
 def test_more_than_a_batch_refuses_the_whole_call(fleet: Fleet) -> None:
     before = fleet.snapshot()
     with pytest.raises(ServerError, match="at most 500"):
