@@ -17,6 +17,7 @@ from typing import Final
 
 from rota.child.settings import LogSettings, WorkerSettings, worker_settings_from_json
 from rota.child.slots import Phase, SlotMemory
+from rota.server.address import parse_address
 from rota.telemetry import events, log
 from rota_supervisor import importing, messages
 from rota_supervisor.child import Entrance, enter
@@ -80,6 +81,7 @@ def _serve(entrance: Entrance) -> bool:
                 fork_worker(nursery, request)
             case messages.Pool(name, settings):
                 pools[name] = worker_settings_from_json(settings)
+                parse_address(pools[name].server.redis_url)  # kept, for its workers
             case messages.Bye():
                 return True
             case None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from rota.server.address import parse_address
+from rota.telemetry.stand_ins import importing_with
 from rota_supervisor.cli.output import say
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state, warn_all, warn_without_imports
 from rota_supervisor.config.flags import Flags
@@ -14,7 +16,6 @@ from rota_supervisor.config.load import load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.places import ControlPlace, claim_place, pid_file, socket_places
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.master.run import run_master
 
 
 @click.command(context_settings=HELP_NAMES)
@@ -44,6 +45,8 @@ def run(
     warn_all(loaded)
     warn_without_imports(loaded)
     config = loaded.config
+    with importing_with(absent=_unneeded(config)):
+        from rota_supervisor.master.run import run_master  # noqa: PLC0415 - only now it is known what it needs
     with _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
         run_master(
             config,
@@ -52,6 +55,12 @@ def run(
             burst=burst,
             import_paths=(str(Path.cwd()),),
         )
+
+
+def _unneeded(config: Config) -> tuple[str, ...]:
+    # asyncio does without ssl where it is not built, and a master needs it for a rediss:// alone: 1.6 MB with CPython
+    # 3.11, OpenSSL included. A running fleet keeps its redis_url.
+    return () if parse_address(config.redis_url).tls else ("ssl",)
 
 
 def flags_of(

@@ -1,6 +1,5 @@
 """What is wrong with a configuration, as values: every fault at once, each with its path."""
 
-import difflib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,5 +45,7 @@ def shown(value: object) -> str:
 
 def suggestion(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """`, did you mean "X"?` for the nearest known word, or "" when none is as near as `likeness` (0 to 1)."""
+    import difflib  # noqa: PLC0415 - 0.2 MB that a master without faults does not pay
+
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return f', did you mean "{near[0]}"?' if near else ""

@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
+from rota_supervisor.exporter.libraries import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client.core import Metric
-
 from rota import __version__
 from rota.child.slots import MASTER_SLOT, SlotMemory
 from rota.telemetry import metrics as m
@@ -17,6 +15,7 @@ from rota_supervisor.exporter.families import empty_families, families
 from rota_supervisor.exporter.fleet import Member, members
 from rota_supervisor.exporter.kernel import started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
+from rota_supervisor.exporter.libraries import Metric
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.samples import Samples

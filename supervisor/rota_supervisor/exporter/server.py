@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from rota.telemetry import events, log
+from rota_supervisor.exporter.libraries import WSGIRequestHandler, WSGIServer
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -7,9 +7,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-
 from rota_supervisor.exporter.health import Verdict
+from rota_supervisor.exporter.libraries import CollectorRegistry, make_wsgi_app
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.page import page
 from rota_supervisor.exporter.settings import ExporterSettings

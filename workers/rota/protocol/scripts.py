@@ -5,10 +5,16 @@ A script names the shared functions it needs in a line `-- with: entry doorbell`
 uses and nothing else, and runs as one text.
 """
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+# The interpreter's own SHA1 where it was built with it, as the standard library's `random` takes its SHA512: hashlib
+# would start OpenSSL, 1.3 MB in each process of a fleet, to name a dozen texts.
+try:
+    from _sha1 import sha1  # type: ignore[import-not-found]  # it has no types
+except ImportError:
+    from hashlib import sha1
 
 # Found from this file: importlib.resources would cost every worker 26 ms of imports for the same answer.
 _FOLDER = Path(__file__).parent.parent / "lua"
@@ -28,7 +34,13 @@ class Script:
 def load_script(name: str) -> Script:
     """Read, assemble and digest the script `lua/NAME.lua`. Raises FileNotFoundError for an unknown name."""
     text = _assemble((_FOLDER / f"{name}.lua").read_text(encoding="utf-8")).encode()
-    return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+    return Script(name, text, sha1_of(text).encode())
+
+
+def sha1_of(text: bytes) -> str:
+    """The SHA1 of a text, in hexadecimal digits: a name for it, no secret."""
+    digits: str = sha1(text, usedforsecurity=False).hexdigest()
+    return digits
 
 
 def _assemble(source: str) -> str:

@@ -4,7 +4,6 @@ A command carries its script, its arguments in wire form, and the parser of its 
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from rota.protocol import replies, views
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
-from rota.protocol.scripts import Script, load_script
+from rota.protocol.scripts import Script, load_script, sha1_of
 from rota.protocol.wire import NOTHING, Arg, Packed, command, pack
 
 T = TypeVar("T")
@@ -86,7 +85,7 @@ def domain_of(queues: Sequence[QueueShare]) -> Domain:
     """The domain of these queues. Pools that serve the same set share it, whatever the order."""
     name = ",".join(sorted(share.name for share in queues))
     if len(name) > LONGEST_DOMAIN:  # it stands in a field of each of its queues
-        name = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+        name = sha1_of(name.encode())
     return Domain(name, tuple(queues))
 
 

@@ -6,10 +6,9 @@ know. A connection that broke is made anew by the next command.
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import hiredis
 
@@ -26,6 +25,9 @@ from rota.server.server_errors import (
     UnknownScript,
     error_of_reply,
 )
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 T = TypeVar("T")
 
@@ -114,7 +116,7 @@ class AioConnection:
         if address.path:
             self._streams = await asyncio.open_unix_connection(address.path)
         else:
-            secure = ssl.create_default_context() if address.tls else None
+            secure = _secure() if address.tls else None
             self._streams = await asyncio.open_connection(address.host, address.port, ssl=secure)
         if address.username or address.password:
             await self._exchange(command((pack(("AUTH", address.username or "default", address.password)),)))
@@ -151,6 +153,12 @@ class AioConnection:
 
     def _place(self) -> str:
         return self._address.path or f"{self._address.host}:{self._address.port}"
+
+
+def _secure() -> "SSLContext":
+    import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
+
+    return ssl.create_default_context()
 
 
 def _new_reader() -> hiredis.Reader:

@@ -1,40 +1,15 @@
 """Log lines for people and for logfmt, as structlog renders them."""
 
-import importlib
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from types import ModuleType
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rota.telemetry.log_fields import FIRST, Clock, Counts, Fields, Lines, Render, all_fields, fit
+from rota.telemetry.stand_ins import LoadedWhenTouched, importing_with
 
-
-class _LoadedWhenTouched(ModuleType):
-    """Stands for a module until somebody needs something of it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
-
-
-@contextmanager
-def _light_imports() -> Iterator[None]:
-    # structlog imports rich and asyncio for features not used here. Measured with CPython 3.11: 10.7 MB of
-    # private memory with both, 3.0 MB without, in each of our processes. So, while structlog is imported, rich
-    # is hidden (structlog does without it) and asyncio is a stand-in (its async methods would load the real one).
-    stand_ins = {"rich": cast(ModuleType, None), "asyncio": _LoadedWhenTouched("asyncio")}
-    absent = {name: module for name, module in stand_ins.items() if name not in sys.modules}
-    if "structlog" in sys.modules:
-        absent = {}
-    sys.modules.update(absent)
-    try:
-        yield
-    finally:
-        for name in absent:
-            del sys.modules[name]
-
-
-with _light_imports():
+# structlog imports rich and asyncio for features not used here. Measured with CPython 3.11: 10.7 MB of private memory
+# with both, 3.0 MB without, in each of our processes. structlog does without rich where it is not installed; its async
+# methods would load the real asyncio.
+with importing_with([LoadedWhenTouched("asyncio")], absent=["rich"]):
     import structlog
 
 
