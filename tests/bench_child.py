@@ -5,6 +5,7 @@ token in a list, so that a test decides when it ends.
 """
 
 import asyncio
+import ctypes
 import functools
 import json
 import multiprocessing
@@ -118,7 +119,7 @@ def again_later(seconds: float) -> None:
 
 def _fork_and(how: str) -> bool:
     """Fork, and see what becomes of the copy, which is to come back in this way; False in the copy."""
-    pid = os.fork()
+    pid = ctypes.PyDLL(None).fork() if how == "natively" else os.fork()
     if pid == 0:
         if how == "exit":
             sys.exit(3)

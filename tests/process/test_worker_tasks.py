@@ -177,7 +177,13 @@ def test_a_start_is_counted_though_the_task_kills_its_worker(bench: Bench) -> No
 
 @pytest.mark.parametrize(
     ("name", "how", "code"),
-    [("fork", "exit", 3), ("fork", "return", 0), ("fork", "raise", 1), ("fork_in_loop", "return", 0)],
+    [
+        ("fork", "exit", 3),
+        ("fork", "return", 0),
+        ("fork", "raise", 1),
+        ("fork", "natively", 0),
+        ("fork_in_loop", "return", 0),
+    ],
 )
 def test_a_copy_that_a_task_forked_ends_with_the_task(bench: Bench, name: str, how: str, code: int) -> None:
     task_id = bench.enqueue(name, how)

@@ -83,3 +83,19 @@ def test_a_reading_is_good_for_a_minute() -> None:
     clock.answered(now_us=1_000_000, sent_ns=5, received_ns=7)
     assert clock.is_good(MINUTE_NS)
     assert not clock.is_good(MINUTE_NS + 7)
+
+
+def test_of_two_readings_within_a_minute_the_tighter_one_is_kept() -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    clock.answered(now_us=3_000_000, sent_ns=1_005_000_000, received_ns=2_007_000_000)  # answered a second late
+    anchor = clock.answered_late(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor.sent_ns == 10_005_000_000
+
+
+def test_a_reading_that_contradicts_the_known_one_takes_its_place() -> None:
+    clock = RedisClock()
+    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    clock.answered(now_us=90_000_000, sent_ns=1_005_000_000, received_ns=1_007_000_000)  # the server's clock was set
+    anchor = clock.answered_late(now_us=99_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    assert anchor.sent_ns == 10_005_000_000

@@ -34,7 +34,7 @@ class Recalls:
         self._records = records
         self._connection = connection
         self._store = store
-        self._asked: dict[str, bytes] = {}
+        self._asked: dict[int, bytes] = {}  # by slot: the entry behind which was recalled last
         self._watching = False
         self._quiet_looks = 0
 
@@ -49,15 +49,17 @@ class Recalls:
             self._records.background.start(self._watch())
 
     async def _watch(self) -> None:
-        while self._quiet_looks < _QUIET_LOOKS + _LAST_LOOKS:
-            await asyncio.sleep(LOOK_SECONDS)
-            self._quiet_looks = 0 if self._look() else self._quiet_looks + 1
-            if self._quiet_looks == _QUIET_LOOKS:
-                self._end_watches()
-        self._watching = False
+        try:
+            while self._quiet_looks < _QUIET_LOOKS + _LAST_LOOKS:
+                await asyncio.sleep(LOOK_SECONDS)
+                self._quiet_looks = 0 if self._look() else self._quiet_looks + 1
+                if self._quiet_looks == _QUIET_LOOKS:
+                    self._end_watches()
+        finally:  # whatever ended it: workers ask again
+            self._watching = False
+            self._end_watches()
 
     def _end_watches(self) -> None:
-        self._asked.clear()
         for _, slot in self._workers():
             slot.end_watch()
 
@@ -72,15 +74,15 @@ class Recalls:
         task = slot.current_task()
         if task is None or not task.unstarted or boottime_ns() - task.claimed_ns < RECALL_AFTER_NS:
             return
-        if self._asked.get(child.owner) != task.entry:
-            self._asked[child.owner] = task.entry
+        if self._asked.get(child.slot) != task.entry:
+            self._asked[child.slot] = task.entry
             self._records.background.start(self._recall(child, task.entry))
 
     async def _recall(self, child: Child, running: bytes) -> None:
         try:
             recalled = await self._connection.run(self._store.recall(child.owner, running, self._tiers(child)))
         except ServerError:  # told by the connection's watch; the next look asks again
-            self._asked.pop(child.owner, None)
+            self._asked.pop(child.slot, None)
             return
         if recalled:
             log.logger().debug(events.CLAIM_RECALLED, owner=child.owner, slot=child.slot, tasks=recalled)

@@ -99,3 +99,10 @@ def test_the_rotation_is_fair_however_much_was_served_before(fleet: Fleet) -> No
     flood(fleet, "x", "y")
     order = serve(fleet, one_tier("x", "y"), 20)
     assert order.count("x") == order.count("y") == 10
+
+
+def test_a_time_in_another_form_is_served_first_and_then_stands_level(fleet: Fleet) -> None:
+    fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": "1441440 3", "x,y x": "1441440 3", "x,y y": "720720 2"})
+    flood(fleet, "x", "y")
+    order = serve(fleet, one_tier("x", "y"), 20)
+    assert order.count("x") == order.count("y") == 10

@@ -446,3 +446,11 @@ def test_an_overwritten_count_stops_nothing(fleet: Fleet) -> None:
     fleet.turn(owner, Q, (claim, Done()))
     assert fleet.inflight(owner) == []
     assert fleet.redis.hlen(fleet.keys.tasks) == 0
+
+
+@pytest.mark.parametrize("share", [QueueShare("q", cap=4), QueueShare("q", interval_us=1, burst=50)])
+def test_a_queue_whose_starts_are_bounded_is_claimed_one_at_a_time(fleet: Fleet, share: QueueShare) -> None:
+    fleet.push("a", "b", "c")
+    owner, limits = fleet.register(), pack_limits({"q": 3})
+    reply = fleet.run(fleet.store.turn(owner, tiers([share]), Turn(1, limits=limits)))
+    assert [claim.entry.id for claim in reply.claims] == ["a"]

@@ -38,6 +38,7 @@ local _, by_queue = settle(inflight, settlements_at, settlements, now)
 for queue, of in pairs(by_queue) do
   settled = settled + of.settled
   touched[queue] = true
+  credit(share_of(domains, queue), of.released)
 end
 
 -- Charge an entry; answers the epitaph when this was its last life.

@@ -67,7 +67,9 @@ end
 
 -- How many entries of this queue may start now, and how long until the next may when none.
 local function room(share)
-  local allowed, wait = math.max(limit > 0 and limit_of(share.queue) or limit, 1), 0
+  -- Where starts are bounded they are claimed one at a time: unstarted entries would take the room of other workers.
+  local is_bound = share.cap > 0 or share.interval > 0
+  local allowed, wait = math.max((is_bound or limit <= 0) and limit or limit_of(share.queue), 1), 0
   if share.cap > 0 then
     local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
     allowed = math.min(allowed, share.cap - math.max(0, running))

@@ -46,12 +46,18 @@ def decide(situation: Situation) -> Step:
     if situation.leaving:
         return _on_the_way_out(situation)
     if situation.fenced:
-        return Step.SETTLE if situation.owing or situation.turn_due else Step.HOLD
+        return _behind_the_fence(situation)
     if situation.waiting:
         return Step.GIVE_BACK if situation.overrun else Step.RUN
     if situation.idle and not situation.owing and not situation.turn_due:
         return Step.PARK
     return Step.CLAIM
+
+
+def _behind_the_fence(situation: Situation) -> Step:
+    if situation.waiting:
+        return Step.GIVE_BACK  # what was not started is not to be charged with a lease that may be lost
+    return Step.SETTLE if situation.owing or situation.turn_due else Step.HOLD
 
 
 def _on_the_way_out(situation: Situation) -> Step:

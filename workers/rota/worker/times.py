@@ -69,8 +69,12 @@ class RedisClock:
 
     def answered(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
         """A turn was answered at once."""
-        self._ahead_ns = now_us * _NANOSECONDS_A_MICROSECOND - sent_ns
-        self._seen_ns = received_ns
+        now_ns = now_us * _NANOSECONDS_A_MICROSECOND
+        most_ns, least_ns = now_ns - sent_ns, now_ns - received_ns
+        # Of two readings the tighter one, as this answer may have been late itself; unless the known one is old, or a
+        # clock was set since.
+        if most_ns < self._ahead_ns or self._ahead_ns < least_ns or not self.is_good(received_ns):
+            self._ahead_ns, self._seen_ns = most_ns, received_ns
         return Anchor(now_us, sent_ns, received_ns)
 
     def answered_late(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:

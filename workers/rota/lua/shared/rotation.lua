@@ -6,6 +6,7 @@ local function numbers_of(state)
   local time, turn = string.match(state or '', '^(%d+) (%d+)$')
   return tonumber(time) or 0, tonumber(turn) or 0
 end
+local STATE_BYTES = 33 -- twenty digits, a space, twelve digits
 local function state_of(time, turn) return string.format('%020.0f %012.0f', math.max(0, time), turn) end
 
 -- Of these places of queues in ARGV the one to serve next, as an index.
@@ -15,7 +16,7 @@ local function next_in_rotation(domain, places)
   for i, place in ipairs(places) do fields[i] = prefix .. ARGV[place] end
   local best, best_state
   for i, state in ipairs(redis.call('HMGET', PREFIX .. 'rotation', unpack(fields))) do
-    if not state then return i end -- never served: before all others
+    if not state or #state ~= STATE_BYTES then return i end -- never served, or not written here: before all others
     if not best or state < best_state then best, best_state = i, state end
   end
   return best
