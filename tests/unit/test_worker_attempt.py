@@ -36,7 +36,7 @@ class Place:
         settings = WorkerSettings(ServerSettings("redis://", "n"), "main", (), time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
         self.bench = Bench(
-            settings,
+            round(FLEET_LIMIT_SECONDS * SECOND_NS),
             Preparer(self.registry, settings),
             self.hooks,
             self.slot,

@@ -40,7 +40,7 @@ def test_portions_of_short_tasks_grow_fourfold_from_claim_to_claim_up_to_the_mos
     for _ in range(5):
         limit = _run(portions, limit, [1000])
         limits.append(limit)
-    assert limits == [4, 16, 64, MOST, MOST]
+    assert limits == [4, 16, 64, 128, MOST]
 
 
 @given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS))

@@ -55,13 +55,17 @@ def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
     fleet = _prepare(body)
     task = _prepare(body, options=own)
     operator = _prepare(body, _settings(resize=TaskOverride(time_limit_seconds=5.0)), own)
-    assert [ready.time_limit for ready in (fleet, task, operator) if isinstance(ready, Ready)] == [60, 30, 5]
+    assert [ready.limit_ns for ready in (fleet, task, operator) if isinstance(ready, Ready)] == [
+        60 * 10**9,
+        30 * 10**9,
+        5 * 10**9,
+    ]
 
 
 def test_a_limit_that_is_written_down_holds_whatever_it_is() -> None:
     ready = _prepare(b'["resize",[1]]', options=check_options({"time_limit": 3600}))
     assert isinstance(ready, Ready)
-    assert ready.time_limit == 3600
+    assert ready.limit_ns == 3600 * 10**9
 
 
 @pytest.mark.parametrize(("soft", "in_force"), [(59.0, 59.0), (60.0, None), (70.0, None)])

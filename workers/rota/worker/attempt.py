@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, assert_never
 
-from rota.child.fence import NANOSECONDS
-from rota.child.settings import WorkerSettings
 from rota.child.slots import CurrentTask as SlotTask
 from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, Running
@@ -89,11 +87,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What attempts are made with. `started` is told of each start before the function is called, as a task that
-    kills its worker has started too. `alone` keeps copies of this process out of it. `random` answers a number in
-    [0, 1)."""
+    """What attempts are made with. `limit_ns`: the fleet's time limit in nanoseconds. `started` is told of each start
+    before the function is called, as a task that kills its worker has started too. `alone` keeps copies of this process
+    out of it. `random` answers a number in [0, 1).
+    """
 
-    settings: WorkerSettings
+    limit_ns: int
     preparer: Preparer
     hooks: Hooks
     slot: Slot
@@ -109,14 +108,14 @@ def make_attempt(bench: Bench, claimed: Claimed, at_ns: int) -> Attempt | None:
     `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
     """
     entry, slot = claimed.entry, bench.slot
-    limit_ns = round(bench.settings.time_limit_seconds * NANOSECONDS)
+    limit_ns = bench.limit_ns
     # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
     slot.start_task(SlotTask(entry.text, "", at_ns, at_ns + limit_ns, claimed.anchor.received_ns, claimed.unstarted))
     prepared = _prepare(bench, claimed.body)
     name = NO_TASK if prepared is None else prepared.name
     slot.name_task(name)
     if isinstance(prepared, Ready):
-        limit_ns = round(prepared.time_limit * NANOSECONDS)
+        limit_ns = prepared.limit_ns
         slot.extend_task(at_ns + limit_ns)
     start_ns = boottime_ns()  # after the slot was written: see `rota.worker.holding`
     if start_ns > claimed.start_by_ns:
@@ -132,7 +131,7 @@ def tell_of_death(bench: Bench, attempt: Attempt) -> None:
     counts. They have a time limit of their own, the fleet's."""
     if not isinstance(attempt.verdict.outcome, Dead):
         return
-    bench.slot.extend_task(boottime_ns() + round(bench.settings.time_limit_seconds * NANOSECONDS))
+    bench.slot.extend_task(boottime_ns() + bench.limit_ns)
     for hook in bench.hooks.dead:
         call_hook(hook, attempt.current(), attempt.verdict.error)
 

@@ -14,7 +14,7 @@ from rota.protocol.store import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
 
 CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
-MOST: Final = 64  # by now the script's share of a task no longer falls; what dies with a worker stays small
+MOST: Final = 128  # by now the round trip's share of a task hardly falls; what dies with a worker stays small
 _FALL: Final = 0.25  # of the way down to what the last claim took
 _LONGEST_SHARE: Final = 1 / 16
 _GROWTH: Final = 4

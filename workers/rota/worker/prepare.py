@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rota.child.fence import NANOSECONDS
 from rota.child.settings import WorkerSettings
 from rota.child.slots import UNKNOWN_TASK
 from rota.errors import InvalidArguments
@@ -26,13 +27,13 @@ class Fault(StrEnum):
 
 
 class Ready(NamedTuple):
-    """A call that can be made, with the options in force. `time_limit` in seconds."""
+    """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: TaskOptions
-    time_limit: float
+    limit_ns: int
 
     @property
     def name(self) -> str:
@@ -56,7 +57,7 @@ class Preparer:
         self._registry = registry
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
-        self._declared: dict[str, tuple[TaskOptions, float]] = {}
+        self._declared: dict[str, tuple[TaskOptions, int]] = {}
 
     def prepare(self, raw: bytes) -> Ready | Unfit:
         """Decode a body, find its task, fit its arguments, and work out its options."""
@@ -74,14 +75,14 @@ class Preparer:
             return Unfit(Fault.ARGUMENTS, str(error), task.name)
         return Ready(task, args, kwargs, *self._options(task, body.options))
 
-    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, float]:
+    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int]:
         """The options in force, and the time limit: without one of its own a task has the fleet's."""
         known = self._declared.get(task.name)
         if known is not None and not enqueued:
             return known
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = self._settings.time_limit_seconds if options.time_limit is None else options.time_limit
-        worked_out = _with_sound_limits(options, time_limit), time_limit
+        worked_out = _with_sound_limits(options, time_limit), round(time_limit * NANOSECONDS)
         if not enqueued:
             self._declared[task.name] = worked_out
         return worked_out

@@ -5,7 +5,7 @@ import random
 from typing import Final
 
 from rota import default
-from rota.child.fence import Fence
+from rota.child.fence import NANOSECONDS, Fence
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life
 from rota.child.settings import WorkerSettings
 from rota.child.signals import StopSignals
@@ -67,7 +67,7 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
         fence=Fence(life.slot, settings.lease_seconds),
         bell=Bell(store.keys, settings.tiers, settings.beat_seconds),
         bench=Bench(
-            settings,
+            round(settings.time_limit_seconds * NANOSECONDS),
             Preparer(default_registry, settings),
             default_hooks,
             life.slot,
