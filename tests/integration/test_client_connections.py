@@ -131,16 +131,17 @@ def enqueues(store: Store, *ids: str) -> list[Command[Any]]:
 
 
 def test_a_command_is_carried_out_while_the_next_is_made(client: Client, fleet: Fleet) -> None:
+    client.enqueue(call("before"))  # a server that does not know the script yet carries nothing out
     first, second = enqueues(fleet.store, "a", "b")
 
     def made_when_the_server_has_done_the_first() -> Iterator[Command[Any]]:
         yield first
-        until(lambda: fleet.lane() == ["a"], "the first command to be carried out")
+        until(lambda: "a" in fleet.lane(), "the first command to be carried out")
         yield second
 
     answers = client._pool.exchange(made_when_the_server_has_done_the_first())
     assert [type(answer) for answer in answers] == [Answered, Answered]
-    assert fleet.lane() == ["a", "b"]
+    assert fleet.lane()[-2:] == ["a", "b"]
 
 
 def test_an_interruption_between_two_commands_leaves_no_answer_to_the_next_call(client: Client, fleet: Fleet) -> None:
