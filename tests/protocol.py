@@ -1,11 +1,11 @@
 """A driver for protocol tests: runs transitions on a real server and looks behind them with plain commands."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import redis
 
-from rota.protocol.outcome import Outcome, Settlement, pack_settlements
+from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
 from rota.protocol.store import (
     NO_TIERS,
@@ -28,6 +28,11 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
+
+
+def pack_settlements(settlements: Iterable[Settlement]) -> Packed:
+    """Settlements as a worker's turn brings them."""
+    return join_settlements([pack_settlement(settlement) for settlement in settlements])
 
 
 def one_tier(*queues: str) -> Packed:

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import pack_settlements
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     ARGS_PER_SETTLEMENT,
+    DONE,
     Cancelled,
     Dead,
     Done,
@@ -16,7 +18,6 @@ from rota.protocol.outcome import (
     Release,
     Retry,
     Settlement,
-    pack_settlements,
     settlement_args,
 )
 from rota.protocol.wire import Arg, command
@@ -24,6 +25,7 @@ from rota.protocol.wire import Arg, command
 _ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")
 
 _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
+    (DONE, ("done", b"", 0)),
     (Done(), ("done", b"", 0)),
     (Done(b'{"a":1}', 60_000), ("done", b'{"a":1}', 60_000)),
     (Retry(1_500_000), ("retry", 1_500_000, "")),

@@ -1,7 +1,7 @@
 """Claims about lives, leases, blame and the pollers' sweep."""
 
-from protocol import LEASE_MS, Fleet, one_tier
-from rota.protocol.outcome import Done, Settlement, pack_settlements
+from protocol import LEASE_MS, Fleet, one_tier, pack_settlements
+from rota.protocol.outcome import Done, Settlement
 from rota.protocol.replies import TurnWord
 from rota.protocol.store import Blame
 

@@ -5,7 +5,7 @@ which the scripts `turn` and `retire` take alike, so the bytes a worker leaves i
 the master settles with when the worker was killed before its answer came.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple, assert_never
 
@@ -99,8 +99,3 @@ _DONE_PACKED = pack(("done", DONE.result, DONE.result_ttl_ms)).data
 def join_settlements(packed: Collection[bytes]) -> Packed:
     """Settlements, packed one by one, as arguments."""
     return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
-
-
-def pack_settlements(settlements: Iterable[Settlement]) -> Packed:
-    """Pack settlements, one after the other."""
-    return join_settlements([pack_settlement(settlement) for settlement in settlements])
