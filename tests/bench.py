@@ -26,15 +26,15 @@ LEASE_SECONDS: Final = 60.0
 _CHILD: Final = Path(__file__).with_name("bench_child.py")
 
 
-def until(condition: Callable[[], T], what: str = "") -> T:
+def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_SECONDS) -> T:
     """Wait until the condition is true; answers its value. Fails after a generous deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.005)
-    raise AssertionError(f"still not so after {DEADLINE_SECONDS:g} s: {what or condition}")
+    raise AssertionError(f"still not so after {seconds:g} s: {what or condition}")
 
 
 def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -> WorkerSettings:

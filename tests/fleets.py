@@ -343,6 +343,10 @@ class RunningFleet:
         """Let the task of this label end."""
         (self.folder / f"release-{label}").touch()
 
+    def wait_until_nothing_waits(self, seconds: float) -> None:
+        """Wait until no accepted task waits or runs."""
+        until(lambda: not self.asked("audit")["live"], "the end of every task", seconds)
+
     def books_balance(self) -> bool:
         """Whether every accepted task is accounted for."""
         return self.rota("audit").returncode == 0
