@@ -9,6 +9,8 @@ import redis
 
 from servers import Server, server_binaries
 
+pytest_plugins = ["fleet_fixtures", "server_fixtures"]
+
 _namespaces = itertools.count(1)
 
 

@@ -1,7 +1,11 @@
-"""The task module of fleets under test. Each start and each end is a line of JSON in a journal beside this file."""
+"""The task module of fleets under test. Each start and each end is a line of JSON in a journal,
+beside this file or in the folder that the nodes of a fleet share."""
 
+import contextlib
+import ctypes
 import functools
 import json
+import mmap
 import os
 import signal
 import socket
@@ -10,7 +14,7 @@ from pathlib import Path
 
 import rota
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(os.environ.get("FLEET_FOLDER") or Path(__file__).parent)
 
 
 def write(event: str, label: str) -> None:
@@ -67,10 +71,55 @@ def tell_time(label: str) -> None:
 
 
 @rota.task
+def relay(label: str, seconds: float) -> None:
+    """Tell the server's own time, and have that told once more after so many seconds."""
+    tell_time(label)
+    tell_time.enqueue_in(seconds, label)
+
+
+@rota.task
 def kill_worker() -> None:
     """End the process it runs in, as a crash of native code does."""
     write("start", "")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@rota.task
+def segfault() -> None:
+    """Read where nothing is."""
+    write("start", "")
+    ctypes.string_at(0)
+
+
+@rota.task(time_limit=1)
+def shrug() -> None:
+    """Let nothing stop it that can be caught."""
+    write("start", "")
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(60)
+
+
+@rota.task
+def grow(megabytes: int) -> None:
+    """Take so much memory, and keep it for a while."""
+    write("start", "")
+    taken = bytearray(megabytes << 20)
+    taken[:: mmap.PAGESIZE] = b"x" * len(taken[:: mmap.PAGESIZE])
+    time.sleep(0.1)
+    write("end", "")
+
+
+@rota.task
+def leave_daemon(label: str) -> None:
+    """Start a daemon in the classic way, with a parent that is gone and a session of its own, and run on."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.execlp("sh", "sh", "-c", f"echo $$ > {FOLDER}/daemon-{label}; sleep 600 & wait")
+    os.wait()
+    hold(label)
 
 
 @rota.task(retries=0)

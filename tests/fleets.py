@@ -12,68 +12,21 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import psutil
-from prometheus_client.parser import text_string_to_metric_families
 
 from bench import until
+from fleet_readings import Line, Scrape
 from rota import Client
 
 DEADLINE_SECONDS: Final = 60.0
 _ROTA: Final = str(Path(sys.executable).with_name("rota"))
 _TASKS: Final = Path(__file__).with_name("fleet_tasks.py")
-_GROWING: Final = ("counter", "histogram")
-_READ_FROM_REDIS: Final = ("rota_tasks_enqueued_total",)  # absent when a busy server takes half a second to answer
 
-Labels = frozenset[tuple[str, str]]
 Measure = Callable[[str, float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the tasks' journal. Times are Unix seconds of this machine, which is the server's as well."""
-
-    event: str
-    label: str
-    name: str
-    id: str
-    queue: str
-    crashes: int
-    pid: int
-    at: float
-    due_at: float
-
-
-class Scrape:
-    """One answer of the metrics endpoint."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.values: dict[tuple[str, Labels], float] = {}
-        self.growing: dict[tuple[str, Labels], float] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                key = (sample.name, frozenset(sample.labels.items()))
-                self.values[key] = sample.value
-                if family.type in _GROWING:
-                    self.growing[key] = sample.value
-
-    def total(self, name: str, **labels: str) -> float:
-        """The sum of the series of this name that have these labels."""
-        wanted = labels.items()
-        return sum(value for (found, has), value in self.values.items() if found == name and wanted <= has)
-
-    def fallen_since(self, earlier: "Scrape") -> list[str]:
-        """The counters and histograms that are lower than they were, or gone."""
-        return [
-            f"{name}{sorted(labels)}: {before} -> {self.growing.get((name, labels))}"
-            for (name, labels), before in earlier.growing.items()
-            if self.growing.get((name, labels), before if name in _READ_FROM_REDIS else -1.0) < before
-        ]
 
 
 def toml(settings: Mapping[str, Any], path: str = "") -> str:
@@ -110,13 +63,19 @@ def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
 class RunningFleet:
     """A folder with `rota.toml` and `tasks.py`, and the fleet that runs there.
 
-    `settings` are keys of the file, above those that every fleet under test has.
+    `settings` are keys of the file, above those that every fleet under test has. `shared`: where its tasks keep
+    their journal, if not in the folder. `prefix` (words before the
+    command), `environment` and `log_fd` (in place of its log file) are for the next launch.
     """
 
-    def __init__(self, url: str, namespace: str, folder: Path, **settings: Any) -> None:
+    def __init__(self, url: str, namespace: str, folder: Path, *, shared: Path | None = None, **settings: Any) -> None:
         self.url = url
         self.namespace = namespace
         self.folder = folder
+        self.shared = shared or folder
+        self.prefix: list[str] = []
+        self.environment: dict[str, str] = {}
+        self.log_fd: int | None = None
         self.settings: dict[str, Any] = {
             "namespace": namespace,
             "redis_url": url,
@@ -156,10 +115,13 @@ class RunningFleet:
     def launch(self) -> "subprocess.Popen[bytes]":
         """Start it, and wait for nothing."""
         assert self._has_ended(), "it runs already"
-        env = environment(self.folder, FLEET_SERVER=urlsplit(self.url).netloc)
-        with (self.folder / "fleet.log").open("ab") as log:
+        told = {"FLEET_SERVER": urlsplit(self.url).netloc, "FLEET_FOLDER": str(self.shared)}
+        env = environment(self.folder, **told, **self.environment)
+        command = [*self.prefix, _ROTA, "run"]
+        with (self.folder / "fleet.log").open("ab") as file:
+            log = file.fileno() if self.log_fd is None else self.log_fd
             self.process = subprocess.Popen(
-                [_ROTA, "run"], cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         return self.process
 
@@ -181,9 +143,27 @@ class RunningFleet:
         assert self.process is not None
         return self.process.wait(DEADLINE_SECONDS)
 
+    def freeze(self) -> None:
+        """Stop all its processes, as when a machine is paused."""
+        until(lambda: not any(map(_stop, self.processes())), "every process is stopped")
+
+    def thaw(self) -> None:
+        """Let all its processes go on."""
+        for process in self.processes():
+            process.resume()
+
+    def kill_all(self) -> None:
+        """SIGKILL all its processes at once, as when a machine is lost."""
+        self.freeze()  # so that nobody starts another meanwhile
+        for process in self.processes():
+            process.kill()
+        until(lambda: not self.processes(), "the end of every process")
+        self.exit_code()
+
     def close(self) -> None:
         """End it, however it is. Fails when it leaves processes behind."""
         self.client.close()
+        self.thaw()
         if self.process is not None and self.process.poll() is None:
             self.signal(signal.SIGQUIT)
             try:
@@ -314,7 +294,7 @@ class RunningFleet:
 
     def _read_journal(self) -> None:
         """Read on from where it was read to, as far as there are whole lines: a reader may see half a write."""
-        path = self.folder / "journal"
+        path = self.shared / "journal"
         if path.exists():
             with path.open("rb") as journal:
                 journal.seek(self._read_bytes)
@@ -341,7 +321,7 @@ class RunningFleet:
 
     def release(self, label: str) -> None:
         """Let the task of this label end."""
-        (self.folder / f"release-{label}").touch()
+        (self.shared / f"release-{label}").touch()
 
     def wait_until_nothing_waits(self, seconds: float) -> None:
         """Wait until no accepted task waits or runs."""
@@ -364,6 +344,15 @@ class Fleets:
     def make(self, **settings: Any) -> RunningFleet:
         """A fleet that is not started yet. A second one is another master of the same fleet."""
         fleet = RunningFleet(self._url, self._namespace, self._folder, **settings)
+        self.made.append(fleet)
+        return fleet
+
+    def node(self, name: str, **settings: Any) -> RunningFleet:
+        """A fleet on a node of its own, not started yet: another master of the same fleet, with its own folder, file,
+        control socket and log. The journal is that of all nodes."""
+        folder = self._folder / name
+        folder.mkdir()
+        fleet = RunningFleet(self._url, self._namespace, folder, shared=self._folder, **settings)
         self.made.append(fleet)
         return fleet
 
@@ -394,3 +383,14 @@ def _works_in(process: psutil.Process, folder: Path) -> bool:
         return process.cwd() == str(folder)
     except (psutil.Error, OSError):  # gone, a zombie, or not ours
         return False
+
+
+def _stop(process: psutil.Process) -> bool:
+    """Stop it; answers whether it was still running."""
+    try:
+        running = process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+        if running:
+            process.suspend()
+    except psutil.NoSuchProcess:
+        return False
+    return running

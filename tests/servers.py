@@ -1,5 +1,6 @@
 """Private servers for tests: a real redis-server or valkey-server on a free port, in a folder of its own."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -30,13 +31,17 @@ def server_binaries() -> dict[str, str]:
 
 
 class Server:
-    """One server process. `options` are lines of its configuration, as in {"maxmemory": "10mb"}."""
+    """One server process. `options` are lines of its configuration, as in {"maxmemory": "10mb"}.
+
+    `environment` is added to that of this process.
+    """
 
     def __init__(self, binary: str, folder: Path, **options: str) -> None:
         self.binary = binary
         self.folder = folder
         self.port = free_port()
         self.options = options
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,7 +74,9 @@ class Server:
         config = self.folder / "server.conf"
         config.write_text("\n".join(lines) + "\n")
         log = (self.folder / "server.log").open("ab")
-        self.process = subprocess.Popen([self.binary, str(config)], stdout=log, stderr=log)
+        self.process = subprocess.Popen(
+            [self.binary, str(config)], stdout=log, stderr=log, env=os.environ | self.environment
+        )
         log.close()
         self._wait_until_it_answers()
         return self

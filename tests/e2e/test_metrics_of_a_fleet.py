@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import until
-from fleets import Fleets, RunningFleet, Scrape
+from fleet_readings import Scrape
+from fleets import Fleets, RunningFleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from bench import until
-from fleets import Line, RunningFleet, running_fleet
+from fleet_readings import Line
+from fleets import RunningFleet, running_fleet
 from rota import Call
 from rota.worker.portion import MOST
 from servers import Server

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 import rota
-from flaky_link import FlakyLink
+from faulty_link import FaultyLink
 from protocol import Fleet
 from rota.client import Client
 from rota.pool import Answer, Unanswered
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 
 @pytest.fixture(name="link")
-def _link(server: Server) -> Iterator[FlakyLink]:
-    with FlakyLink(server.port) as link:
+def _link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as link:
         yield link
 
 
 @pytest.fixture(name="client")
-def _client(link: FlakyLink, namespace: str) -> Iterator[Client]:
+def _client(link: FaultyLink, namespace: str) -> Iterator[Client]:
     with Client(link.url, namespace, timeout_seconds=0.5) as client:
         client.enqueue("warm", queue="warm")  # the server knows the script from here on
         yield client
@@ -137,17 +137,17 @@ def test_a_flushed_script_cache_goes_unnoticed(server: Server, fleet: Fleet, nam
     assert len(fleet.lane()) == 2 + 3 * BATCH
 
 
-def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     before = link.requests
-    link.lose(1)
+    link.lose_replies(1)
     handle = client.enqueue(call("a"))
     assert (handle.id, handle.duplicate) == ("a", False)
     assert link.requests == before + 2
     assert fleet.lane() == ["a"]
 
 
-def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FlakyLink, fleet: Fleet) -> None:
-    link.lose(2)
+def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+    link.lose_replies(2)
     with pytest.raises(rota.Uncertain, match=r"did not answer.*may have been accepted: repeat") as caught:
         client.enqueue(rota.Call("work", queue="q"))
     assert isinstance(caught.value, TimeoutError)
@@ -156,25 +156,26 @@ def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: F
     assert fleet.lane() == [caught.value.id]
 
 
-def test_a_server_gone_after_the_call_was_sent_is_uncertain(client: Client, link: FlakyLink, fleet: Fleet) -> None:
-    link.lose(1, and_close=True)
+def test_a_server_gone_after_the_call_was_sent_is_uncertain(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+    link.refuse()
+    link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as caught:
         client.enqueue(call("a"))
     assert caught.value.ids == ("a",)
     assert fleet.lane() == ["a"]
 
 
-def test_silence_is_treated_as_loss(client: Client, link: FlakyLink, fleet: Fleet) -> None:
-    link.mute(1)
+def test_silence_is_treated_as_loss(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+    link.lose_replies(1, cut=False)
     assert client.enqueue(call("a")).id == "a"
     assert fleet.lane() == ["a"]
-    link.mute(2)
+    link.lose_replies(2, cut=False)
     with pytest.raises(rota.Uncertain, match="did not answer"):
         client.enqueue(call("b"))
 
 
 def test_many_name_those_accepted_and_those_in_doubt(
-    client: Client, link: FlakyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))  # a round of 4,000, then one of one batch
     exchange = client._pool.exchange
@@ -182,7 +183,7 @@ def test_many_name_those_accepted_and_those_in_doubt(
 
     def exchange_losing_the_second_round(commands: Iterable[Command[T]]) -> list[Answer[T]]:
         if next(rounds) >= 2:  # and its repetition
-            link.lose(1)
+            link.lose_replies(1)
         return exchange(commands)
 
     monkeypatch.setattr(client._pool, "exchange", exchange_losing_the_second_round)
@@ -193,11 +194,11 @@ def test_many_name_those_accepted_and_those_in_doubt(
     assert len(fleet.lane()) == len(ids)
 
 
-def test_other_calls_are_never_repeated(client: Client, link: FlakyLink) -> None:
+def test_other_calls_are_never_repeated(client: Client, link: FaultyLink) -> None:
     client.enqueue(call("a"))
     client.cancel("unknown")  # the server knows this script too
     before = link.requests
-    link.lose(1)
+    link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as caught:
         client.cancel("a")
     assert caught.value.id == "a"
@@ -207,14 +208,14 @@ def test_other_calls_are_never_repeated(client: Client, link: FlakyLink) -> None
         caught.value.repeat()
 
 
-def uncertain(client: Client, link: FlakyLink, *ids: str) -> rota.Uncertain:
-    link.lose(2)
+def uncertain(client: Client, link: FaultyLink, *ids: str) -> rota.Uncertain:
+    link.lose_replies(2)
     with pytest.raises(rota.Uncertain) as caught:
         client.enqueue_many(map(call, ids))
     return caught.value
 
 
-def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     doubt = uncertain(client, link, "a", "b")
     assert fleet.lane() == ["a", "b"]
     assert client.cancel("a") == "cancelled"
@@ -237,9 +238,9 @@ def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkey
     assert fleet.lane() == ["a"]
 
 
-def test_a_repeat_without_an_answer_is_uncertain_again(client: Client, link: FlakyLink, fleet: Fleet) -> None:
+def test_a_repeat_without_an_answer_is_uncertain_again(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     doubt = uncertain(client, link, "a")
-    link.lose(1)
+    link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as again:
         doubt.repeat()
     assert again.value.ids == ("a",)
@@ -248,7 +249,7 @@ def test_a_repeat_without_an_answer_is_uncertain_again(client: Client, link: Fla
 
 
 def test_a_repeat_the_server_might_not_know_any_more_is_not_sent(
-    client: Client, link: FlakyLink, monkeypatch: pytest.MonkeyPatch
+    client: Client, link: FaultyLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubt = uncertain(client, link, "a")
     before = link.requests
@@ -258,7 +259,7 @@ def test_a_repeat_the_server_might_not_know_any_more_is_not_sent(
     assert link.requests == before
 
 
-def test_an_uncertain_error_survives_pickling_without_its_repeat(client: Client, link: FlakyLink) -> None:
+def test_an_uncertain_error_survives_pickling_without_its_repeat(client: Client, link: FaultyLink) -> None:
     doubt = pickle.loads(pickle.dumps(uncertain(client, link, "a")))
     assert (doubt.ids, doubt.accepted) == (("a",), ())
     with pytest.raises(ValueError, match="in the process that made it"):

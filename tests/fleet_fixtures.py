@@ -1,4 +1,4 @@
-"""Fixtures of whole fleets: started for a test, always stopped, their log shown when it fails."""
+"""A plugin of all tests with whole fleets: started for a test, always stopped, their log shown when it fails."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack

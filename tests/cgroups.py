@@ -1,0 +1,71 @@
+"""Control groups for tests that need the kernel to refuse something: of version 1 or 2, whichever can be made here."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bench import until
+
+_ROOT: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group below this process's own, with one controller. `is_v2`: the names of files differ by version."""
+
+    folder: Path
+    is_v2: bool
+
+    def set(self, name: str, value: int | str) -> None:
+        """Write to one of its files."""
+        (self.folder / name).write_text(str(value))
+
+    def take(self, pids: Iterable[int]) -> None:
+        """Move processes in; what they start from now on is in it as well."""
+        for pid in pids:
+            self.set("cgroup.procs", pid)
+
+
+@contextlib.contextmanager
+def group(controller: str) -> Iterator[Group]:
+    """A group for a block of code; the test is skipped where none can be made. Who is still in it goes back."""
+    parent, is_v2 = _parent(controller)
+    folder = parent / f"rota-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        yield Group(folder, is_v2)
+    finally:
+        until(lambda: _is_gone(folder, parent), "the group is gone")
+
+
+def _is_gone(folder: Path, parent: Path) -> bool:
+    """Move everybody out and remove the group; False when somebody was forked into it meanwhile."""
+    for pid in (folder / "cgroup.procs").read_text().split():
+        with contextlib.suppress(OSError):  # it has ended
+            (parent / "cgroup.procs").write_text(pid)
+    try:
+        folder.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _parent(controller: str) -> tuple[Path, bool]:
+    """The folder of this process's own group with that controller, and whether it is of version 2."""
+    own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    for names, path in own.items():
+        if controller in names.split(","):
+            return _ROOT / controller / path.lstrip("/"), False
+    folder = _ROOT / own.get("", "/").lstrip("/")
+    enabled = folder / "cgroup.subtree_control"
+    if not enabled.exists() or controller not in enabled.read_text().split():
+        pytest.skip(f"no control group with the controller {controller} can be made here")
+    return folder, True

@@ -1,0 +1,299 @@
+"""A TCP proxy that is a bad network on command: it cuts, refuses, swallows, holds, delays, and loses single replies.
+
+One asyncio loop in a thread of its own; every method may be called from any thread, and what it orders is in force
+when it returns. Bytes of one direction of one connection are never reordered and never delivered behind a gap: a
+direction that has swallowed something stays silent until its connection is cut.
+
+Replies are told apart by counting: requests and replies of a connection come in the same order. A request is known by
+its script's name, or by its first word when it is a plain command, as in "turn" or "blpop".
+"""
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final, Self, TypeVar
+
+import hiredis
+
+from faulty_pipes import SCRIPTS, Fault, Loss, Pipe, Side, name_of
+
+T = TypeVar("T")
+
+_MORE: Final = object()
+_BACKLOG: Final = 1024
+
+
+class FaultyLink:
+    """Forwards connections to the server on `port` of this machine.
+
+    `attempts` are the times (monotonic) at which connections were asked for, refused ones too. `calls` counts by name
+    the requests that reached the server, `lost` the replies that were dropped. `gate(name, is_reply, port)`, if set,
+    is asked in the link's thread before a request or its reply is forwarded, and must not block: when it answers False,
+    the connection of the client with that port is held in this direction from there on, until `heal`.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.server_port = port
+        self.attempts: list[float] = []
+        self.calls: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
+        self.refusing = False
+        self.gate: Callable[[str, bool, int], bool] | None = None
+        self.faults: dict[bool, Fault] = {True: Fault(), False: Fault()}  # of requests, of replies
+        self._to_lose: list[Loss] = []
+        self._connections: set[_Connection] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-link", daemon=True)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+        self.port: int = self._listener.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def requests(self) -> int:
+        """How many script calls reached the server."""
+        return sum(self.calls[name] for name in SCRIPTS.values())
+
+    @property
+    def commands(self) -> int:
+        """How many requests of any kind reached the server."""
+        return sum(self.calls.values())
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are now."""
+        return len(self._connections)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        self._server = await self._loop.create_server(lambda: _Connection(self).client, sock=self._listener)
+
+    async def _close(self) -> None:
+        self._server.close()
+        self._reset_all()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)  # for the transports' own last callbacks
+
+    # Faults, from any thread
+
+    def point_at(self, port: int) -> None:
+        """Take new connections to another server."""
+        self.server_port = port
+
+    def refuse(self, on: bool = True) -> None:
+        """Reset each new connection as soon as it is made."""
+        self._now(lambda: setattr(self, "refusing", on))
+
+    def cut(self) -> None:
+        """Reset every connection, on both sides."""
+        self._now(self._reset_all)
+
+    def silence(self, *, requests: bool = False, replies: bool = False) -> None:
+        """Swallow a direction and keep its connections open, their ends included: half-open connections."""
+        self._fault(silent=(requests, replies))
+
+    def hold(self, *, requests: bool = False, replies: bool = False) -> None:
+        """Keep a direction back until `heal`, also what was sent by who gives up meanwhile: late copies."""
+        self._fault(held=(requests, replies))
+
+    def delay(self, seconds: float, jitter: float = 0.0) -> None:
+        """Have each piece take so long, in each direction, and up to `jitter` longer."""
+        self._fault(delay_seconds=(seconds, seconds), jitter_seconds=(jitter, jitter))
+
+    def stall_some(self, share: float, seconds: float = 0.5) -> None:
+        """Have a share of the pieces, and all behind them, take so much longer, as one that is lost and sent again."""
+        self._fault(stalled_share=(share, share), stall_seconds=(seconds, seconds))
+
+    def lose_replies(self, count: int, *, of: str | None = None, cut: bool = True) -> None:
+        """Deliver the request, drop its reply and all in one piece with it, and cut the connection or leave it silent.
+
+        `of`: only replies to requests of this name; else to any script. Replies of NOSCRIPT do not count as such.
+        """
+        self._now(lambda: self._to_lose.append(Loss(of, count, cut)))
+
+    def heal(self) -> None:
+        """Back to normal: what was held is delivered, and connections that lost something are reset."""
+        self._now(self._heal)
+
+    # In the loop
+
+    def _now(self, order: Callable[[], T]) -> T:
+        async def obey() -> T:
+            return order()
+
+        return asyncio.run_coroutine_threadsafe(obey(), self._loop).result()
+
+    def _fault(self, **values: tuple[float, float]) -> None:
+        def apply() -> None:
+            for key, (of_requests, of_replies) in values.items():
+                setattr(self.faults[True], key, of_requests)
+                setattr(self.faults[False], key, of_replies)
+            for connection in self._connections:
+                connection.flush()
+
+        self._now(apply)
+
+    def _heal(self) -> None:
+        self.refusing, self.gate = False, None
+        self.faults = {True: Fault(), False: Fault()}
+        self._to_lose.clear()
+        for connection in list(self._connections):
+            connection.heal()
+
+    def _reset_all(self) -> None:
+        for connection in list(self._connections):
+            connection.reset()
+
+    def opened(self, connection: "_Connection") -> bool:
+        """Take note of a new connection; whether it is let in."""
+        self.attempts.append(time.monotonic())
+        if self.refusing:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def closed(self, connection: "_Connection") -> None:
+        """Take note of its end."""
+        self._connections.discard(connection)
+
+    def loss_for(self, name: str) -> "Loss | None":
+        """The loss ordered for a reply to this request, if any; it is used up by that."""
+        for loss in self._to_lose:
+            if loss.of == name or (loss.of is None and name in SCRIPTS.values()):
+                loss.count -= 1
+                if not loss.count:
+                    self._to_lose.remove(loss)
+                self.lost[name] += 1
+                return loss
+        return None
+
+
+class _Connection:
+    """A client's connection and the one to the server that it is forwarded over."""
+
+    def __init__(self, link: FaultyLink) -> None:
+        self._link = link
+        self.client = Side(self._from_client, self._accepted)
+        self.server = Side(self._from_server, self._connected)
+        self.client.other, self.server.other = self.server, self.client
+        self._requests = Pipe(lambda: link.faults[True], self.server)
+        self._replies = Pipe(lambda: link.faults[False], self.client)
+        self._replies.open = True
+        self._asked: deque[str] = deque()
+        self._request_reader = hiredis.Reader(notEnoughData=_MORE)
+        self._reply_reader = hiredis.Reader(notEnoughData=_MORE)
+        self._readable = True
+        self._over = False
+
+    def _accepted(self) -> None:
+        assert self.client.transport is not None
+        self._port = self.client.transport.get_extra_info("peername")[1]
+        if self._link.opened(self):
+            self._connecting = asyncio.ensure_future(self._connect())
+        else:
+            self.client.reset()
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(lambda: self.server, "127.0.0.1", self._link.server_port)
+        except OSError:
+            self.reset()
+
+    def _connected(self) -> None:
+        if self._over:
+            self.server.reset()
+        self._requests.open = True
+        self._requests.flush()
+
+    def _from_client(self, data: bytes) -> None:
+        if data and self._readable:
+            self._note(self._request_reader, data, self._asked_for)
+        self._requests.feed(data)
+        self._check_end(data)
+
+    def _from_server(self, data: bytes) -> None:
+        loss = self._loss_in(data)
+        if loss is None:
+            self._replies.feed(data)
+            self._check_end(data)
+        elif loss.cut:
+            self.reset()
+        else:
+            self._replies.drop()
+
+    def _loss_in(self, data: bytes) -> Loss | None:
+        losses: list[Loss] = []
+        if data and self._readable:
+            self._note(self._reply_reader, data, lambda reply: losses.extend(self._answered(reply)))
+        return losses[0] if losses else None
+
+    def _note(self, reader: hiredis.Reader, data: bytes, each: Callable[[object], None]) -> None:
+        try:
+            reader.feed(data)
+            while (item := reader.gets()) is not _MORE:
+                each(item)
+        except hiredis.ProtocolError:  # commands as plain lines: forwarded, and not told apart
+            self._readable = False
+
+    def _asked_for(self, request: object) -> None:
+        name = name_of(request)
+        self._asked.append(name)
+        self._ask_gate(name, self._requests, is_reply=False)
+        if not (self._requests.broken or self._link.faults[True].silent):
+            self._link.calls[name] += 1
+
+    def _ask_gate(self, name: str, pipe: Pipe, *, is_reply: bool) -> None:
+        if self._link.gate is not None and not self._link.gate(name, is_reply, self._port):
+            pipe.held = True
+
+    def _answered(self, reply: object) -> list[Loss]:
+        if isinstance(reply, hiredis.PushNotification) or not self._asked:
+            return []
+        name = self._asked.popleft()
+        self._ask_gate(name, self._replies, is_reply=True)
+        unknown = isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
+        loss = None if unknown else self._link.loss_for(name)
+        return [loss] if loss else []
+
+    def _check_end(self, data: bytes) -> None:
+        if not data and self.client.transport is None and self.server.transport is None:
+            self._link.closed(self)
+
+    def reset(self) -> None:
+        """Reset both sides now."""
+        self._over = True
+        self._requests.drop()
+        self._replies.drop()
+        self.client.reset()
+        self.server.reset()
+        self._link.closed(self)
+
+    def heal(self) -> None:
+        """Reset it when something of it was swallowed, else deliver all that waits."""
+        if self._requests.broken or self._replies.broken:
+            self.reset()
+            return
+        self._requests.held = self._replies.held = False
+        self.flush(all_of_it=True)
+
+    def flush(self, *, all_of_it: bool = False) -> None:
+        """Deliver what is due, or all that waits."""
+        self._requests.flush(all_of_it=all_of_it)
+        self._replies.flush(all_of_it=all_of_it)

@@ -1,0 +1,177 @@
+"""A plugin of all tests that do harm to a server or to the way there: both are the test's own.
+
+Parametrize `server_options` to start the server with other lines of configuration; define `server_environment` anew for
+other variables.
+"""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import redis
+
+import rota
+from bench import until
+from faulty_link import FaultyLink
+from fleets import Fleets, RunningFleet
+from servers import Server
+
+LEASE_SECONDS = 2.5
+SHORT_LEASE = {"seconds": LEASE_SECONDS, "renew_seconds": 0.6}
+
+
+class Shaken(Fleets):
+    """A server, a faulty link to it, and fleets that reach it by the one or the other. `redis` goes straight there."""
+
+    def __init__(self, server: Server, link: FaultyLink, namespace: str, folder: Path) -> None:
+        super().__init__(server.url, namespace, folder)
+        self.server = server
+        self.link = link
+        self.namespace = namespace
+        self.folder = folder
+        self.replica: Server | None = None
+        self.redis = redis.Redis.from_url(server.url, socket_timeout=30)
+
+    def start_late_node(self, label: str) -> RunningFleet:
+        """Another node, behind the link, whose only worker runs a task until it is released."""
+        settings = {"tiers": [["late"]], "unserved_queues": "warn", "workers": 1, "lease": SHORT_LEASE}
+        late = self.node("late", redis_url=self.link.url, **settings).start()
+        late.hold(label, queue="late")
+        return late
+
+    def lose_link(self) -> None:
+        """Cut the link, and let nobody through."""
+        self.link.refuse()
+        self.link.cut()
+
+    def heal_link_late(self) -> None:
+        """Let the late node through when the others' poller has looked twice who renewed a lease and who did not."""
+        pulse = f"{{{self.namespace}}}:pulse"
+        for _ in range(2):
+            last = self.redis.hget(pulse, "at")
+            until(lambda: self.redis.hget(pulse, "at") != last, "a sweep")  # noqa: B023 - called in here
+        self.link.heal()
+
+    def start_replica(self) -> Server:
+        """Another server that has all this one has, as long as this one lives."""
+        self.do("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+        folder = self.server.folder / "replica"
+        folder.mkdir()
+        self.replica = Server(self.server.binary, folder, replicaof=f"127.0.0.1 {self.server.port}").start()
+        with redis.Redis.from_url(self.replica.url) as asking:
+            until(lambda: asking.info("replication")["master_link_status"] == "up", "a replica that was sent all")
+        self.redis.incr("written-after-that")
+        until(lambda: self.do("WAIT", "1", "100") == 1, "a replica that has it all")
+        return self.replica
+
+    def start_behind_link(self, **settings: Any) -> RunningFleet:
+        """A fleet that is ready; its own client goes straight to the server."""
+        fleet = self.make(redis_url=self.link.url, **settings)
+        return fleet.start()
+
+    def do(self, *command: str) -> Any:
+        """Have the server do something."""
+        return self.redis.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py does not type it
+
+    def info(self, field: str) -> int:
+        """A number the server tells of itself."""
+        return int(self.redis.info("all")[field])
+
+
+@pytest.fixture
+def server_options() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def server_environment() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def shaken(
+    server: Server, server_options: dict[str, str], server_environment: dict[str, str], namespace: str, tmp_path: Path
+) -> Iterator[Shaken]:
+    folder, fleet_folder = tmp_path / "server", tmp_path / "fleet"
+    folder.mkdir(exist_ok=True)
+    fleet_folder.mkdir()
+    own = Server(server.binary, folder, **server_options)
+    own.environment = server_environment
+    own.start()
+    try:
+        with FaultyLink(own.port) as link:
+            ground = Shaken(own, link, namespace, fleet_folder)
+            yield ground
+            link.heal()
+            for fleet in ground.made:
+                fleet.close()
+            ground.redis.close()
+            if ground.replica is not None:
+                ground.replica.stop()
+    finally:
+        own.stop()
+
+
+class Producer:
+    """Enqueues short tasks, one after another, in a thread, for a block of code.
+
+    `accepted` are the ids the server took for certain, `doubtful` those nobody knows of.
+    """
+
+    def __init__(self, url: str, namespace: str, pause_seconds: float = 0.005) -> None:
+        self.accepted: list[str] = []
+        self.doubtful: list[str] = []
+        self._client = rota.Client(url, namespace)
+        self._pause_seconds = pause_seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._produce)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._client.close()
+
+    def _produce(self) -> None:
+        while not self._over.wait(self._pause_seconds):
+            try:
+                self.accepted.append(self._client.enqueue("note", queue="default").id)
+            except rota.Uncertain as doubt:
+                self._repeat(doubt)
+            except rota.Unavailable:  # it was not sent
+                continue
+
+    def _repeat(self, doubt: rota.Uncertain) -> None:
+        try:
+            self.accepted += [handle.id for handle in doubt.repeat()]
+        except (rota.Uncertain, rota.Unavailable):
+            self.doubtful += doubt.ids
+
+
+def wait_until_all_ran(fleet: RunningFleet, producer: Producer) -> None:
+    """Wait until every accepted task has ended and nothing is left; what is in doubt has ended or never was."""
+    wanted = set(producer.accepted)
+    until(lambda: wanted <= {line.id for line in fleet.journal("end")}, "the end of all accepted tasks")
+    until(fleet.books_balance, "balanced books")
+
+
+def extra_runs(fleet: RunningFleet) -> dict[str, int]:
+    """How many times more than once each task was started, those only that were."""
+    starts: dict[str, int] = {}
+    for line in fleet.journal("start"):
+        starts[line.id] = starts.get(line.id, 0) + 1
+    return {task_id: count - 1 for task_id, count in starts.items() if count > 1}
+
+
+def nothing_was_requeued(fleet: RunningFleet) -> None:
+    """No lease was lost, nothing was taken from a living worker, and none of these left."""
+    scrape = fleet.metrics()
+    assert scrape.total("rota_leases_lost_total") == 0
+    assert scrape.total("rota_tasks_recovered_total") == 0
+    assert not fleet.log("worker.exited")
+    assert not fleet.log("task.recovered")

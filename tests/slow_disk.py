@@ -1,0 +1,51 @@
+"""A disk that does not finish writing, on command: a small library, loaded before all others by the server."""
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Final
+
+# The server's thread for that waits as long as there is the file; the kernel is called by number, as asking the C
+# library for its own function would come here again.
+_SOURCE: Final = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int written(long number, int fd) {
+    const char *path = getenv("SLOW_DISK_FILE");
+    while (path && access(path, F_OK) == 0) usleep(5000);
+    return syscall(number, fd);
+}
+
+int fdatasync(int fd) { return written(SYS_fdatasync, fd); }
+int fsync(int fd) { return written(SYS_fsync, fd); }
+"""
+
+
+class SlowDisk:
+    """Wraps a server's binary; `stall` and `go_on` say whether what the server writes reaches the disk."""
+
+    def __init__(self, folder: Path, binary: str) -> None:
+        self._mark = folder / "stalled"
+        source, library = folder / "slow_disk.c", folder / "slow_disk.so"
+        source.write_text(_SOURCE)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source)], check=True, timeout=60)
+        self._wrapper = folder / "server"
+        words = shlex.join([f"LD_PRELOAD={library}", f"SLOW_DISK_FILE={self._mark}", binary])
+        self._wrapper.write_text(f'#!/bin/sh\nexec env {words} "$@"\n')
+        self._wrapper.chmod(0o755)
+
+    @property
+    def binary(self) -> str:
+        """What to start in the server's place."""
+        return str(self._wrapper)
+
+    def stall(self) -> None:
+        """From now on nothing gets to the disk."""
+        self._mark.touch()
+
+    def go_on(self) -> None:
+        """What waited gets there."""
+        self._mark.unlink(missing_ok=True)
