@@ -125,16 +125,29 @@ def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     assert slot.current_task() == task
 
 
-def test_a_slot_holds_several_only_while_a_task_runs_before_others_of_its_claim() -> None:
+def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_it() -> None:
     slot = _slot()
-    seen = [slot.holds_several]
+    seen = [slot.held_up_by]
     slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
-    seen.append(slot.holds_several)
+    seen.append(slot.held_up_by)
     slot.end_task()
-    seen.append(slot.holds_several)
+    seen.append(slot.held_up_by)
     slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
-    seen.append(slot.holds_several)
-    assert seen == [False, True, False, False]
+    seen.append(slot.held_up_by)
+    slot.end_task()
+    slot.add_outcomes(4, b"outcome")
+    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
+    seen.append(slot.held_up_by)
+    assert seen == [0, 1, 0, 0, 5]
+
+
+def test_what_is_held_up_is_the_task_that_runs_and_the_outcomes_before_it() -> None:
+    slot = _slot()
+    assert slot.held_up() is None
+    task = CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
+    slot.add_outcomes(4, b"outcome")
+    slot.start_task(task)
+    assert slot.held_up() == (1, task, (4, b"outcome"))
 
 
 def test_a_watch_is_asked_for_until_it_is_granted_and_again_after_its_end() -> None:

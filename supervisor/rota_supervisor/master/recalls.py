@@ -1,7 +1,9 @@
-"""Recalls: what a worker claimed and has not started goes back when one task of the claim takes long.
+"""Recalls: when one task of a claim takes long, those before it are settled and those behind it given back.
 
 1. A worker that claims several tasks asks for the watch and rings; while any does, the slots are looked at every 10 ms.
-2. A claim that is older than 25 ms with entries unstarted is recalled: everything behind the entry that runs.
+2. A claim that is older than 25 ms with entries unstarted or outcomes untold is recalled: the outcomes are taken from
+   the slot, as from that of a dead worker, and everything behind the entry that runs goes back to its lane. The worker
+   tells the same outcomes at its next turn, which finds them settled.
 3. The worker starts nothing of a claim without asking once 5 ms are over, and says what it starts before it looks at
    the clock (`rota.worker.holding`). So an entry that started is seen here, 20 ms later, as started; and what is
    recalled has another text from then on, by which the worker's own late call finds nothing.
@@ -10,7 +12,7 @@
 import asyncio
 from typing import Final
 
-from rota.child.slots import Slot, boottime_ns
+from rota.child.slots import HeldUp, Slot, boottime_ns
 from rota.protocol.store import Store, pack_tiers
 from rota.protocol.wire import Packed
 from rota.server.aio_connection import AioConnection
@@ -23,6 +25,7 @@ from rota_supervisor.master.records import Records
 
 RECALL_AFTER_NS: Final = 25_000_000
 LOOK_SECONDS: Final = 0.01
+AGAIN_SECONDS: Final = 0.2  # after a call that failed
 _QUIET_LOOKS: Final = 100  # a second without a claim of several ends the watch
 _LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
 
@@ -34,7 +37,7 @@ class Recalls:
         self._records = records
         self._connection = connection
         self._store = store
-        self._asked: dict[int, bytes] = {}  # by slot: the entry behind which was recalled last
+        self._asked: dict[int, tuple[int, int]] = {}  # by slot: the life and the task for whose sake was recalled last
         self._watching = False
         self._quiet_looks = 0
 
@@ -64,25 +67,32 @@ class Recalls:
             slot.end_watch()
 
     def _look(self) -> bool:
-        """Recall what is held up; whether any worker holds several tasks at all."""
-        holding = [(child, slot) for child, slot in self._workers() if slot.holds_several]
-        for child, slot in holding:
+        """Recall what is held up; whether anything is, or may be in a moment."""
+        held_up = [
+            (child, slot)
+            for child, slot in self._workers()
+            if (number := slot.held_up_by) and self._asked.get(child.slot) != (child.nonce, number)
+        ]
+        for child, slot in held_up:
             self._recall_late(child, slot)
-        return bool(holding)
+        return bool(held_up)
 
     def _recall_late(self, child: Child, slot: Slot) -> None:
-        task = slot.current_task()
-        if task is None or not task.unstarted or boottime_ns() - task.claimed_ns < RECALL_AFTER_NS:
-            return
-        if self._asked.get(child.slot) != task.entry:
-            self._asked[child.slot] = task.entry
-            self._records.background.start(self._recall(child, task.entry))
+        held_up = slot.held_up()
+        if held_up is not None and boottime_ns() - held_up.task.claimed_ns >= RECALL_AFTER_NS:
+            self._asked[child.slot] = child.nonce, held_up.number
+            slot.recalled = held_up.number  # before it is sent
+            self._records.background.start(self._recall(child, held_up))
 
-    async def _recall(self, child: Child, running: bytes) -> None:
+    async def _recall(self, child: Child, held_up: HeldUp) -> None:
+        finished = Packed(*held_up.outcomes)
+        call = self._store.recall(child.owner, held_up.task.entry, self._tiers(child), finished)
         try:
-            recalled = await self._connection.run(self._store.recall(child.owner, running, self._tiers(child)))
-        except ServerError:  # told by the connection's watch; the next look asks again
-            self._asked.pop(child.slot, None)
+            recalled = await self._connection.run(call)
+        except ServerError:  # told by the connection's watch
+            await asyncio.sleep(AGAIN_SECONDS)
+            if self._asked.get(child.slot) == (child.nonce, held_up.number):
+                del self._asked[child.slot]
             return
         if recalled:
             log.logger().debug(events.CLAIM_RECALLED, owner=child.owner, slot=child.slot, tasks=recalled)

@@ -27,7 +27,7 @@ NAME_BYTES = 128
 
 # The header's words. The last one says of the outcomes how many arguments they are and how many bytes, in one word, so
 # that a process killed between two writes never leaves a count with the length of another.
-_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _OUTCOMES = range(8)
+_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _OUTCOMES, _RECALLED = range(9)
 _COUNT_SHIFT = 32
 _LENGTH_MASK = (1 << _COUNT_SHIFT) - 1
 _WATCH_OFF, _WATCH_ASKED, _WATCH_ON = range(3)
@@ -85,9 +85,18 @@ class CurrentTask(NamedTuple):
         return fields[number].decode(errors="replace") if number < len(fields) else ""
 
 
+class HeldUp(NamedTuple):
+    """A task, and the `outcomes` of those that ran before it and are not known to be settled: how many arguments, and
+    their wire form. `number` is that of the task among those of this life."""
+
+    number: int
+    task: CurrentTask
+    outcomes: tuple[int, bytes]
+
+
 class Slot:
     """One region. The process that lives in the slot writes, except
-    `renewed_ns` and the end of a watch, which the master writes."""
+    `renewed_ns`, `recalled` and the end of a watch, which the master writes."""
 
     def __init__(self, region: memoryview) -> None:
         self._bytes = region
@@ -103,6 +112,7 @@ class Slot:
         words[_PHASE] = Phase.EMPTY
         words[_OUTCOMES] = 0
         words[_WATCH] = _WATCH_OFF
+        words[_RECALLED] = 0
         words[_TASK_NUMBER] = 0
         words[_BEAT] = boottime_ns()
         words[_NONCE] = nonce
@@ -236,10 +246,30 @@ class Slot:
         self._words[_WATCH] = _WATCH_OFF
 
     @property
-    def holds_several(self) -> bool:
-        """Whether a task runs and others of its claim come after it. Cheap, and right a moment later at the latest."""
+    def held_up_by(self) -> int:
+        """The number of the task that runs while others of its claim wait, to be started after it or to be settled;
+        0 when none does. Cheap, and right a moment later at the latest."""
+        words, number = self._words, self._words[_TASK_NUMBER]
+        waits = number % 2 == 1 and (words[_base_of(number) + _UNSTARTED] > 0 or words[_OUTCOMES] > 0)
+        return number if waits else 0
+
+    def held_up(self) -> HeldUp | None:
+        """The task that runs, and what waits to be settled before it; None when another began while this was read."""
         number = self._words[_TASK_NUMBER]
-        return number % 2 == 1 and self._words[_base_of(number) + _UNSTARTED] > 0
+        task, outcomes = self.current_task(), self.outcomes()
+        if task is None or self._words[_TASK_NUMBER] != number:
+            return None
+        return HeldUp(number, task, outcomes)
+
+    @property
+    def recalled(self) -> int:
+        """The number of the task for whose sake the master last recalled; 0 before the first time. It is written
+        before the call is sent, so whoever finds an outcome settled already finds this as well."""
+        return self._words[_RECALLED]
+
+    @recalled.setter
+    def recalled(self, number: int) -> None:
+        self._words[_RECALLED] = number
 
     # Outcomes finished and not yet known to be settled
 
@@ -261,7 +291,8 @@ class Slot:
         self._words[_OUTCOMES] = 0
 
     def outcomes(self) -> tuple[int, bytes]:
-        """How many arguments were left, and their wire form. Read only after the process is gone."""
+        """How many arguments were left, and their wire form. Right when the process is gone, or runs one and the same
+        task meanwhile: it clears them between two tasks only."""
         left = self._words[_OUTCOMES]
         return left >> _COUNT_SHIFT, bytes(self._bytes[OUTCOMES_AT : OUTCOMES_AT + (left & _LENGTH_MASK)])
 

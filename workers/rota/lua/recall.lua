@@ -1,18 +1,28 @@
 #!lua flags=allow-oom
--- Give back what a worker claimed and has not started, because one task of the claim takes long: to the head of their
--- lanes, in order, without blame.
--- with: prefix clock entry doorbell books ending tiers rotation
+-- One task of a claim takes long: settle those before it, which would have to wait for the worker's next turn, and give
+-- back those behind it, which are not started: to the head of their lanes, in order, without blame.
+-- with: prefix clock entry doorbell books ending settle tiers rotation
 -- KEYS[1]  tasks
--- ARGV     owner, the entry that runs, tiers
--- returns  how many entries left the list: given back, or ended as they had been cancelled
--- Invariant: only what stands behind the entry that runs leaves the list; once that one is settled, nothing does.
+-- ARGV     owner, the entry that runs, n, n x (entry verb first second), tiers
+-- returns  how many entries behind it left the list: given back, or ended as they had been cancelled
+-- Invariant: besides what is settled, only what stands behind the entry that runs leaves the list; once that one is
+-- settled, nothing does.
 local now = redis_now()
 local inflight = PREFIX .. 'inflight:' .. ARGV[1]
-local domains = read_tiers(3)
+local settlements, settlements_at = tonumber(ARGV[3]), 4
+local domains = read_tiers(settlements_at + settlements * 4)
 
 -- Guards, before the first write.
 guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
+redis.call('LLEN', inflight)
+
+local _, settled = settle(inflight, settlements_at, settlements, now)
+for queue, of in pairs(settled) do
+  credit(share_of(domains, queue), of.released)
+  ring_if_served(queue)
+end
+
 local place = redis.call('LPOS', inflight, ARGV[2])
 if not place then return 0 end
 

@@ -170,9 +170,11 @@ class Store:
         settled = pack((turn.settlements.count // ARGS_PER_SETTLEMENT,)) + turn.settlements
         return self._command("turn", pack(args) + turn.limits + settled + tiers, replies.parse_turn)
 
-    def recall(self, owner: str, running: bytes, tiers: Packed) -> Command[int]:
-        """Give back what a worker claimed behind the entry that it runs; answers how many entries that were."""
-        return self._command("recall", pack((owner, running)) + tiers, replies.parse_int)
+    def recall(self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING) -> Command[int]:
+        """Settle what a worker finished before the entry that it runs, and give back what it claimed behind that;
+        answers how many entries were given back."""
+        settled = pack((settlements.count // ARGS_PER_SETTLEMENT,)) + settlements
+        return self._command("recall", pack((owner, running)) + settled + tiers, replies.parse_int)
 
     def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
         """Move tasks that are due to their delayed lanes, in order of due."""

@@ -63,6 +63,7 @@ class Loop:
         self._attempts = 0
         self._last_turn_ns = 0
         self._sent_before = False
+        self._recalled = 0
 
     def run(self) -> int:
         """Work until there is a reason to leave; answers the exit code. Raises Orphaned."""
@@ -155,9 +156,7 @@ class Loop:
         tools = self._tools
         tools.link.worked()
         tools.report.turn(reply, limit)
-        for text in reply.stale:
-            if not self._holding.was_given_back(text):
-                tools.report.stale(text, sent_before=self._sent_before)
+        self._tell_stale(reply)
         if self._holding.has_outcomes:
             self._slot.clear_outcomes()
         self._holding.answered(reply, anchor)
@@ -170,6 +169,15 @@ class Loop:
         self._last_turn_ns = anchor.received_ns
         if self._lost:
             log.logger().error(events.WORKER_LOST, owner=tools.life.owner, held=len(self._holding.waiting))
+
+    def _tell_stale(self, reply: TurnReply) -> None:
+        """Outcomes that found nothing, but for those that a recall had settled or given back before."""
+        recalled_before, self._recalled = self._recalled, self._slot.recalled
+        if self._recalled != recalled_before:
+            return
+        for text in reply.stale:
+            if not self._holding.was_given_back(text):
+                self._tools.report.stale(text, sent_before=self._sent_before)
 
     # Waiting for work
 

@@ -1,0 +1,49 @@
+"""Claims about a recall: what it settles, what it gives back, and what it leaves alone."""
+
+from protocol import Fleet, one_tier, pack_settlements
+from rota.protocol.outcome import Done, Release, Retry, Settlement
+from rota.protocol.replies import Claim
+
+Q = one_tier("q")
+
+
+def _claim(fleet: Fleet, owner: str, *ids: str) -> tuple[Claim, ...]:
+    fleet.push(*ids)
+    return fleet.turn(owner, Q, limit=len(ids)).claims
+
+
+def test_what_was_finished_before_the_task_that_runs_is_settled_and_what_is_behind_it_goes_back(fleet: Fleet) -> None:
+    owner = fleet.register()
+    done, failed, running, behind = _claim(fleet, owner, "done", "failed", "running", "behind")
+    finished = pack_settlements([Settlement(done.entry, Done()), Settlement(failed.entry, Retry(60_000_000))])
+    recall = fleet.store.recall(owner, running.entry.text, Q, finished)
+    assert fleet.run(recall) == 1
+    assert fleet.inflight(owner) == ["running"]
+    assert fleet.lane() == [behind.entry.id]
+    assert not fleet.redis.hexists(fleet.keys.tasks, "done")
+    assert fleet.redis.zscore(fleet.keys.delayed, "failed") is not None
+    assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
+    before = fleet.snapshot()
+    assert fleet.run(recall) == 0  # told twice
+    assert fleet.snapshot() == before
+
+
+def test_outcomes_that_a_recall_settled_are_stale_when_the_worker_tells_them(fleet: Fleet) -> None:
+    owner = fleet.register()
+    done, running = _claim(fleet, owner, "done", "running")
+    fleet.run(fleet.store.recall(owner, running.entry.text, Q, pack_settlements([Settlement(done.entry, Done())])))
+    reply = fleet.turn(owner, Q, (done, Done()), (running, Done()))
+    assert reply.stale == (done.entry.text,)
+    assert fleet.run(fleet.store.audit()).done == 2
+
+
+def test_a_recall_that_comes_after_the_turn_it_was_meant_to_spare_does_nothing(fleet: Fleet) -> None:
+    owner = fleet.register()
+    done, running, behind = _claim(fleet, owner, "done", "running", "behind")
+    fleet.turn(owner, Q, (done, Done()), (running, Done()), (behind, Release()), limit=0)
+    again = fleet.turn(owner, Q).claims[0]
+    before = fleet.snapshot()
+    finished = pack_settlements([Settlement(done.entry, Done())])
+    assert fleet.run(fleet.store.recall(owner, running.entry.text, Q, finished)) == 0
+    assert fleet.snapshot() == before
+    assert fleet.inflight(owner) == [again.entry.id] == ["behind"]
