@@ -2,6 +2,7 @@
 
 import os
 import select
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,10 @@ from rota.child.signals import StopSignals
 from rota.child.wait import Orphaned, Waiter, Woken
 
 LONG_SECONDS = 60.0  # a test that waits this long has failed
+
+
+def unheard() -> None:
+    """The beat of a test that does not count them."""
 
 
 class Pipe:
@@ -48,7 +53,7 @@ def reply() -> Iterator[Pipe]:
 def test_a_signal_that_comes_while_a_reply_is_waited_for_ends_the_next_wait(
     signals: StopSignals, death: Pipe, reply: Pipe
 ) -> None:
-    waiter = Waiter(signals, death.reading)
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
     signals._note(15, None)
     assert not waiter.until_ready(reply.reading, select.POLLIN, 0.01)
     reply.write()
@@ -74,14 +79,14 @@ def test_a_wait_for_a_reply_sleeps_though_a_signal_is_there_to_be_seen(
 
     real = select.poll
     monkeypatch.setattr(select, "poll", Counting)
-    waiter = Waiter(signals, death.reading)
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
     signals._note(15, None)
     assert not waiter.until_ready(reply.reading, select.POLLIN, 0.05)
     assert polls == 1
 
 
 def test_the_masters_death_ends_every_wait(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
-    waiter = Waiter(signals, death.reading)
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
     death.write()
     with pytest.raises(Orphaned):
         waiter.until_ready(reply.reading, select.POLLIN, LONG_SECONDS)
@@ -91,8 +96,22 @@ def test_the_masters_death_ends_every_wait(signals: StopSignals, death: Pipe, re
         waiter.pause(LONG_SECONDS)
 
 
+def test_a_long_wait_beats_when_it_begins_and_again_and_again(
+    signals: StopSignals, death: Pipe, reply: Pipe
+) -> None:
+    beats: list[float] = []
+    waiter = Waiter(signals, death.reading, lambda: beats.append(time.monotonic()), 0.02)
+    began = time.monotonic()
+    assert not waiter.until_ready(reply.reading, select.POLLIN, 0.1)
+    assert len(beats) == 5
+    assert time.monotonic() - began >= 0.1
+    reply.write()
+    assert waiter.until_ready(reply.reading, select.POLLIN, LONG_SECONDS)
+    assert len(beats) == 6
+
+
 def test_one_descriptor_at_a_time_is_waited_for(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
-    waiter = Waiter(signals, death.reading)
+    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
     assert waiter.until_woken(reply.reading, 0.01) is Woken.TIMEOUT
     reply.write()
     assert waiter.pause(0.01) is Woken.TIMEOUT

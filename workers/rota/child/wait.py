@@ -1,6 +1,10 @@
-"""Waiting, in the only way a child waits: in poll(), with the master's death beside it, and the stop signals."""
+"""Waiting, in the only way a child waits: in poll(), with the master's death beside it, and the stop signals.
+
+A child that waits is not hung, so it beats while it waits, too: an answer may take longer than the beat's limit.
+"""
 
 import select
+from collections.abc import Callable
 from enum import Enum
 
 from rota.child.signals import StopSignals
@@ -21,11 +25,16 @@ class Woken(Enum):
 
 
 class Waiter:
-    """Waits for one descriptor at a time, beside the death pipe; and beside the stop signals, or without them."""
+    """Waits for one descriptor at a time, beside the death pipe; and beside the stop signals, or without them.
 
-    def __init__(self, signals: StopSignals, death_fd: int) -> None:
+    It calls `beat` when a wait begins, and again every `beat_every` seconds while it lasts.
+    """
+
+    def __init__(self, signals: StopSignals, death_fd: int, beat: Callable[[], None], beat_every: float) -> None:
         self._signals = signals
         self._death_fd = death_fd
+        self._beat = beat
+        self._beat_every = beat_every
         self._deaf = _PollSet(death_fd)
         self._alert = _PollSet(death_fd, signals.fileno())
 
@@ -55,7 +64,14 @@ class Waiter:
         return Woken.TIMEOUT
 
     def _wait(self, watched: "_PollSet", fd: int, events: int, seconds: float) -> set[int]:
-        ready = watched.wait(fd, events, seconds)
+        ready: set[int] = set()
+        while not ready and seconds > self._beat_every:
+            self._beat()
+            ready = watched.wait(fd, events, self._beat_every)
+            seconds -= self._beat_every
+        if not ready:
+            self._beat()
+            ready = watched.wait(fd, events, seconds)
         if self._death_fd in ready:
             raise Orphaned
         return ready

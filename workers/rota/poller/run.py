@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import Final
 
 from rota.child.life import EXIT_ORPHANED, Life
 from rota.child.settings import PollerSettings
@@ -20,6 +21,8 @@ from rota.server.link import Link
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
 
+BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for an answer; between two calls it sleeps no longer either
+
 
 def run_poller(settings: PollerSettings, life: Life) -> int:
     """Live one life as a poller in this process, in its main thread; answers the exit code."""
@@ -36,7 +39,7 @@ def run_poller(settings: PollerSettings, life: Life) -> int:
 def _tools(settings: PollerSettings, life: Life, signals: StopSignals) -> PollerTools:
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics)
-    waiter = Waiter(signals, life.death_fd)
+    waiter = Waiter(signals, life.death_fd, life.slot.beat, BEAT_EVERY_SECONDS)
     report = PollerReport(recorder, life.slot_number)
     address = parse_address(settings.server.redis_url)
 
