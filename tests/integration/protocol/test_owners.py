@@ -277,6 +277,23 @@ def test_leases_written_before_the_clock_went_back_are_clamped(fleet: Fleet) -> 
     assert fleet.score(fleet.keys.owners, owner) <= fleet.now_us() + LEASE_MS * 1000
 
 
+def test_a_poller_with_a_shorter_lease_neither_cuts_down_a_longer_one_nor_its_grace(fleet: Fleet) -> None:
+    owner = fleet.register(lease_ms=3 * LEASE_MS)
+    fleet.register(lease_ms=LEASE_MS)
+    reply = fleet.run(fleet.store.sweep(LEASE_MS))
+    assert reply.grace_until_us == reply.now_us + 3 * LEASE_MS * 1000
+    assert fleet.score(fleet.keys.owners, owner) > fleet.now_us() + 2 * LEASE_MS * 1000
+
+
+def test_a_lease_that_nobody_asked_for_in_twice_its_length_counts_no_more(fleet: Fleet) -> None:
+    fleet.register(lease_ms=3 * LEASE_MS)
+    fleet.redis.hset(fleet.keys.pulse, "lease_at", fleet.now_us() - 6 * LEASE_MS * 1000)
+    reply = fleet.run(fleet.store.sweep(LEASE_MS))
+    assert reply.grace_until_us == reply.now_us + LEASE_MS * 1000
+    fleet.register(lease_ms=LEASE_MS)
+    assert int(fleet.redis.hget(fleet.keys.pulse, "lease") or 0) == LEASE_MS * 1000
+
+
 def test_grace_written_before_the_clock_went_back_is_clamped(fleet: Fleet) -> None:
     sweep(fleet)
     fleet.redis.hset(fleet.keys.pulse, "grace_until", fleet.now_us() + 3_600_000_000)

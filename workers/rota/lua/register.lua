@@ -1,12 +1,14 @@
 #!lua flags=allow-oom
 -- Begin lives. The names are made here, so that a late copy of the call makes owners that nobody bears: they expire
 -- empty. Called before the process exists; without it a claim is refused.
--- with: prefix clock
+-- with: prefix clock leases
 -- KEYS[1]  tasks
 -- ARGV     lease ms, then places (`node:slot`)
 -- returns  an owner a place, `node:slot:life`
-local expires = string.format('%.0f', redis_now() + tonumber(ARGV[1]) * 1000)
+local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
+local expires = string.format('%.0f', now + lease)
 redis.call('ZCARD', PREFIX .. 'owners')
+note_lease(lease, now)
 local owners = {}
 for i = 2, #ARGV do
   owners[i - 1] = ARGV[i] .. ':' .. redis.call('INCR', PREFIX .. 'lives')

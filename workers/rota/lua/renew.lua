@@ -1,11 +1,14 @@
 #!lua flags=allow-oom
 -- Extend leases: the master's word that these owners live.
--- with: prefix clock lists
+-- with: prefix clock lists leases
 -- KEYS[1]  tasks
 -- ARGV     lease ms, then up to 100 owners
 -- returns  owners that are no longer registered; ids in flight that somebody asked to cancel
-local expires = string.format('%.0f', redis_now() + tonumber(ARGV[1]) * 1000)
+local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
+local expires = string.format('%.0f', now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')
+redis.call('ZCARD', PREFIX .. 'owners')
+note_lease(lease, now)
 
 local function cancelled_of(owner, ids)
   for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do

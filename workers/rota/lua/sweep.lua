@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- The pollers' round each 0.9 s: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out,
 -- tell what is due next: a bare ZADD rings nobody.
--- with: prefix clock entry lists doorbell recount
+-- with: prefix clock entry lists doorbell recount leases
 -- KEYS[1]  tasks
 -- ARGV     lease ms
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or ''
--- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more:
--- those who hold leases could not renew them either.
+-- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
+-- the longest in use: those who hold leases could not renew them either.
 local QUEUES, OWNERS, RECOUNT = 500, 100, 10 * 1000000
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
@@ -16,9 +16,10 @@ local turned_at = tonumber(redis.call('HGET', pulse, 'from') or '') or 0
 redis.call('ZCARD', owners)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
+local longest = math.max(lease, longest_lease(now))
 
-if not last or now - last > lease / 2 or now < last then grace = now + lease end
-if grace > now + lease then grace = now + lease end
+if not last or now - last > lease / 2 or now < last then grace = now + longest end
+if grace > now + longest then grace = now + longest end
 
 -- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
 local queues, rescues = redis.call('SMEMBERS', PREFIX .. 'queues'), 0
@@ -43,8 +44,8 @@ if not last or math.floor(now / RECOUNT) ~= math.floor(last / RECOUNT) then
 end
 
 -- A lease far ahead was written before the clock went back; it would keep a dead owner's tasks for that long.
-for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, whole(now + 2 * lease), '+inf', 'LIMIT', 0, OWNERS)) do
-  redis.call('ZADD', owners, whole(now + lease), owner)
+for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, whole(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)) do
+  redis.call('ZADD', owners, whole(now + longest), owner)
 end
 local expired = {}
 if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', whole(now), 'LIMIT', 0, OWNERS) end
