@@ -4,7 +4,7 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from rota.child.life import EXIT_ORPHANED
+from rota.child.life import EXIT_ORPHANED, EXIT_OTHER_VERSION
 from rota.child.slots import Slot, SlotMemory
 from rota_supervisor import messages
 from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD
@@ -31,7 +31,8 @@ def enter(pid: int) -> Entrance:
     except EOFError:
         sys.exit(EXIT_ORPHANED)
     except messages.WrongAbi as error:
-        sys.exit(f"rota: error: {error}")
+        sys.stderr.write(f"rota: error: {error}\n")
+        sys.exit(EXIT_OTHER_VERSION)
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     memory = SlotMemory.attach(SLOTS_FD)

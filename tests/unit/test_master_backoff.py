@@ -58,6 +58,16 @@ def test_deaths_after_ready_restart_at_once_until_there_are_too_many_in_a_minute
     assert backoff.allowance(2.0, starting=0) == 0
 
 
+def test_children_that_are_killed_together_count_as_one_early_death() -> None:
+    backoff = CALM.after_ready()
+    for wave in range(EARLY_DEATHS):
+        for number in range(50):
+            asked_at = float(wave)
+            backoff = backoff.after_outside_kill(asked_at, now=asked_at + 0.1 + number * 0.001, limits=LIMITS)
+        assert backoff.allowance(wave + 0.2, starting=0) is None
+    assert len(backoff.early) <= EARLY_DEATHS
+
+
 def test_a_healthy_minute_forgets_early_deaths() -> None:
     backoff = CALM.after_ready()
     for number in range(EARLY_DEATHS + 1):

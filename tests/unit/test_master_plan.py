@@ -75,6 +75,20 @@ def test_each_deadline_has_its_reason() -> None:
     assert why(10_000.0, running) == [zygote_too]
 
 
+def test_a_sleep_of_the_machine_is_not_counted_as_time_to_boot() -> None:
+    zygote = _zygote(state=State.BOOTING)
+    zygote.awake_since = 1000.0
+    assert plan(_desired(1), [zygote], 1060.0) == []
+    assert plan(_desired(1), [zygote], 1060.1)[:1] == [Kill(2, Reason.BOOT)]
+
+
+def test_a_stopped_poller_is_replaced_sooner_than_a_worker_since_nothing_is_promoted_meanwhile() -> None:
+    desired = Desired((Target(Role.POLLER, "pollers", 1, 1),), boot_seconds=60.0, beat_seconds=30.0)
+    poller = Child(Role.POLLER, "pollers", 1, 4, 1, State.READY, 0.0, pid=4, ready_at=0.0, stopped_at=1.0)
+    assert plan(desired, [poller], 1.5) == []
+    assert plan(desired, [poller], 1.6)[:1] == [Kill(4, Reason.HUNG)]
+
+
 def test_all_of_a_pool_leave_by_one_deadline() -> None:
     desired = Desired((Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),), 60.0, 1000.0)
     children = [_child(8, State.DRAINING), _child(9, State.ASKED), _child(10, State.REGISTERING)]
@@ -97,6 +111,13 @@ def test_stale_workers_stay_until_a_new_one_is_ready() -> None:
     drains = plan(rolling, [*zygotes, *old, _child(11, State.READY, 2)], 0.0)
     assert drains[:2] == [Drain(10, Reason.RELOAD), Drain(9, Reason.RELOAD)]  # 4 are ready, and at least 2 stay so
     assert drains[2:] == [Start(Role.WORKER, POOL, 2, 12), Start(Role.WORKER, POOL, 2, 13)]
+
+
+def test_a_count_made_smaller_while_new_code_is_rolled_in_leaves_no_more_than_one_beside_the_stale() -> None:
+    rolling = replace(_desired(2, 2), targets=(*_desired(2, 1).targets[:1], *_desired(2, 2).targets))
+    fresh = [_child(slot, State.BOOTING, 2) for slot in (10, 11, 12)]  # of a count of 4, when two stale ones were left
+    drains = plan(rolling, [_zygote(1), _zygote(2), _child(8), _child(9), *fresh], 0.0)
+    assert drains == [Drain(12, Reason.SURPLUS), Drain(11, Reason.SURPLUS)]
 
 
 def test_the_only_worker_is_drained_after_its_successor_is_ready() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_OTHER_VERSION, EXIT_RECYCLED
 from rota.child.slots import CurrentTask
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children import ARROWS, Child, Reason, State, WrongArrow
@@ -84,6 +84,12 @@ def test_every_reason_has_words() -> None:
     for reason in Reason:
         assert Death(_child(State.EXITED), reason, KILLED).words.startswith("killed by SIGKILL")
         assert Death(_child(State.EXITED), reason, _exited(3)).words.startswith("left with exit code 3")
+
+
+def test_a_child_that_met_another_version_of_the_package_says_what_to_do() -> None:
+    death = Death(_child(State.EXITED, ready_at=None), Reason.BOOT, _exited(EXIT_OTHER_VERSION))
+    assert "another version of the package" in death.words
+    assert "restart" in death.words
 
 
 def test_the_epitaph_tells_how_long_the_task_had_run() -> None:

@@ -4,7 +4,8 @@
    together count once.
 2. While it waits nothing starts; then one probe at a time, until one is READY, which ends it.
 3. Deaths after READY restart at once, but not without bound: more than EARLY_DEATHS of children younger than a
-   healthy minute, of which none ran a task, count as deaths before READY.
+   healthy minute, of which none ran a task, count as deaths before READY. These too count once a wave: fifty workers
+   that somebody kills together three times are no reason to go slow.
 4. So do children that somebody else kills while they start, of a generation that has worked: nothing is wrong
    with what they run, and a kill of many at once must not slow those that replace them.
 """
@@ -39,6 +40,8 @@ class Backoff:
 
     def after_early_death(self, asked_at: float, now: float, limits: Restarts) -> "Backoff":
         """A child died soon after it was READY, and no task is to blame."""
+        if self.early and asked_at < self.early[-1]:  # of the same wave as one already counted
+            return self
         recent = tuple(at for at in self.early if at > now - limits.healthy_seconds)[-EARLY_DEATHS:]
         counted = replace(self, early=(*recent, now))
         return counted.after_failed_start(asked_at, now, limits) if counted.flapping else counted

@@ -31,6 +31,7 @@ class Births:
             return
         child.move(State.ASKED)
         child.asked_at = now_seconds()
+        child.lease_seconds = settings.lease_seconds
         self._hands.fork(zygote, child, settings_to_json(settings))
 
     def listen(self) -> None:
@@ -85,15 +86,25 @@ class Births:
             self._end_unborn(child, error, from_outside=False)
 
     def _zygote_gone(self, zygote: Child) -> None:
-        """What it was asked for and nobody has reported will not come."""
+        """What it was asked for and nobody has reported will not come; nor can anything else be asked of it.
+
+        Its channel may end before there is a zombie to wait for. Until then it must not count as READY, or the next
+        plan would ask it for workers. One that is BOOTING still is asked for none: its exit code says why it leaves.
+        """
+        self.look(zygote, now_seconds())  # READY, if only since we last looked, it did not die of its boot
+        if zygote.state is State.READY:
+            zygote.move(State.KILLED)
+            self._hands.kill(zygote)
         for child in self._records.fleet.of(Role.WORKER):
             unborn = child.state in (State.ASKED, State.KILLED) and not child.pid
             if unborn and child.generation == zygote.generation:
                 self._end_unborn(child, "its zygote died", from_outside=True)
 
     def _end_unborn(self, child: Child, error: str, *, from_outside: bool) -> None:
-        pid = self._records.memory.slot(child.slot).pid
-        if pid:  # the intermediate died before its report, and the worker lives
-            self._born(child.slot, child.nonce, pid)
+        slot = self._records.memory.slot(child.slot)
+        if slot.pid:  # the intermediate died before its report, and the worker lives
+            self._born(child.slot, child.nonce, slot.pid)
         else:
+            # A worker that comes late finds no place: its owner is retired, which may take as long as an outage.
+            slot.begin(0)
             self._deaths.never_born(child, error, from_outside=from_outside)

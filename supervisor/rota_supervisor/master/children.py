@@ -65,7 +65,9 @@ class Child:
 
     `pool`: a worker's pool; for others a name of their own. `nonce`: this life of the slot. `owner`: the
     name a worker claims under, "" until it is registered and for other roles. `asked_at`: when the
-    process was asked for. `task_until`: its task's hard deadline, `inf` for none. `why`: of DRAINING, KILLED.
+    process was asked for. `lease_seconds`: the lease that a worker was told. `task_until`: its task's hard
+    deadline, `inf` for none. `awake_since`: when the machine last came back from a sleep, which is held against nobody.
+    `why`: of DRAINING, KILLED.
     """
 
     role: Role
@@ -76,9 +78,11 @@ class Child:
     state: State
     asked_at: float
     owner: str = ""
+    lease_seconds: float = 0.0
     pid: int = 0
     ready_at: float | None = None
     beat_at: float = 0.0
+    awake_since: float = 0.0
     busy: bool = False
     task_until: float = math.inf
     stopped_at: float | None = None

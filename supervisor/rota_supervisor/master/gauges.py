@@ -91,6 +91,10 @@ class Gauges:
         """Whether Redis answers."""
         self._recorder.gauge(m.REDIS_UP).set(int(up))
 
+    def show_eviction(self, *, on: bool) -> None:
+        """Whether Redis is set to drop keys."""
+        self._recorder.gauge(m.REDIS_EVICTS_KEYS).set(int(on))
+
     def count_redis_error(self, reason: str) -> None:
         """A call to Redis failed."""
         self._recorder.counter(m.REDIS_ERRORS, reason).add()

@@ -6,9 +6,11 @@ however late the answer came.
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final
 
 from rota.child.slots import Slot, boottime_ns
@@ -29,9 +31,10 @@ MILLISECONDS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A living owner: its name and where its worker reads of renewals."""
+    """A living owner: its name, the lease by which its worker fences itself, and where that reads of renewals."""
 
     owner: str
+    lease_seconds: float
     slot: Slot
 
 
@@ -54,6 +57,14 @@ def obituary_of(death: Death, slot: Slot, limits: Restarts, tiers: tuple[Domain,
         ran = ((task.id, epitaph_of(death, task, boottime_ns(), datetime.now(UTC))),)
     blame = Blame(ran, crash_limit=limits.crash_limit, loss_limit=limits.loss_limit)
     return Obituary(death.child.owner, task.name if task is not None else "", blame, Packed(*slot.outcomes()), tiers)
+
+
+def batches_of(held: Iterable[Held]) -> Iterator[tuple[float, list[Held]]]:
+    """The owners of each call, with their lease: after a reload workers of the generation before have the old one."""
+    by_lease = sorted(held, key=attrgetter("lease_seconds"))
+    for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):
+        while batch := list(islice(of_lease, OWNERS_A_CALL)):
+            yield lease_seconds, batch
 
 
 class Leases:
@@ -79,11 +90,12 @@ class Leases:
                 _say_refused("register", error)
                 await asyncio.sleep(backoff.next_seconds())
 
-    async def renew(self, held: Iterable[Held], lease_seconds: float) -> None:
-        """Renew all leases, a hundred a call. Raises ServerError; what was renewed before it stays so."""
-        waiting = list(held)
-        for at in range(0, len(waiting), OWNERS_A_CALL):
-            batch = waiting[at : at + OWNERS_A_CALL]
+    async def renew(self, held: Iterable[Held]) -> None:
+        """Renew all leases, each for as long as its worker was told, a hundred a call.
+
+        Raises ServerError; what was renewed before it stays so.
+        """
+        for lease_seconds, batch in batches_of(held):
             sent_ns = boottime_ns()
             owners = [each.owner for each in batch]
             renewed = await self._connection.run(self._store.renew(round(lease_seconds * MILLISECONDS), owners))

@@ -18,6 +18,7 @@ def observe(child: Child, slot: Slot, now: float, awake_since: float) -> bool:
     """
     if slot.nonce != child.nonce or child.state in (State.REGISTERING, State.KILLED, State.EXITED):
         return False
+    child.awake_since = awake_since
     task = slot.current_task()
     child.busy = task is not None
     child.task_until = task.deadline_ns / NANOSECONDS if task is not None and task.deadline_ns else math.inf

@@ -1,23 +1,39 @@
-"""The kernel's evidence of out-of-memory kills: the counter of our cgroup."""
+"""The kernel's evidence of out-of-memory kills: the counter of our cgroup, of version 2 or 1."""
 
 from pathlib import Path
+from typing import Final
+
+_MOUNTED: Final = Path("/sys/fs/cgroup")
 
 
-def _memory_events() -> Path | None:
-    """The events file of this process's cgroup (v2), or None where there is none."""
+def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
+    """The file with the line `oom_kill` of a process whose `/proc/PID/cgroup` says `groups`; None for none.
+
+    In a container of version 1 the path told is the host's, and the group is found where it is mounted.
+    """
+    files = []
+    for line in groups.splitlines():
+        _, names, own = line.split(":", 2)
+        if not names:
+            files.append(mounted / own.lstrip("/") / "memory.events")
+        elif "memory" in names.split(","):
+            folder = mounted / "memory"
+            files += [folder / own.lstrip("/") / "memory.oom_control", folder / "memory.oom_control"]
+    return next((file for file in files if file.exists()), None)
+
+
+def _own_counter() -> Path | None:
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        return counter_of(Path("/proc/self/cgroup").read_text())
     except OSError:
         return None
-    own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
-    return None if own is None else Path(f"/sys/fs/cgroup{own}/memory.events")
 
 
 class OomKills:
     """Tells how many kills were counted since it was last asked."""
 
     def __init__(self) -> None:
-        self._path = _memory_events()
+        self._path = _own_counter()
         self._seen = self._count()
 
     def new(self) -> int:

@@ -19,7 +19,9 @@ from rota_supervisor.master.gauges import Gauges
 from rota_supervisor.master.leases import Held, Leases, Obituary, obituary_of
 from rota_supervisor.master.reap import Death
 
-_SOON_SECONDS: Final = 1.0  # after a renewal that failed, the next is not left for a whole period
+_RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
+_TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class Owners:
@@ -33,6 +35,8 @@ class Owners:
         self._memory = memory
         self._gauges = gauges
         self._changed = changed
+        self._next_renewal_seconds = 0.0
+        self._hurry = asyncio.Event()
 
     async def register(self, children: list[Child], lease_seconds: float, registered: Callable[[Child], None]) -> None:
         """Give the children owners and their slots to them; `registered` is told each one."""
@@ -45,22 +49,34 @@ class Owners:
             slot.renewed_ns = sent_ns
             child.owner = owner
             registered(child)
+        if lease_seconds / _RENEWALS_A_LEASE < self._next_renewal_seconds:
+            self._hurry.set()  # after a reload that made it shorter; the next renewal was to be too late for it
 
     async def keep_leases(self, config: Callable[[], Config]) -> None:
         """Renew and announce, for ever."""
         while True:
             lease = config().lease
             try:
-                await self._leases.renew(self._held(), lease.seconds)
+                held = self._held()
+                await self._leases.renew(held)
                 await self._leases.announce(list(served_queues(config())), lease.seconds, {"pid": os.getpid()})
-                seconds = lease.renew_seconds
+                seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
             except ServerError:  # told by the connection's watch
-                seconds = min(_SOON_SECONDS, lease.renew_seconds)
-            await asyncio.sleep(seconds)
+                seconds = min(_LONGEST_PAUSE_SECONDS, lease.renew_seconds / _TRIES_A_PERIOD)
+            await self._rest(seconds)
+
+    async def _rest(self, seconds: float) -> None:
+        self._next_renewal_seconds = seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+        self._hurry.clear()
 
     def _held(self) -> list[Held]:
         living = (child for child in self._fleet.of(Role.WORKER) if child.owner and child.state is not State.EXITED)
-        return [Held(child.owner, self._memory.slot(child.slot)) for child in living]
+        return [Held(child.owner, child.lease_seconds, self._memory.slot(child.slot)) for child in living]
 
     def retire(self, death: Death, config: Config) -> Coroutine[Any, Any, None]:
         """Read the slot of a dead worker now; what is answered gives back what it held, when Redis takes it."""

@@ -12,7 +12,7 @@ Performing an action moves its child at once (`fleet.Fleet.apply`), so a second 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import filterfalse, islice
 from typing import Final
 
 from rota_supervisor.layout import RANGES, Role
@@ -20,6 +20,7 @@ from rota_supervisor.master.backoff import CALM, Backoff
 from rota_supervisor.master.children import LIVE, STARTING, Child, PoolKey, Reason, State
 
 HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # what a task gets beyond its hard limit
+STOPPED_POLLER_SECONDS: Final = 0.5  # nothing is promoted meanwhile; with tick and start another is there within 2 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     known = {(target.role, target.pool) for target in desired.targets}
     unwanted = [child for child in standing if (child.role, child.pool) not in known]
     actions += _drain(unwanted, Reason.RELOAD)
-    free = {role: iter(_free_slots(role, everybody)) for role in RANGES}
+    free = _free_slots(everybody)
     zygotes = {child.generation for child in standing if child.role is Role.ZYGOTE and child.state is State.READY}
     for target in desired.targets:
         members = [child for child in standing if (child.role, child.pool) == (target.role, target.pool)]
@@ -107,9 +108,10 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     return actions
 
 
-def _free_slots(role: Role, children: list[Child]) -> list[int]:
+def _free_slots(children: list[Child]) -> dict[Role, Iterator[int]]:
+    """By role, each found when it is asked for: a plan is made at every wake, and hardly any starts a child."""
     taken = {child.slot for child in children}
-    return [slot for slot in RANGES[role] if slot not in taken]
+    return {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
 
 
 # Deadlines
@@ -121,13 +123,19 @@ def overdue(child: Child, desired: Desired, now: float) -> Reason | None:
         return None
     if now > _leave_by(child, desired):
         return Reason.STOP
-    if child.stopped_at is not None and now - child.stopped_at > desired.beat_seconds:
+    if child.stopped_at is not None and now - child.stopped_at > _patience(child, desired):
         return Reason.HUNG
     if child.state in STARTING:
-        return Reason.BOOT if now - child.asked_at > desired.boot_seconds else None
+        return Reason.BOOT if now - max(child.asked_at, child.awake_since) > desired.boot_seconds else None
     if child.busy:
         return Reason.TIMEOUT if now > child.task_until + HARD_LIMIT_GRACE_SECONDS else None
     return Reason.HUNG if now - child.beat_at > desired.beat_seconds else None
+
+
+def _patience(child: Child, desired: Desired) -> float:
+    """How long it may be stopped."""
+    limit = desired.beat_seconds
+    return min(limit, STOPPED_POLLER_SECONDS) if child.role is Role.POLLER else limit
 
 
 def _leave_by(child: Child, desired: Desired) -> float:
@@ -173,8 +181,16 @@ def _plan_drains(target: Target, members: list[Child]) -> Iterator[Action]:
     fresh_ready = sum(child.state is State.READY for child in fresh)
     spare = _spare_stale(target, len(stale_ready), fresh_ready)
     yield from _drain(_most_dispensable(stale_ready)[:spare], Reason.RELOAD)
-    surplus = max(0, len(fresh) - target.count)
+    surplus = _surplus_fresh(target, fresh, len(stale_ready) - spare)
     yield from _drain(_most_dispensable(fresh)[:surplus], Reason.SURPLUS)
+
+
+def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
+    """How many fresh children are too many. A count that was greater may have had more started beside stale ones than
+    its surge; of these only those that are not READY are surplus."""
+    beside_stale = len(fresh) + staying - target.count - target.surge
+    unready = sum(child.state is not State.READY for child in fresh)
+    return max(0, len(fresh) - target.count, min(unready, beside_stale))
 
 
 def _spare_stale(target: Target, stale_ready: int, fresh_ready: int) -> int:

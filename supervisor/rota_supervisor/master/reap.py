@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_OTHER_VERSION, EXIT_RECYCLED
 from rota.child.slots import CurrentTask
 from rota_supervisor.master.children import Child, Reason, State
 
@@ -31,6 +31,7 @@ _EXPLANATIONS: Final = {
     Reason.LOST: ": its lease was lost",
     Reason.DRAINED: " as it was told",
 }
+_OTHER_VERSION: Final = ": another version of the package was installed under this master: restart it"
 # What our own exit codes say, whatever the state.
 _BY_EXIT_CODE: Final = {EXIT_LOST: Reason.LOST, EXIT_RECYCLED: Reason.MAX_TASKS}
 
@@ -73,7 +74,8 @@ class Death:
     def words(self) -> str:
         """The death in words, for the log and the epitaph."""
         code, name = self.ending.exit_code, self.ending.signal_name
-        return (f"killed by {name}" if name else f"left with exit code {code}") + _EXPLANATIONS[self.reason]
+        why = _OTHER_VERSION if code == EXIT_OTHER_VERSION else _EXPLANATIONS[self.reason]
+        return (f"killed by {name}" if name else f"left with exit code {code}") + why
 
     @property
     def is_from_outside(self) -> bool:

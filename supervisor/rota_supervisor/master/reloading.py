@@ -33,7 +33,7 @@ from rota_supervisor.master.reload import (
     unserved_queues,
 )
 from rota_supervisor.master.rollout import Rollout
-from rota_supervisor.master.targets import Versions
+from rota_supervisor.master.targets import Versions, worker_counts
 
 Answer = dict[str, object]
 
@@ -95,24 +95,26 @@ class Reloading:
         change = change_between(latest.config, config)
         if change.workers:
             self._begin_candidate(config, change, asker, fleet)
-        elif self.rollout.in_force.number == latest.number:
-            before = self.config
-            self.rollout = self.rollout.with_config(config)
-            self._enforce(before)
+            return
+        before = self.config
+        self.rollout = self.rollout.with_config(config)
+        self._enforce(before)
+        if self.rollout.candidate is None:
             self._accept(change.words, [asker])
-        else:  # the candidate is loading still: what it will bring is changed
-            self.rollout = self.rollout.with_config(config)
+        else:  # what the candidate brings is changed, and goes with it when it is refused
             self._loading.changes = sorted({*self._loading.changes, *change.words})
             self._loading.askers.append(asker)
 
     def _begin_candidate(self, config: Config, change: Change, asker: "asyncio.Future[Answer]", fleet: Fleet) -> None:
         before = self.config
-        superseded = self._loading.askers
-        proven = self._has_ready_everywhere(fleet)
+        superseded = self._loading
+        proven = self.rollout.promoted and self._has_ready_everywhere(fleet)
         self.rollout = self.rollout.with_candidate(config, proven=proven)
         self._enforce(before)  # a promoted candidate that was not proven is given up for the one before it
         self._loading = _Loading(self.rollout.latest.number, change.words, askers=[asker])
-        for waiting in superseded:
+        if proven:  # it is in force, and what is gone back to
+            self._accept(superseded.changes, superseded.askers)
+        for waiting in superseded.askers:
             _answer(waiting, {"result": "failure", "faults": ["a later reload took its place"]})
 
     def _enforce(self, before: Config) -> None:
@@ -176,7 +178,7 @@ class Reloading:
             return False
         first = self.rollout.current is None
         self.rollout = self.rollout.commit()
-        if not first:
+        if not first or self._loading.askers:
             self._accept(self._loading.changes, self._loading.askers)
         return first
 
@@ -194,10 +196,10 @@ class Reloading:
         return not stale and self._has_ready_everywhere(fleet)
 
     def _has_ready_everywhere(self, fleet: Fleet) -> bool:
-        """Whether each pool that is to have workers has one of the latest generation that is READY."""
+        """Whether each pool that is to have workers now has one of the latest generation that is READY."""
         number = self.rollout.latest.number
         ready = {child.pool for child in fleet.of(Role.WORKER, State.READY) if child.generation == number}
-        wanted = {pool for pool, size in pool_sizes(self.rollout.latest.config).items() if size}
+        wanted = {pool for pool, count in worker_counts(self.rollout, self.adjust).items() if count}
         return wanted <= ready
 
     # What became of it

@@ -27,6 +27,7 @@ from rota_supervisor.master import startup
 from rota_supervisor.master.births import Births
 from rota_supervisor.master.children import State
 from rota_supervisor.master.deaths import Deaths
+from rota_supervisor.master.eviction import EvictionWatch
 from rota_supervisor.master.gauges import Gauges
 from rota_supervisor.master.hands import Hands, bell_fd
 from rota_supervisor.master.leases import Leases
@@ -45,6 +46,7 @@ from rota_supervisor.process import become_subreaper
 from rota_supervisor.server import check_server
 
 BURST_LOOK_SECONDS: Final = 0.1
+_MOST_PATIENCE_SECONDS: Final = 5.0  # with an answer of Redis
 
 
 def run_master(
@@ -59,12 +61,13 @@ def run_master(
 
     `reload` reads the configuration again, raising ConfigError. `place`: where the control socket listens.
     `burst`: leave when nothing is ready or running. `import_paths`: folders with the task modules. Signals
-    blocked before are let through once they are handled.
+    blocked before are let through while they are handled, and blocked again after.
     """
     configure_log(config)
     try:
         startup.check_sizes(config)
-        check_server(config, begin=True)
+        for warning in check_server(config, begin=True).warnings:
+            log.logger().warning(events.CONFIG_WARNING, warning=warning)
         asyncio.run(_run(config, reload, place, burst=burst, import_paths=import_paths))
     except Failure as failure:
         log.logger().error(events.FLEET_FAILED, error=str(failure), exit_code=int(failure.code))
@@ -106,7 +109,8 @@ class _Running:
         self._records = records = Records(memory, gauges, Reloading(config, reload, self._listening, gauges))
         self._redis = RedisWatch(gauges, redact(config.redis_url))
         address = parse_address(config.redis_url)
-        self._connection = AioConnection(address, "rota:master", watch=self._redis.watch)
+        patience = min(_MOST_PATIENCE_SECONDS, config.lease.seconds / 4)  # one lost answer must not cost a lease
+        self._connection = AioConnection(address, "rota:master", patience, self._redis.watch)
         self._store = Store(config.namespace)
         self._death_pipe = os.pipe2(os.O_CLOEXEC)
         lines = spawn.Lines(memory.fd, self._death_pipe[0], bell_fd(self._rung))
@@ -114,6 +118,7 @@ class _Running:
         self._recalls = Recalls(records, self._connection, self._store)
         leases = Leases(self._connection, self._store, self._node, self._lease_lost)
         self._owners = Owners(leases, records.fleet, memory, gauges, records.wake.set)
+        self._eviction = EvictionWatch(self._connection, gauges)
         deaths = Deaths(records, self._hands, self._owners)
         births = Births(records, self._hands, deaths)
         self.master = Master(
@@ -138,6 +143,7 @@ class _Running:
             events.FLEET_STARTING, node=self._node, namespace=config.namespace, listen=self._listening.place
         )
         self._records.background.start(self._owners.keep_leases(lambda: self._records.reloading.config))
+        self._records.background.start(self._eviction.watch(lambda: self._records.reloading.config))
 
     async def close(self) -> None:
         """Let everything go. Who is still alive dies of it: the death pipe closes with this process."""
@@ -149,6 +155,8 @@ class _Running:
         await self._connection.close()
         for fd in self._death_pipe:
             os.close(fd)
+        # The handlers go with the loop: a TERM after that would end this process, with another exit code than it has.
+        signal.pthread_sigmask(signal.SIG_BLOCK, QUEUED | UNUSED)
 
     def serve(self, place: ControlPlace) -> None:
         """Answer at the control socket."""

@@ -1,0 +1,127 @@
+"""The seam to the server: the product's store answers calls that a simulated connection has the model execute."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from rota.poller.report import PollerReport
+from rota.protocol.replies import Renewed, Retired, Swept
+from rota.protocol.scripts import Script
+from rota.protocol.store import NO_TIERS, Blame, Command, Store
+from rota.protocol.wire import NOTHING, Packed
+from rota.server.aio_connection import AioConnection
+from rota.server.connection import Connection
+from rota.server.server_errors import ConnectionLost, Refused, ServerError
+from simulation.network import Caller, Network
+from simulation.server import Server
+
+T = TypeVar("T")
+_NO_SCRIPT: Final = Script("", b"", b"")
+GIVEN_BACK: Final = Retired(False, 0, (), ())
+STILL_ALIVE: Final = Retired(True, 0, (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Command[T]):
+    """A command that the model executes."""
+
+    execute: Callable[[Server], T]
+
+
+def _call(execute: Callable[[Server], T]) -> Call[T]:
+    return Call(_NO_SCRIPT, "", NOTHING, _parse_nothing, execute)
+
+
+def _parse_nothing(raw: Any) -> Any:
+    raise AssertionError(f"no server was asked, and yet it answered {raw!r}")
+
+
+class Calls(Store):
+    """The transitions that master and poller make."""
+
+    def register(self, lease_ms: int, places: Sequence[str]) -> Command[list[str]]:
+        return _call(lambda server: server.register(lease_ms, list(places)))
+
+    def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
+        return _call(lambda server: Renewed(tuple(server.renew(lease_ms, list(owners))), ()))
+
+    def retire_exited(
+        self,
+        owner: str,
+        blame: Blame,
+        settlements: Packed = NOTHING,
+        tiers: Packed = NO_TIERS,  # noqa: ARG002 - the signature is the product's
+    ) -> Command[Retired]:
+        def execute(server: Server) -> Retired:
+            server.retire_exited(owner, [task_id for task_id, _ in blame.ran], settlements.data.decode().split())
+            return GIVEN_BACK
+
+        return _call(execute)
+
+    def retire_expired(self, owner: str, blame: Blame) -> Command[Retired]:  # noqa: ARG002 - the signature is the product's
+        return _call(lambda server: GIVEN_BACK if server.retire_expired(owner) else STILL_ALIVE)
+
+    def sweep(self, lease_ms: int) -> Command[Swept]:
+        return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
+
+    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:  # noqa: ARG002 - the signature is the product's
+        return _call(lambda server: len(server.owners))
+
+
+CALLS: Final = Calls("simulated")
+
+
+class MasterConnection(AioConnection):
+    """The master's connection, over the simulated network."""
+
+    def __init__(self, caller: Caller, network: Network, server: Server) -> None:
+        self._caller = caller
+        self._network = network
+        self._server = server
+
+    async def run(self, command: Command[T]) -> T:
+        assert isinstance(command, Call)
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def hear(heard: T | ServerError) -> None:
+            if answer.cancelled():
+                return
+            if isinstance(heard, ServerError):
+                answer.set_exception(heard)
+            else:
+                answer.set_result(heard)
+
+        self._network.call(self._caller, lambda _: command.execute(self._server), hear)
+        return await answer
+
+
+class PollerConnection(Connection):
+    """One call of a poller, at the instant at which it reaches the server. `heard`: whether the answer comes home."""
+
+    def __init__(self, server: Server, *, heard: bool) -> None:
+        self._server = server
+        self._heard = heard
+
+    def run(self, command: Command[T], seconds: float = 0.0) -> T:  # noqa: ARG002 - the signature is the product's
+        assert isinstance(command, Call)
+        answer: T = command.execute(self._server)
+        if not self._heard:
+            raise ConnectionLost("the answer is lost", "silent")
+        return answer
+
+
+class SilentReport(PollerReport):
+    """Tells nobody."""
+
+    def __init__(self) -> None:
+        pass
+
+    def swept(self, swept: Swept) -> None:
+        pass
+
+    def retired(self, owner: str, retired: Retired) -> None:
+        pass
+
+    def refused(self, error: Refused, call: str, owner: str = "") -> None:  # noqa: ARG002 - the signature is the product's
+        raise error

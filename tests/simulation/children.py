@@ -1,0 +1,157 @@
+"""The children that the master spawns: exporter, poller (its rounds are the product's) and zygote."""
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from rota.child.life import EXIT_DRAINED
+from rota.child.settings import poller_settings_from_json
+from rota.poller.sweeping import Sweeping
+from rota.server.backoff import Backoff
+from rota.server.server_errors import ConnectionLost, ServerError
+from rota_supervisor import messages
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children import Child
+from simulation.calls import CALLS, PollerConnection, SilentReport
+from simulation.process import Code, Process, code_of
+from simulation.timeline import MICROSECOND
+from simulation.workers import Worker, settings_of
+
+
+class Exporter(Process):
+    """Serves until it is told to leave."""
+
+    role = Role.EXPORTER
+
+    def start(self, seconds: float) -> None:
+        self.later(seconds, self._boot)
+
+    def _boot(self) -> None:
+        if self.enter_slot():
+            self.show_ready()
+
+
+class Poller(Process):
+    """Sweeps and retires: the rounds are the product's."""
+
+    role = Role.POLLER
+
+    def start(self, seconds: float, settings: str) -> None:
+        self._settings = poller_settings_from_json(settings)
+        self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
+        self.later(seconds, self._boot)
+
+    def _boot(self) -> None:
+        if self.enter_slot():
+            self._sweeping = Sweeping(self._settings, CALLS, SilentReport(), self.node.boottime())
+            self._look()
+
+    def _look(self) -> None:
+        now = self.node.boottime()
+        wait = self._sweeping.due_at() - now
+        if wait > 0:
+            self.later(wait + MICROSECOND, self._look)
+        elif self.asked:
+            self.exit(EXIT_DRAINED)
+        else:
+            self.world.network.call(self, lambda heard: self._step(heard=heard, looked_at=now), self._answered)
+
+    def _step(self, *, heard: bool, looked_at: float) -> None:
+        with contextlib.suppress(ConnectionLost):
+            self._sweeping.step(PollerConnection(self.world.server, heard=heard), looked_at)
+
+    def _answered(self, answer: ServerError | None) -> None:
+        if isinstance(answer, ServerError):
+            self.later(self._backoff.next_seconds(), self._look)
+            return
+        self._backoff.reset()
+        if not self.was_ready:
+            self.show_ready()
+        self._look()
+
+
+class Zygote(Process):
+    """Imports, then forks: each worker by way of an intermediate."""
+
+    role = Role.ZYGOTE
+
+    def start(self, seconds: float, settings: dict[str, Any]) -> None:
+        self.line = Line(self)
+        self.code = code_of(settings["imports"])
+        self._module = settings["imports"][0]
+        self._requests: deque[tuple[Child, str, str]] = deque()
+        self.later(0.02, lambda: self._boot(seconds))
+
+    def _boot(self, seconds: float) -> None:
+        if self.enter_slot():
+            if self.code is Code.HANGS:
+                self.hang()
+            else:
+                self.later(seconds, self._imported)
+
+    def _imported(self) -> None:
+        if self.code is Code.DIES:
+            self.exit(1)
+        elif self.code is Code.RAISES:
+            self.line.say(messages.ImportFailed(self._module, "ImportError: no", ""))
+            self.exit(1)
+        else:
+            queue = "nowhere" if self.code is Code.UNSERVED else "default"
+            self.line.say(messages.Imported((("work", queue),)))
+            self.line.say(messages.Ready(1, 1))
+            self.show_ready()
+            self._serve()
+
+    def ask(self, child: Child, owner: str, settings: str) -> None:
+        """A packet to it."""
+        self._requests.append((child, owner, settings))
+        if self.was_ready:
+            self.later(0.0, self._serve)
+
+    def heard_term(self) -> None:
+        """A Bye: it has forked before what came before."""
+        if self.was_ready:
+            self.later(self.world.random.uniform(0.001, 0.01), self._leave)
+
+    def _leave(self) -> None:
+        self._serve()
+        self.exit(EXIT_DRAINED)
+
+    def _serve(self) -> None:
+        while self.alive and self._requests:
+            self._fork(*self._requests.popleft())
+
+    def _fork(self, child: Child, owner: str, settings: str) -> None:
+        draw = self.world.random.random()
+        if draw < self.world.trouble.fork_fails:
+            self.line.say(messages.ForkFailed(child.slot, child.nonce, "EAGAIN"))
+            return
+        worker = Worker(self.node, child)
+        worker.start(owner, settings_of(settings), self.code)
+        if draw < self.world.trouble.fork_fails + self.world.trouble.reports_lost:
+            reason = "the intermediate ended with wait status 9"
+            self.line.say(messages.ForkFailed(child.slot, child.nonce, reason))
+        else:
+            self.line.say(messages.Spawned(child.slot, child.nonce, worker.pid))
+
+
+class Line:
+    """The master's end of a zygote's channel. It ends a moment after the zygote, before or after that is reaped."""
+
+    def __init__(self, zygote: Zygote) -> None:
+        self.zygote = zygote
+        self.is_open = True
+        self._waiting: deque[messages.Message | None] = deque()
+
+    def say(self, message: messages.Message | None) -> None:
+        """A packet to the master; None for the end."""
+        self._waiting.append(message)
+        self.zygote.node.ring()
+
+    def read(self) -> Iterator[messages.Message | None]:
+        """What has come; None as the last, once."""
+        while self.is_open and self._waiting:
+            message = self._waiting.popleft()
+            self.is_open = message is not None
+            yield message

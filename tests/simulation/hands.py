@@ -1,0 +1,141 @@
+"""Between the master and the kernel: hands that reach simulated processes, a reaper that finds them dead."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rota_supervisor import messages
+from rota_supervisor.layout import Role
+from rota_supervisor.master.births import Births
+from rota_supervisor.master.children import Child
+from rota_supervisor.master.deaths import Deaths
+from rota_supervisor.master.gauges import Gauges
+from rota_supervisor.master.hands import Hands
+from rota_supervisor.master.listening import Listening
+from rota_supervisor.master.reap import Ending
+from rota_supervisor.master.reaper import Reaper
+from simulation.children import Exporter, Line, Poller, Zygote
+
+if TYPE_CHECKING:
+    from simulation.node import Node
+
+
+class SimulatedHands(Hands):
+    """Starts, tells and kills simulated processes."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._open: list[tuple[Child, Line]] = []
+
+    def start(self, child: Child, settings: dict[str, Any], listen_fd: int | None = None) -> None:  # noqa: ARG002 - the signature is the product's
+        node = self._node
+        node.memory.slot(child.slot).begin(child.nonce)
+        seconds = node.world.trouble.seconds_to_boot(node.world.random, child.role)
+        match child.role:
+            case Role.ZYGOTE:
+                zygote = Zygote(node, child)
+                zygote.start(seconds, settings)
+                self._open.append((child, zygote.line))
+                child.pid = zygote.pid
+            case Role.POLLER:
+                poller = Poller(node, child)
+                poller.start(seconds, json.dumps(settings))
+                child.pid = poller.pid
+            case _:
+                exporter = Exporter(node, child)
+                exporter.start(seconds)
+                child.pid = exporter.pid
+
+    def fork(self, zygote: Child, child: Child, pool_settings: str) -> None:
+        line = self._line_of(zygote)
+        assert line is not None, "a READY zygote has a channel"
+        line.zygote.ask(child, child.owner, pool_settings)
+
+    def ask_to_leave(self, child: Child) -> None:
+        process = self._node.processes.get(child.pid)
+        if process is not None:
+            process.term()
+
+    def kill(self, child: Child) -> None:
+        process = self._node.processes.get(child.pid)
+        if process is not None:
+            process.kill()
+
+    def lay_out(self, child: Child) -> None:
+        self._node.memory.slot(child.slot).vacate()
+
+    def hear(self) -> Iterator[tuple[Child, messages.Message | None]]:
+        for child, line in list(self._open):
+            for message in line.read():
+                yield child, message
+        self._open = [(child, line) for child, line in self._open if line.is_open]
+
+    def let_go(self, child: Child) -> None:
+        pass
+
+    def _line_of(self, zygote: Child) -> Line | None:
+        return next((line for child, line in self._open if child is zygote), None)
+
+
+class SimulatedReaper(Reaper):
+    """Takes in stops and deaths in the order in which they happened, each as the product's reaper does."""
+
+    def __init__(self, node: "Node", births: Births, deaths: Deaths) -> None:
+        self._node = node
+        self._births = births
+        self._deaths = deaths
+
+    def reap(self, now: float) -> None:
+        node = self._node
+        while node.news:
+            pid, status = node.news.popleft()
+            child = node.fleet.by_pid(pid)
+            if isinstance(status, bool):
+                if child is not None:
+                    child.stopped_at = now if status else None
+                continue
+            self._births.listen()
+            child = node.fleet.by_pid(pid)
+            if child is not None:
+                self._births.look(child, now)
+                node.hands.lay_out(child)
+                self._deaths.died(child, Ending(status))
+
+
+class SilentGauges(Gauges):
+    """Shows nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def show_workers(self, *_: Any) -> None:
+        pass
+
+    def count_restart(self, *_: Any) -> None:
+        pass
+
+    def count_retired(self, *_: Any) -> None:
+        pass
+
+    def show_recovered_queues(self, *_: Any) -> None:
+        pass
+
+    def count_reload(self, *, success: bool) -> None:
+        pass
+
+    def count_lost_lease(self) -> None:
+        pass
+
+
+class NoListening(Listening):
+    """Binds nothing."""
+
+    def prepare(self, wanted: str) -> None:
+        pass
+
+    def use(self, wanted: str) -> None:
+        pass
+
+    @property
+    def fd(self) -> int | None:
+        return None

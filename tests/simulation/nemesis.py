@@ -1,0 +1,105 @@
+"""What is done to the world: faults drawn from the seed, each with its end."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+import msgspec
+
+from rota_supervisor.config.model import Config, Lease, Limits, PoolConfig, Restarts
+from rota_supervisor.layout import Role
+from simulation.network import Up
+from simulation.node import Node
+from simulation.process import Process
+from simulation.timeline import Action
+from simulation.world import World
+
+Fault = Callable[["Nemesis"], None]
+
+SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # seconds that a fault lasts
+LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # seconds, and how often they are renewed
+
+
+def draw_config(random: Random) -> Config:
+    """A configuration with short times, so that a minute of simulated time sees everything happen."""
+    limits = Limits(
+        time_limit_seconds=random.choice([1.0, 2.0]),
+        drain_seconds=random.choice([0.0, 1.0, 3.0]),
+        boot_seconds=random.choice([2.0, 4.0]),
+        beat_seconds=random.choice([4.0, 6.0]),  # more than the 3 s of sleep that a master does not notice in itself
+    )
+    config = Config(
+        namespace="simulated",
+        workers=random.choice([1, 2, 2, 3, 3, 4]),
+        pollers=random.choice([1, 1, 1, 2]),
+        imports=("good.0",),
+        limits=limits,
+        lease=Lease(*random.choice(LEASES)),
+        restarts=Restarts(backoff_max_seconds=random.choice([2.0, 30.0])),
+    )
+    if random.random() < 0.2:
+        pools = {"a": PoolConfig(workers=2), "b": PoolConfig(workers=random.choice([0, 1]))}
+        config = msgspec.structs.replace(config, workers=None, pools=pools)
+    return config
+
+
+class Nemesis:
+    """Does one thing after the other; what it did is in the trace. `busy_until`: when the last of it ends."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.trouble.boot_seconds = world.random.choice([0.05, 0.05, 0.5])
+        world.trouble.claim_limit = world.random.choice([1, 1, 3])
+        self.random = world.random
+        self._version = 0
+        self.busy_until = 0.0
+
+    def strike(self, fault: Fault) -> None:
+        """Do it now."""
+        if self.world.living:
+            self.world.say("faults", fault.__name__)
+            fault(self)
+
+    def later(self, seconds: float, fault: Fault) -> None:
+        """Do it in so many seconds."""
+        self.after(seconds, lambda: self.strike(fault))
+
+    def after(self, seconds: float, action: Action) -> None:
+        """Have something happen that still belongs to the faults."""
+        self.busy_until = max(self.busy_until, self.world.timeline.now + seconds)
+        self.world.timeline.after(seconds, action)
+
+    def spell(self) -> float:
+        """How long something lasts."""
+        return self.random.choice(SPELLS)
+
+    def node(self) -> Node:
+        """One of those that live."""
+        return self.random.choice(self.world.living)
+
+    def process(self, node: Node, *roles: Role) -> Process | None:
+        """One of the processes of a node."""
+        found = [process for process in node.processes.values() if not roles or process.role in roles]
+        return self.random.choice(found) if found else None
+
+    def next_version(self) -> int:
+        """A number for new code."""
+        self._version += 1
+        return self._version
+
+    def excuse(self, *names: str) -> None:
+        """What is done to these nodes may cost them their leases."""
+        self.world.excused.update(names)
+
+    def heal(self) -> None:
+        """End what has not ended by itself. Stopped children stay stopped: that is the master's business."""
+        world = self.world
+        world.network.set_up(Up.UP)
+        world.network.cut.clear()
+        world.network.slow.clear()
+        world.network.losing = world.network.late = 0.0
+        for node in world.living:
+            if node.frozen:
+                node.thaw()
+            if node.master_stopped:
+                node.continue_master()

@@ -1,0 +1,154 @@
+"""The process table: what can be started, stopped, continued and killed."""
+
+from collections import deque
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from rota.child.life import EXIT_DRAINED, EXIT_ORPHANED
+from rota.child.slots import Phase
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children import Child
+from simulation.timeline import Action
+
+if TYPE_CHECKING:
+    from simulation.node import Node
+
+KILLED_STATUS: Final = 9
+SEGFAULT_STATUS: Final = 11
+FIRST_BEAT_WITHIN: Final = 0.02  # seconds after it was continued
+
+
+class Code(StrEnum):
+    """What the imported module does: its name is the first of the configuration's `imports`."""
+
+    GOOD = "good"
+    RAISES = "raises"
+    HANGS = "hangs"
+    DIES = "dies"  # the zygote, at import
+    WORKERS_DIE = "workers_die"  # each before it is READY
+    WORKERS_FLAP = "workers_flap"  # each soon after it is READY
+    UNSERVED = "unserved"  # a task of a queue that no tier serves
+
+
+def code_of(imports: tuple[str, ...] | list[str]) -> Code:
+    """`good.2` is GOOD, of version 2."""
+    return Code(imports[0].split(".")[0])
+
+
+class Process:
+    """One process of a node. It acts by `later` only, so that it stands still while it is stopped."""
+
+    role: Role
+
+    def __init__(self, node: "Node", child: Child) -> None:
+        self.node = node
+        self.world = node.world
+        self.pool, self.generation = child.pool, child.generation
+        self.slot_number, self.nonce = child.slot, child.nonce
+        self.slot = node.memory.slot(child.slot)
+        self.pid = node.add_process(self)
+        self.alive = True
+        self.stopped_since: float | None = None
+        self.silent_since: float | None = None
+        self.silent_until = 0.0
+        self.hung = False
+        self.asked = False
+        self.has_moved_in = self.was_ready = False
+        self._held_up: deque[Action] = deque()
+
+    @property
+    def place(self) -> str:
+        """The name of its node."""
+        return self.node.name
+
+    @property
+    def is_beating(self) -> bool:
+        """Whether its main thread comes round; the slot's beat is read through this."""
+        if not self.alive or self.hung or self.stopped_since is not None or self.node.frozen:
+            return False
+        if self.boottime() < self.silent_until:
+            return False
+        self.silent_since = None
+        return True
+
+    def boottime(self) -> float:
+        """Its clock is its node's."""
+        return self.node.boottime()
+
+    def later(self, seconds: float, action: Action) -> None:
+        """Do something in so many seconds, or when it is continued after that."""
+        self.world.timeline.after(seconds, lambda: self.act(action))
+
+    def act(self, action: Action) -> None:
+        """Do it now, or when this process runs again."""
+        if not self.alive or self.hung:
+            return
+        if self.stopped_since is not None or self.node.frozen:
+            self._held_up.append(action)
+            return
+        self.node.enter()
+        action()
+
+    def exit(self, code: int) -> None:
+        self._end(code << 8)
+
+    def kill(self, status: int = KILLED_STATUS) -> None:
+        self._end(status)
+
+    def term(self) -> None:
+        """SIGTERM."""
+        if self.alive and not self.asked:
+            self.asked = True
+            self.later(0.0, self.heard_term)
+
+    def heard_term(self) -> None:
+        """A child that waits leaves at once."""
+        self.later(0.001, lambda: self.exit(EXIT_DRAINED))
+
+    def stop(self) -> None:
+        if self.alive and self.stopped_since is None:
+            self.node.enter()
+            self.slot.beat()
+            self.stopped_since = self.silent_since = self.boottime()
+            self.node.note_stop(self.pid, stopped=True)
+
+    def cont(self) -> None:
+        if self.alive and self.stopped_since is not None:
+            self.stopped_since = None
+            self.node.note_stop(self.pid, stopped=False)
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Do what it could not do while it stood still; its first beat takes a moment."""
+        self.silent_until = self.boottime() + self.world.random.uniform(0.0, FIRST_BEAT_WITHIN)
+        waiting, self._held_up = self._held_up, deque()
+        for action in waiting:
+            self.later(0.0, action)
+
+    def enter_slot(self) -> bool:
+        """Take its slot; it leaves when that is another's."""
+        if self.slot.move_in(self):
+            self.has_moved_in = True
+            return True
+        self.exit(EXIT_ORPHANED)
+        return False
+
+    def show_ready(self) -> None:
+        self.was_ready = True
+        self.slot.phase = Phase.IDLE
+        self.world.witness.was_ready(self)
+        self.node.ring()
+
+    def hang(self) -> None:
+        """Come round no more, and hear no signal but one that kills."""
+        if self.stopped_since is not None or self.node.frozen:
+            return
+        self.node.enter()
+        self.slot.beat()
+        self.hung = True
+        self.silent_since = self.boottime()
+
+    def _end(self, status: int) -> None:
+        if self.alive:
+            self.alive = False
+            self.node.ended(self, status)

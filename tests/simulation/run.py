@@ -1,0 +1,264 @@
+"""One seed from the first start to the last stop: faults, quiet, whole again, drained."""
+
+import random as the_random_module
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final
+from unittest import mock
+
+import msgspec
+
+from rota.child import slots
+from rota.telemetry import events, log
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import TICK_SECONDS
+from rota_supervisor.master import leases
+from rota_supervisor.master.plan import HARD_LIMIT_GRACE_SECONDS
+from rota_supervisor.master.targets import LEAVE_SECONDS
+from simulation.checks import Violation, require
+from simulation.faults import AT_STAKE, BAD_CODES, EVERYTHING, FILES, KILLS, NETWORK, PROCESSES, kill_all_workers_of
+from simulation.nemesis import SPELLS, Fault, Nemesis, draw_config
+from simulation.network import Up
+from simulation.process import Code
+from simulation.world import World
+
+PROFILES: Final[tuple[tuple[Fault, ...], ...]] = (KILLS, PROCESSES, NETWORK, AT_STAKE, FILES, EVERYTHING)
+FIRST_BOOT_FAILS: Final = 0.03
+SIGNAL_HEARD_WITHIN: Final = 0.05
+SERVER_AWAY: Final = 0.2  # of all stops
+ENCORES: Final = 0.3
+ENCORE_SECONDS: Final = 0.15  # two or three failed starts
+FLAPS: Final = 0.005
+LOOK_SECONDS: Final = 0.25
+FLAPPING_SECONDS: Final = 20.0
+KILLS_MENDED_WITHIN: Final = 1.5  # an import of at most 0.3 s, workers that take 0.5 s, failed starts that cost 0.3 s
+TASKS_ENDED_WITHIN: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of a seed. `fault`: the violation, "" for none."""
+
+    seed: int
+    fault: str
+    trace: tuple[str, ...]
+
+    @property
+    def report(self) -> str:
+        """The seed, how to see it again, and all that happened up to the fault."""
+        replay = f"SIMULATION_FIRST_SEED={self.seed} SIMULATION_SEEDS=1 pytest tests/simulation"
+        return "\n".join([f"seed {self.seed}: {self.fault}", f"replay: {replay}", *self.trace])
+
+
+class _Log(log.Logger):
+    """The product's log becomes part of the trace."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _tell(self, event: str, fields: dict[str, Any]) -> None:
+        if event == events.FLEET_CALL_FAILED and "exc_info" in fields:
+            raise Violation(f"a coroutine of the master failed: {fields['exc_info']!r}")
+        said = " ".join(f"{name}={value}" for name, value in fields.items())
+        self._world.say("log", event, said)
+
+    def debug(self, event: str, /, **fields: Any) -> None:
+        self._tell(event, fields)
+
+    info = warning = error = critical = debug
+
+
+class _Calendar(datetime):
+    """The wall clock stands still: it only writes epitaphs."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "_Calendar":
+        return cls(2026, 1, 1, tzinfo=tz or UTC)
+
+
+@contextmanager
+def in_place_of_the_real(world: World, seed: int) -> Iterator[None]:
+    """Clock, log and chance of the product are the world's."""
+    logger = _Log(world)
+    drawn = the_random_module.getstate()
+    the_random_module.seed(seed)
+    try:
+        with (
+            mock.patch.object(slots, "time", world.clock),
+            mock.patch.object(leases, "datetime", _Calendar),
+            mock.patch.object(log, "logger", lambda: logger),  # noqa: PT008 - a mock would keep every call
+        ):
+            yield
+    finally:
+        the_random_module.setstate(drawn)
+
+
+def simulate(seed: int) -> Run:
+    """Live through one seed."""
+    world = World(seed)
+    fault = ""
+    with in_place_of_the_real(world, seed):
+        try:
+            _Story(world).tell()
+        except Exception as error:  # noqa: BLE001 - whatever breaks is told with the number of its seed
+            fault = str(error) if isinstance(error, AssertionError) else repr(error)
+        finally:
+            for node in world.living:
+                node.lose()
+    return Run(seed, fault, tuple(world.trace))
+
+
+class _Story:
+    """What happens in a world, and what must have come of it in the end."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._nemesis = Nemesis(world)
+        self._profile = self._random.choice(PROFILES)
+        self._config = draw_config(self._random)
+
+    def tell(self) -> None:
+        """From the first start to the last stop."""
+        draw = self._random.random()
+        if draw < FIRST_BOOT_FAILS:
+            self._tell_of_a_first_boot_that_fails()
+        elif draw < FIRST_BOOT_FAILS + FLAPS:
+            self._tell_of_code_that_flaps()
+        else:
+            self._tell_of_faults()
+
+    def _tell_of_faults(self) -> None:
+        names = "abc"[: self._random.choice([2, 2, 2, 3] if self._profile is AT_STAKE else [1, 1, 1, 1, 2, 2])]
+        for name in names:
+            self._world.begin(name, self._config)
+        self._give_work()
+        self._suffer()
+        self._recover()
+        if self._random.random() < ENCORES:
+            self._fail_once_more()
+        self._finish()
+        self._check_reloads()
+        self._stop()
+
+    def _run(self, seconds: float) -> None:
+        self._world.timeline.run(self._world.timeline.now + seconds)
+
+    def _give_work(self) -> None:
+        world = self._world
+        for _ in range(self._random.choice([3, 8, 16])):
+            seconds = self._random.choice([0.01, 0.01, 0.1, 0.5, 1.5, 1000.0 if self._random.random() < 0.1 else 0.02])
+            at = self._random.uniform(0, 8)
+            world.timeline.after(at, lambda seconds=seconds: world.enqueue(seconds))  # type: ignore[misc]  # a default
+
+    def _suffer(self) -> None:
+        self._run(self._random.choice([0.0, 0.3, 1.5, 1.5]))
+        for _ in range(self._random.choice([1, 2, 3, 5])):
+            self._nemesis.strike(self._random.choice(self._profile))
+            self._run(self._random.choice([0.001, 0.02, 0.2, 1.0, 2.5]))
+        self._run(self._random.choice([0.0, 2.0, 5.0]))
+
+    # After the last fault
+
+    def _recover(self) -> None:
+        world = self._world
+        world.timeline.run(max(world.timeline.now, self._nemesis.busy_until))
+        self._nemesis.heal()
+        world.say("faults", "over")
+        self._begin_what_is_missing()
+        self._run(SIGNAL_HEARD_WITHIN)
+        bound, since = self._whole_within(), world.timeline.now
+        while (why := world.not_whole()) or not world.living:
+            require(world.timeline.now - since <= bound, f"not whole {bound:.1f} s after the last fault: {why}")
+            self._run(LOOK_SECONDS)
+            self._begin_what_is_missing()
+        world.say("faults", "whole", f"after {world.timeline.now - since:.2f} s")
+
+    def _begin_what_is_missing(self) -> None:
+        """A master that was killed too often while it started gives up; whoever runs it starts it again."""
+        for node in list(self._world.nodes.values()):
+            if node.failure is not None or not self._world.living:
+                self._world.begin(node.name, self._config)
+
+    def _fail_once_more(self) -> None:
+        """What failed before is forgotten once it works: a single failure is mended at once."""
+        world, node = self._world, self._random.choice(self._world.living)
+        if any(not process.is_beating for process in node.processes.values()):
+            return  # that is to be killed yet, at its deadline
+        world.trouble.boots_die = 1.0
+        kill_all_workers_of(node)
+        self._run(ENCORE_SECONDS)
+        world.trouble.boots_die = 0.0
+        self._run(KILLS_MENDED_WITHIN)
+        why = world.not_whole(node)
+        require(not why, f"not whole {KILLS_MENDED_WITHIN} s after a failure as those that were over: {why}")
+
+    def _whole_within(self) -> float:
+        """Seconds. What was only killed is back at once; else each deadline may have to pass, and a back-off.
+
+        A back-off has doubled for as long as the trouble lasted, so it lasts about as long again.
+        """
+        if self._profile is KILLS:
+            return KILLS_MENDED_WITHIN
+        limits = self._config.limits
+        deadlines = limits.boot_seconds + limits.beat_seconds + limits.time_limit_seconds + HARD_LIMIT_GRACE_SECONDS
+        backoff = min(self._config.restarts.backoff_max_seconds, 2 * max(SPELLS))
+        return deadlines + backoff + TICK_SECONDS + KILLS_MENDED_WITHIN
+
+    def _finish(self) -> None:
+        world, since = self._world, self._world.timeline.now
+        while self._can_work and (left := world.unfinished()):
+            require(world.timeline.now - since <= TASKS_ENDED_WITHIN, f"{len(left)} tasks never end: {left[:3]}")
+            self._run(4 * LOOK_SECONDS)
+        world.check_books()
+
+    @property
+    def _can_work(self) -> bool:
+        return any(node.ready_workers for node in self._world.living)
+
+    def _check_reloads(self) -> None:
+        for node in self._world.living:
+            require(all(asked.result for asked in node.asked), "a reload was never answered")
+            accepted = [asked.config for asked in node.asked if asked.result == "success"]
+            expected = accepted[-1] if accepted else node.first_config
+            require(node.records.config == expected, "another configuration is in force than the last one accepted")
+            if self._profile is FILES and node.asked and is_good(node.asked[-1].config):
+                require(node.records.config == node.asked[-1].config, "the last configuration does not win")
+
+    def _stop(self) -> None:
+        world = self._world
+        for _ in range(self._random.choice([0, 3])):
+            world.enqueue(self._random.choice([0.5, 1000.0]))
+        self._run(0.1)
+        world.trouble.ignores_term = self._random.random() < 0.3
+        if self._random.random() < SERVER_AWAY:
+            world.network.set_up(self._random.choice([Up.DOWN, Up.STALLED]))
+        crashes = sum(task.crashes for task in world.server.tasks)
+        at_once = self._random.random() < 0.3
+        drain = max((node.records.config.limits.drain_seconds for node in world.living), default=0.0)
+        for node in world.living:
+            node.stop(at_once=at_once)
+        self._run((0.0 if at_once else drain + LEAVE_SECONDS) + LEAVE_SECONDS + 2 * TICK_SECONDS)
+        require(not world.living, "a fleet that was stopped is still there")
+        world.check_books()
+        if at_once:
+            blamed = sum(task.crashes for task in world.server.tasks) - crashes
+            require(blamed == 0, f"{blamed} tasks are blamed for being killed by a stop at once")
+
+    def _tell_of_a_first_boot_that_fails(self) -> None:
+        code = self._random.choice(BAD_CODES)
+        node = self._world.begin("a", msgspec.structs.replace(self._config, imports=(f"{code}.0",)))
+        self._run(self._config.limits.boot_seconds + 10.0)
+        require(node.failure is not None, f"a first boot of code that {code} is not given up")
+
+    def _tell_of_code_that_flaps(self) -> None:
+        node = self._world.begin("a", msgspec.structs.replace(self._config, imports=(f"{Code.WORKERS_FLAP}.0",)))
+        self._run(FLAPPING_SECONDS)
+        require(node.alive, "a master gives up code that has worked")
+
+
+def is_good(config: Config | None) -> bool:
+    """Whether a reload to it must succeed when nothing else is wrong."""
+    return config is not None and config.imports[0].startswith("good")

@@ -1,0 +1,195 @@
+"""The server as a model: owners, leases, grace and in-flight tasks, as the scripts in `rota/lua` keep them.
+
+That the scripts do this is the business of the model test of the protocol; here the fleet around them is driven.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+MICROSECONDS: Final = 1_000_000
+CRASH_LIMIT: Final = 3
+LOSS_LIMIT: Final = 5
+
+
+@dataclass(slots=True)
+class Task:
+    """One task and its books: `starts` must be explained by the rest."""
+
+    id: str
+    seconds: float
+    starts: int = 0
+    crashes: int = 0
+    losses: int = 0
+    releases: int = 0
+    ended: str = ""
+
+
+class Witness(Protocol):
+    """Who is told of what must be checked at the instant it happens."""
+
+    def retired(self, owner: str, *, expired: bool) -> None:
+        """An owner is being retired."""
+
+    def registered(self, owner: str) -> None:
+        """A life has begun."""
+
+
+@dataclass(slots=True)
+class Parked:
+    """A turn that waits at the doorbells: `answer` is called with what it claimed."""
+
+    owner: str
+    answer: Callable[[tuple[str, list[Task]]], None]
+
+
+@dataclass(slots=True)
+class Server:
+    """One namespace. `now_us` reads the server's own clock, which may jump."""
+
+    clock: Callable[[], float]
+    witness: Witness
+    ahead: float = 0.0  # how far the clock was moved, in seconds
+    lives: int = 0
+    owners: dict[str, int] = field(default_factory=dict)
+    inflight: dict[str, list[Task]] = field(default_factory=dict)
+    lane: deque[Task] = field(default_factory=deque)
+    tasks: list[Task] = field(default_factory=list)
+    pulse_at: int | None = None
+    grace_until: int = 0
+    longest_us: int = 0  # the longest lease in use
+    longest_at: int = 0  # when it was asked for
+    parked: list[Parked] = field(default_factory=list)
+
+    @property
+    def now_us(self) -> int:
+        return round((self.clock() + self.ahead) * MICROSECONDS)
+
+    # Producing and working
+
+    def enqueue(self, task: Task) -> None:
+        self.tasks.append(task)
+        self.lane.append(task)
+        self._ring()
+
+    def turn(self, owner: str, held: list[str], done: list[str], limit: int) -> tuple[str, list[Task]]:
+        """Settle and claim: `ok`, `again` or `lost`, with the claims."""
+        for task in self._settle(owner, done):
+            task.ended = "done"
+        if owner not in self.owners:
+            return "lost", []
+        mine = self.inflight.setdefault(owner, [])
+        unknown = [task for task in mine if task.id not in held]
+        if unknown:
+            return "again", unknown
+        claims = [self.lane.popleft() for _ in range(min(limit, len(self.lane)))]
+        mine.extend(claims)
+        return "ok", claims
+
+    def release(self, owner: str, released: list[str]) -> None:
+        """Outcomes that give tasks back."""
+        for task in self._settle(owner, released):
+            task.releases += 1
+            self.lane.appendleft(task)
+        self._ring()
+
+    def park(self, parked: Parked) -> None:
+        """A BLPOP with a turn behind it."""
+        self.parked.append(parked)
+        self._ring()
+
+    def unpark(self, parked: Parked) -> bool:
+        """Its time is over; False when it was answered already."""
+        if parked not in self.parked:
+            return False
+        self.parked.remove(parked)
+        return True
+
+    def _ring(self) -> None:
+        while self.lane and self.parked:
+            woken = self.parked.pop(0)
+            woken.answer(self.turn(woken.owner, [], [], 1))
+
+    def _settle(self, owner: str, ids: list[str]) -> list[Task]:
+        mine = self.inflight.get(owner, [])
+        settled = [task for task in mine if task.id in ids]
+        for task in settled:
+            mine.remove(task)
+        return settled
+
+    # Owning
+
+    def register(self, lease_ms: int, places: list[str]) -> list[str]:
+        names = []
+        self._note_lease(lease_ms * 1000)
+        for place in places:
+            self.lives += 1
+            names.append(f"{place}:{self.lives}")
+            self.owners[names[-1]] = self.now_us + lease_ms * 1000
+            self.witness.registered(names[-1])
+        return names
+
+    def renew(self, lease_ms: int, owners: list[str]) -> list[str]:
+        """Answers those that are lost."""
+        expires = self.now_us + lease_ms * 1000
+        self._note_lease(lease_ms * 1000)
+        for owner in owners:
+            if owner in self.owners:
+                self.owners[owner] = expires
+        return [owner for owner in owners if owner not in self.owners]
+
+    def _longest_in_use(self) -> int:
+        return self.longest_us if abs(self.now_us - self.longest_at) <= 2 * self.longest_us else 0
+
+    def _note_lease(self, lease_us: int) -> None:
+        if lease_us >= self._longest_in_use():
+            self.longest_us, self.longest_at = lease_us, self.now_us
+
+    def retire_exited(self, owner: str, ran: list[str], done: list[str]) -> None:
+        """The process is known to be gone."""
+        for task in self._settle(owner, done):
+            task.ended = "done"
+        self.witness.retired(owner, expired=False)
+        for task in self._end(owner):
+            if task.id in ran:
+                task.crashes += 1
+            else:
+                task.releases += 1
+            self._give_back(task, dead=task.id in ran and task.crashes >= CRASH_LIMIT)
+
+    def retire_expired(self, owner: str) -> bool:
+        """False when it is alive after all, or grace is on."""
+        if self.owners.get(owner, self.now_us + 1) > self.now_us or self.grace_until > self.now_us:
+            return False
+        self.witness.retired(owner, expired=True)
+        for task in self._end(owner):
+            task.losses += 1
+            self._give_back(task, dead=task.losses >= LOSS_LIMIT)
+        return True
+
+    def _end(self, owner: str) -> list[Task]:
+        self.owners.pop(owner, None)
+        return list(reversed(self.inflight.pop(owner, [])))
+
+    def _give_back(self, task: Task, *, dead: bool) -> None:
+        if dead:
+            task.ended = "dead"
+        else:
+            self.lane.appendleft(task)
+            self._ring()
+
+    def sweep(self, lease_ms: int) -> list[str]:
+        """The owners whose lease ran out, unless nobody could renew."""
+        now, lease, last = self.now_us, lease_ms * 1000, self.pulse_at
+        longest = max(lease, self._longest_in_use())
+        if last is None or now - last > lease / 2 or now < last:
+            self.grace_until = now + longest
+        self.grace_until = min(self.grace_until, now + longest)
+        self.pulse_at = now
+        for owner, expires in self.owners.items():
+            if expires >= now + 2 * longest:
+                self.owners[owner] = now + longest
+        if self.grace_until > now:
+            return []
+        return [owner for owner, expires in self.owners.items() if expires <= now]

@@ -1,0 +1,63 @@
+"""Slots in plain memory, as master and children of one simulated node share them."""
+
+from typing import Final, Protocol
+
+from rota.child.slots import Slot, SlotMemory
+from rota_supervisor.layout import SLOTS
+from simulation.timeline import NANOSECONDS
+
+_REGION_BYTES: Final = 4096  # the header, both copies of the task, and outcomes of all that a simulated worker holds
+
+
+class Tenant(Protocol):
+    """The process in a slot."""
+
+    pid: int
+    nonce: int
+    alive: bool
+
+    @property
+    def is_beating(self) -> bool:
+        """Whether its main thread comes round."""
+
+    def boottime(self) -> float:
+        """Its clock."""
+
+
+class SimulatedSlot(Slot):
+    """A slot whose process beats without an event for each beat: it has beaten just now, as long as it comes round."""
+
+    tenant: Tenant | None = None
+
+    def move_in(self, process: Tenant) -> bool:
+        """Take the slot as its process; False when it has been given to another life meanwhile."""
+        if not self.enter(process.nonce, process.pid):
+            return False
+        self.tenant = process
+        return True
+
+    @property
+    def is_lived_in(self) -> bool:
+        """Whether the process that moved in last still lives, and writes there."""
+        return self.tenant is not None and self.tenant.alive
+
+    @property
+    def beat_ns(self) -> int:
+        tenant = self.tenant
+        if tenant is not None and tenant.is_beating and tenant.nonce == self.nonce:
+            return round(tenant.boottime() * NANOSECONDS)
+        return super().beat_ns
+
+
+class SimulatedMemory(SlotMemory):
+    """All slots of a node, made as they are asked for."""
+
+    def __init__(self) -> None:
+        self.count = SLOTS
+        self._slots: dict[int, SimulatedSlot] = {}
+
+    def slot(self, number: int) -> SimulatedSlot:
+        found = self._slots.get(number)
+        if found is None:
+            found = self._slots[number] = SimulatedSlot(memoryview(bytearray(_REGION_BYTES)))
+        return found

@@ -1,0 +1,90 @@
+"""The deterministic simulation of whole fleets: thousands of seeds, each of them a story of faults.
+
+SIMULATION_SEEDS says how many seeds, SIMULATION_FIRST_SEED from which on.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final, NoReturn
+from unittest import mock
+
+import pytest
+
+from simulation.run import Run, simulate
+
+SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "3000"))
+FIRST_SEED: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
+SEEDS_A_TEST: Final = 100
+SHOWN_FAILURES: Final = 3
+# What the first seeds must have met, as it stands in their traces; without these the rest would prove little.
+MET: Final = (
+    "retired  a:8:1 expired",
+    "retired  a:8:1 exited",
+    "Abandon",
+    "Kill  zygote",
+    "Kill  poller",
+    "reason=hung",
+    "reason=timeout",
+    "reason=boot",
+    "reason=stop",
+    "reason=lost",
+    "config.reloaded",
+    "died 5 times before being ready",
+    "no tier serves queue",
+    "gave up",
+    "its zygote died",
+    "the intermediate ended",
+)
+
+
+@pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, SEEDS_A_TEST))
+def test_whatever_happens_to_a_fleet_it_becomes_whole_and_starts_nothing_twice(first: int) -> None:
+    seeds = range(first, min(first + SEEDS_A_TEST, FIRST_SEED + SEEDS))
+    failed = [run for run in map(simulate, seeds) if run.fault]
+    if failed:
+        pytest.fail(_told(failed), pytrace=False)
+
+
+def _told(failed: list[Run]) -> str:
+    shown = "\n\n".join(run.report for run in failed[:SHOWN_FAILURES])
+    return f"{shown}\n\nfailing seeds: {[run.seed for run in failed]}"
+
+
+def test_a_seed_replays_exactly() -> None:
+    for seed in range(40):
+        assert "\n".join(simulate(seed).trace).encode() == "\n".join(simulate(seed).trace).encode()
+
+
+def test_the_seeds_meet_every_situation() -> None:
+    said = "\n".join(line for seed in range(200) for line in simulate(seed).trace)
+    assert [what for what in MET if what not in said] == []
+
+
+def test_no_clock_is_read_and_no_process_or_thread_is_started() -> None:
+    with _without_the_world():
+        runs = [simulate(seed) for seed in range(20)]
+    assert [run.report for run in runs if run.fault] == []
+
+
+@contextmanager
+def _without_the_world() -> Iterator[None]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("the simulation reached for the real world")
+
+    with ExitStack() as stack:
+        for name in ("time", "time_ns", "monotonic", "monotonic_ns", "clock_gettime", "clock_gettime_ns", "sleep"):
+            stack.enter_context(mock.patch.object(time, name, refuse))
+        for name in ("fork", "posix_spawn", "kill", "killpg", "waitid", "wait4"):
+            stack.enter_context(mock.patch.object(os, name, refuse))
+        stack.enter_context(mock.patch.object(threading.Thread, "start", refuse))
+        yield
+
+
+def test_a_failing_seed_says_how_to_see_it_again() -> None:
+    report = Run(17, "two workers in one slot", ("0.1 a Start", "0.2 a Start")).report
+    assert report.splitlines()[0] == "seed 17: two workers in one slot"
+    assert "SIMULATION_FIRST_SEED=17 SIMULATION_SEEDS=1" in report
+    assert report.endswith("0.1 a Start\n0.2 a Start")

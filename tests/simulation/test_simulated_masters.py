@@ -1,0 +1,88 @@
+"""What the seeds have found, told directly: the master and its parts are the product's, the processes simulated."""
+
+from rota.child.slots import boottime_ns
+from rota_supervisor.config.model import Config, Lease
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children import State
+from simulation.node import Node
+from simulation.process import Process
+from simulation.run import in_place_of_the_real
+from simulation.world import World
+
+CONFIG = Config(namespace="simulated", workers=3, imports=("good.0",))
+
+
+def _running(world: World, config: Config = CONFIG) -> Node:
+    node = world.begin("a", config)
+    world.timeline.run(2.0)
+    assert world.not_whole() == ""
+    return node
+
+
+def _zygote(node: Node) -> Process:
+    return next(process for process in node.processes.values() if process.role is Role.ZYGOTE)
+
+
+def _states_of(node: Node, process: Process) -> list[State]:
+    return [child.state for child in node.fleet if child.pid == process.pid]
+
+
+def test_a_zygote_whose_channel_has_ended_is_asked_for_no_worker_until_it_is_reaped() -> None:
+    world = World(1)
+    with in_place_of_the_real(world, 1):
+        node = _running(world)
+        zygote = _zygote(node)
+        world.trouble.channel_ends_first, world.trouble.channel_lingers = 1.0, 5.0
+        zygote.kill()
+        for worker in [process for process in node.processes.values() if process.role is Role.WORKER]:
+            worker.kill()
+        world.timeline.run(world.timeline.now + 0.2)
+        assert _states_of(node, zygote) == [State.KILLED]
+        assert node.fleet.of(Role.WORKER, State.REGISTERING) == []
+        world.timeline.run(world.timeline.now + 6.0)
+        assert world.not_whole() == ""
+        node.lose()
+
+
+def test_a_zygote_that_shows_itself_ready_as_its_channel_ends_is_asked_for_no_worker() -> None:
+    world = World(4)
+    with in_place_of_the_real(world, 4):
+        node = world.begin("a", CONFIG)
+        world.trouble.channel_ends_first, world.trouble.channel_lingers = 1.0, 5.0
+        world.timeline.run(0.01)
+        zygote = _zygote(node)
+        while not zygote.was_ready:
+            world.timeline.run(world.timeline.now + 0.0001)
+        assert _states_of(node, zygote) == [State.BOOTING]
+        zygote.kill()
+        world.timeline.run(world.timeline.now + 0.1)
+        assert _states_of(node, zygote) == [State.KILLED]
+        world.timeline.run(world.timeline.now + 6.0)
+        assert world.not_whole() == ""
+        node.lose()
+
+
+def test_workers_of_the_generation_before_are_renewed_for_the_lease_that_they_were_told() -> None:
+    world = World(2)
+    with in_place_of_the_real(world, 2):
+        node = _running(world, Config(workers=1, imports=("good.0",), lease=Lease(20.0, 5.0)))
+        world.enqueue(1000.0)
+        old = node.fleet.of(Role.WORKER)[0]
+        node.reload(Config(workers=1, imports=("good.0",), lease=Lease(2.0, 0.5)))
+        world.timeline.run(world.timeline.now + 8.0)
+        assert old.state is State.DRAINING
+        assert world.server.owners[old.owner] - world.server.now_us > 15e6
+        node.lose()
+
+
+def test_a_lease_made_shorter_by_a_reload_does_not_wait_for_a_renewal_planned_for_the_longer_one() -> None:
+    world = World(3)
+    with in_place_of_the_real(world, 3):
+        node = _running(world, Config(workers=1, imports=("good.0",), lease=Lease(40.0, 30.0)))
+        node.reload(Config(workers=1, imports=("good.0",), lease=Lease(2.0, 0.5)))
+        for _ in range(20):
+            world.timeline.run(world.timeline.now + 1.0)
+            node.enter()
+            ages = [boottime_ns() - node.memory.slot(child.slot).renewed_ns for child in node.ready_workers]
+            assert max(ages) < 1.8e9
+        node.lose()

@@ -1,0 +1,49 @@
+"""Simulated time: one line of events for the whole world, and the clock that product code reads while it runs.
+
+Nothing here waits: time is a number that jumps from event to event.
+"""
+
+import time
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+NANOSECONDS: Final = 1_000_000_000
+MICROSECOND: Final = 1e-6  # so much later than a time it is surely over, however the sum of two floats is rounded
+Action = Callable[[], None]
+
+
+class Timeline:
+    """Events in the order of their times; of equal times, in the order in which they were planned."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Action]] = []
+        self._planned = 0
+
+    def after(self, seconds: float, action: Action) -> None:
+        """Plan an event."""
+        self._planned += 1
+        heappush(self._events, (self.now + seconds, self._planned, action))
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is planned before that time."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _, action = heappop(self._events)
+            action()
+        self.now = until
+
+
+class Clock:
+    """Stands where `rota.child.slots` has the module `time`: CLOCK_BOOTTIME of the node whose code runs just now."""
+
+    CLOCK_BOOTTIME: Final = time.CLOCK_BOOTTIME
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.booted_at = 0.0
+
+    def clock_gettime_ns(self, clock: int) -> int:
+        """The time since the boot of the node."""
+        assert clock == self.CLOCK_BOOTTIME, "the product asks for another clock than the simulation has"
+        return round((self._timeline.now - self.booted_at) * NANOSECONDS)

@@ -1,0 +1,192 @@
+"""The worker: `decide` and `Fence` are the product's; what lies between the decisions, and takes time, is simulated."""
+
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from rota.child.fence import Fence
+from rota.child.life import EXIT_DRAINED, EXIT_LOST
+from rota.child.settings import WorkerSettings, worker_settings_from_json
+from rota.child.slots import CurrentTask, Phase, boottime_ns
+from rota.server.backoff import Backoff
+from rota.server.server_errors import ServerError
+from rota.worker.decide import Situation, Step, decide
+from rota_supervisor.layout import Role
+from simulation.process import SEGFAULT_STATUS, Code, Process
+from simulation.server import Parked, Task
+from simulation.timeline import NANOSECONDS
+
+PARK_SECONDS: Final = 5.0
+HOLD_SECONDS: Final = 0.2
+FENCED_TURN_NS: Final = 1_000_000_000
+START_WITHIN_SHARE: Final = 0.09  # of a lease: a start comes so much later than the look that allowed it, at most
+settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
+
+
+class Worker(Process):
+    """One life of a worker: it looks at its situation, takes one step, and looks again."""
+
+    role = Role.WORKER
+
+    def start(self, owner: str, settings: WorkerSettings, code: Code) -> None:
+        self.owner = owner
+        self.settings = settings
+        self.fence = Fence(self.slot, settings.lease_seconds)
+        self.code = code
+        self._waiting: deque[Task] = deque()
+        self._finished: list[str] = []
+        self._lost = self._idle = self.running = False
+        self._last_turn_ns = 0
+        self.looked_at = 0.0
+        self._parked: Parked | None = None
+        self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
+        self.world.workers[owner] = self
+        self.later(self.world.random.uniform(0.002, 0.006), self._boot)
+
+    def _boot(self) -> None:
+        trouble, draw = self.world.trouble, self.world.random.random()
+        if not self.enter_slot():
+            return
+        if self.code is Code.WORKERS_DIE or draw < trouble.boots_die:
+            self.later(0.01, lambda: self.kill(SEGFAULT_STATUS))
+        elif draw < trouble.boots_die + trouble.boots_hang:
+            self.hang()
+        else:
+            self.later(self.world.random.uniform(0.005, trouble.boot_seconds), self._look)
+
+    # Looking
+
+    def _look(self) -> None:
+        now_ns = boottime_ns()
+        situation = self._situation(now_ns)
+        if situation.leaving and self.slot.phase is not Phase.DRAINING:
+            self.slot.phase = Phase.DRAINING
+            self.node.ring()
+        match decide(situation):
+            case Step.RUN:
+                self._run_next(now_ns)
+            case Step.CLAIM:
+                self._turn(self.world.trouble.claim_limit)
+            case Step.SETTLE:
+                self._turn(0)
+            case Step.PARK:
+                self._park()
+            case Step.HOLD:
+                self.later(HOLD_SECONDS, self._look)
+            case Step.GIVE_BACK:
+                self._give_back()
+            case Step.LEAVE:
+                self.exit(EXIT_LOST if self._lost else EXIT_DRAINED)
+
+    def _situation(self, now_ns: int) -> Situation:
+        fenced = self.fence.is_up(now_ns)
+        return Situation(
+            lost=self._lost,
+            leaving=self.asked and not self.world.trouble.ignores_term,
+            fenced=fenced,
+            waiting=bool(self._waiting),
+            owing=bool(self._finished),
+            idle=self._idle,
+            turn_due=fenced and now_ns - self._last_turn_ns > FENCED_TURN_NS,
+        )
+
+    # Turns
+
+    def _turn(self, limit: int) -> None:
+        held, done = [task.id for task in self._waiting], list(self._finished)
+        server = self.world.server
+        self.world.network.call(self, lambda _: server.turn(self.owner, held, done, limit), self._answered_turn(limit))
+
+    def _answered_turn(self, limit: int) -> Callable[[tuple[str, list[Task]] | ServerError], None]:
+        def answered(answer: tuple[str, list[Task]] | ServerError) -> None:
+            if isinstance(answer, ServerError):
+                self.later(self._backoff.next_seconds(), self._look)
+                return
+            self._take(answer, limit)
+            self._look()
+
+        return answered
+
+    def _take(self, answer: tuple[str, list[Task]], limit: int) -> None:
+        word, claims = answer
+        self._backoff.reset()
+        if not self.was_ready:
+            self.show_ready()
+            if self.code is Code.WORKERS_FLAP:
+                self.later(0.01, lambda: self.kill(SEGFAULT_STATUS))
+        self._finished.clear()
+        self.slot.clear_outcomes()
+        self._waiting.extend(claims)
+        self._lost = word == "lost"
+        self._idle = limit > 0 and word == "ok" and not claims
+        self._last_turn_ns = boottime_ns()
+
+    def _park(self) -> None:
+        server = self.world.server
+        parked = Parked(self.owner, lambda answer: self.world.network.answer(self, lambda: self._woken(parked, answer)))
+        self._parked = parked
+        if self.place not in self.world.network.cut:
+            server.park(parked)
+        self.later(PARK_SECONDS, lambda: self._patience_over(parked))
+
+    def _woken(self, parked: Parked, answer: tuple[str, list[Task]]) -> None:
+        if self._parked is parked:
+            self._parked = None
+            self._take(answer, 1)
+            self._look()
+
+    def _patience_over(self, parked: Parked) -> None:
+        if self._parked is not parked:
+            return
+        self._parked = None
+        self.world.server.unpark(parked)
+        self._idle = False
+        self._look()
+
+    def heard_term(self) -> None:
+        """It looks around between two tasks, and at once when it sleeps."""
+        if self._parked is not None:
+            self._patience_over(self._parked)
+
+    def leave_the_bells(self) -> None:
+        """Its connection ends with it, if the server can hear that."""
+        if self._parked is not None and self.place not in self.world.network.cut:
+            self.world.server.unpark(self._parked)
+
+    # Tasks
+
+    def _run_next(self, looked_ns: int) -> None:
+        task = self._waiting.popleft()
+        limit_ns = round(self.settings.time_limit_seconds * NANOSECONDS)
+        self.looked_at = looked_ns / NANOSECONDS
+        self.world.witness.allowed(self, task)
+        self.slot.start_task(CurrentTask(f"{task.id} default".encode(), "", looked_ns, looked_ns + limit_ns))
+        self.slot.phase = Phase.BUSY
+        slow = self.settings.lease_seconds * START_WITHIN_SHARE
+        most = slow if self.world.random.random() < self.world.trouble.slow_starts else 0.001
+        self.running = True
+        self.later(self.world.random.uniform(0.0, most), lambda: self._start(task, looked_ns))
+
+    def _start(self, task: Task, looked_ns: int) -> None:
+        task.starts += 1
+        self.world.witness.started(self, task, looked_ns)
+        self.later(task.seconds, lambda: self._end_task(task))
+
+    def _end_task(self, task: Task) -> None:
+        self._finished.append(task.id)
+        self.slot.add_outcomes(1, f"{task.id} ".encode())
+        self.slot.end_task()
+        self.slot.phase = Phase.IDLE
+        self.running = False
+        self._look()
+
+    def _give_back(self) -> None:
+        released = [task.id for task in reversed(self._waiting)]
+        self._waiting.clear()
+        server = self.world.server
+
+        def answered(answer: ServerError | None) -> None:
+            self.later(self._backoff.next_seconds() if isinstance(answer, ServerError) else 0.0, self._look)
+
+        self.world.network.call(self, lambda _: server.release(self.owner, released), answered)

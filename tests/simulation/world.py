@@ -1,0 +1,112 @@
+"""The simulated world: nodes, a server, what lies between, and one line of time through all of it."""
+
+from random import Random
+
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children import State
+from rota_supervisor.master.targets import worker_counts
+from simulation.checks import Violation, Witness
+from simulation.children import Zygote
+from simulation.network import Network
+from simulation.node import Node
+from simulation.process import Code, Process, code_of
+from simulation.server import Server, Task
+from simulation.timeline import Clock, Timeline
+from simulation.trouble import Trouble
+from simulation.workers import Worker
+
+
+class World:
+    """Everything there is. What is drawn, is drawn from the one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.trace: list[str] = []
+        self.timeline = Timeline()
+        self.clock = Clock(self.timeline)
+        self.trouble = Trouble()
+        self.witness = Witness(self)
+        self.workers: dict[str, Worker] = {}
+        self.server = Server(lambda: 1e6 + self.timeline.now, self.witness)
+        self.network = Network(self.timeline, self.random)
+        self.nodes: dict[str, Node] = {}
+        self.excused: set[str] = set()  # nodes that may lose leases: they were frozen, stopped, or badly connected
+        self.clock_moved_at: float | None = None
+
+    def say(self, where: str, what: str, about: object = "") -> None:
+        """A line of the trace."""
+        self.trace.append(f"{self.timeline.now:10.4f}  {where:6}  {what}  {about}")
+
+    def begin(self, name: str, config: Config) -> Node:
+        """Start a node, for the first time or again."""
+        node = self.nodes[name] = Node(self, name, config)
+        self.say(name, "begins", f"{sum(worker_counts(node.records.reloading.rollout, {}).values())} workers")
+        return node
+
+    @property
+    def living(self) -> list[Node]:
+        """The nodes whose master is there."""
+        return [node for node in self.nodes.values() if node.alive]
+
+    def gone(self, process: Process, status: int) -> None:
+        """A process has ended."""
+        node = process.node
+        self.say(node.name, "ended", f"{process.role} {process.slot_number}.{process.nonce} status {status}")
+        if isinstance(process, Worker):
+            process.leave_the_bells()
+        own_fault = status not in (0, 9)
+        if own_fault and not process.was_ready and isinstance(process, Worker | Zygote):
+            self.witness.failed_to_boot(process)
+        elif own_fault and isinstance(process, Worker) and process.code is Code.WORKERS_FLAP:
+            self.witness.has_died_early(process)
+
+    def enqueue(self, seconds: float) -> None:
+        """A task that takes so long."""
+        self.server.enqueue(Task(f"t{len(self.server.tasks)}", seconds))
+
+    # Judging
+
+    def not_whole(self, *nodes: Node) -> str:
+        """Why these nodes, or all that live, are not what is configured; "" when they are."""
+        return next((f"{node.name}: {why}" for node in nodes or self.living if (why := _not_whole(node))), "")
+
+    def unfinished(self) -> list[Task]:
+        """Tasks that were accepted and have not ended."""
+        return [task for task in self.server.tasks if not task.ended]
+
+    def check_books(self) -> None:
+        """Every task is in exactly one place, and every start is explained."""
+        server = self.server
+        places = [task.id for task in server.lane] + [task.id for held in server.inflight.values() for task in held]
+        ended = [task.id for task in server.tasks if task.ended]
+        if sorted([*places, *ended]) != sorted(task.id for task in server.tasks):
+            raise Violation("a task is in no place, or in two")
+        for task in server.tasks:
+            explained = 1 + task.crashes + task.losses + task.releases
+            if task.starts > explained:
+                raise Violation(f"{task.id} was started {task.starts} times, {explained} are explained")
+
+
+def _not_whole(node: Node) -> str:
+    reloading, fleet = node.records.reloading, node.fleet
+    rollout = reloading.rollout
+    if rollout.candidate is not None:
+        return f"generation {rollout.candidate.number} is on its way"
+    number = rollout.in_force.number
+    wanted = [(Role.WORKER, pool, number, count) for pool, count in worker_counts(rollout, reloading.adjust).items()]
+    wanted.append((Role.ZYGOTE, f"generation-{number}", number, 1))
+    wanted.append((Role.POLLER, "pollers", reloading.versions.pollers, rollout.in_force.config.pollers))
+    wanted.append((Role.EXPORTER, "exporter", reloading.versions.exporter, 1))
+    # Code whose workers die is accepted where no worker was wanted that could show it; then they are in back-off.
+    is_hopeless = code_of(rollout.in_force.config.imports) is Code.WORKERS_DIE
+    for role, pool, generation, count in wanted:
+        if is_hopeless and role is Role.WORKER:
+            continue
+        ready = [child for child in fleet.of(role, State.READY) if child.pool == pool]
+        of_generation = [child for child in ready if child.generation == generation and child.pid in node.processes]
+        if len(of_generation) != count:
+            return f"{len(of_generation)} of {count} {pool} of generation {generation} are READY"
+    most = sum(count for *_, count in wanted)
+    others = [f"{child.role} {child.slot} {child.state}" for child in fleet][:3]
+    return "" if len(fleet) == most or is_hopeless else f"{len(fleet)} children instead of {most}: {others}"

@@ -1,0 +1,94 @@
+"""What becomes of a worker whose birth went wrong."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from rota.child.slots import Slot, SlotMemory
+from rota_supervisor import messages
+from rota_supervisor.layout import Role
+from rota_supervisor.master.births import Births
+from rota_supervisor.master.children import Child, State
+from rota_supervisor.master.deaths import Deaths
+from rota_supervisor.master.gauges import Gauges
+from rota_supervisor.master.hands import Hands
+from rota_supervisor.master.plan import Start
+from rota_supervisor.master.records import Records
+from rota_supervisor.master.reloading import Reloading
+
+SLOT, PID = 8, 4711
+
+
+class Heard(Hands):
+    """Hands that hear what a test says."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Child, messages.Message | None]] = []
+        self.killed: list[Child] = []
+
+    def kill(self, child: Child) -> None:
+        self.killed.append(child)
+
+    def hear(self) -> Iterator[tuple[Child, messages.Message | None]]:
+        said, self.messages = self.messages, []
+        return iter(said)
+
+
+class Unborn(Deaths):
+    """Notes whose birth was given up."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+
+    def never_born(self, child: Child, error: str, *, from_outside: bool = False) -> None:  # noqa: ARG002 - the signature is the product's
+        self.children.append(child)
+
+
+class Ward:
+    """A worker that a zygote was asked for."""
+
+    def __init__(self) -> None:
+        memory = SlotMemory.create(SLOT + 1)
+        records = Records(memory, cast(Gauges, None), cast(Reloading, None))
+        self.child = records.fleet.apply(Start(Role.WORKER, "main", 1, SLOT), 0.0)
+        self.slot: Slot = memory.slot(SLOT)
+        self.slot.begin(self.child.nonce)
+        self.child.move(State.ASKED)
+        self.hands, self.deaths = Heard(), Unborn()
+        self._births = Births(records, self.hands, self.deaths)
+
+        self.zygote = Child(Role.ZYGOTE, "generation-1", 1, 2, 1, State.READY, 0.0)
+
+    def hear(self, message: messages.Message | None) -> None:
+        """Hear it from the zygote; None is the end of its channel."""
+        self.hands.messages.append((self.zygote, message))
+        self._births.listen()
+
+    def hear_that_it_failed(self) -> None:
+        self.hear(messages.ForkFailed(SLOT, self.child.nonce, "the intermediate died"))
+
+
+@pytest.fixture
+def ward() -> Ward:
+    return Ward()
+
+
+def test_a_worker_that_comes_after_its_birth_was_given_up_finds_its_slot_taken(ward: Ward) -> None:
+    ward.hear_that_it_failed()
+    assert ward.deaths.children == [ward.child]
+    assert not ward.slot.enter(ward.child.nonce, PID)
+
+
+def test_a_worker_whose_intermediate_died_before_its_report_is_known_by_its_slot(ward: Ward) -> None:
+    assert ward.slot.enter(ward.child.nonce, PID)
+    ward.hear_that_it_failed()
+    assert ward.deaths.children == []
+    assert (ward.child.pid, ward.child.state) == (PID, State.BOOTING)
+
+
+def test_a_zygote_whose_channel_ended_is_asked_for_nothing_more(ward: Ward) -> None:
+    ward.hear(None)  # before its process can be waited for
+    assert ward.deaths.children == [ward.child]
+    assert ward.zygote.state is State.KILLED
+    assert ward.hands.killed == [ward.zygote]
