@@ -89,6 +89,8 @@ def prepare(redis_url: str, beside: Path) -> Recipe:
 
 def check_address(address: Address) -> None:
     """Raises EmbeddedError when the embedded server may not or cannot listen at an address."""
+    if address.sentinels is not None:
+        raise EmbeddedError("--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url")
     if address.tls:
         raise EmbeddedError("--embedded speaks no TLS: use redis:// or unix:// in redis_url")
     if address.username not in ("", "default"):

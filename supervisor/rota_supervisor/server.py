@@ -3,27 +3,46 @@ redis-py's start-up time. Whatever goes wrong with it is said in one way."""
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.store import Store
 from rota.server.address import parse_address, redact
 from rota.server.connection import Connection, ConnectionOptions
-from rota.server.server_errors import ConnectionLost, PushedBack, ServerError
+from rota.server.primary import connect
+from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.server_check import ServerVersion, fault_of_protocol, faults_of_server, parse_info, version_of
+from rota_supervisor.server_check import (
+    ServerVersion,
+    fault_of_protocol,
+    faults_of_durability,
+    faults_of_server,
+    parse_info,
+    version_of,
+    warnings_of_durability,
+)
+from rota_supervisor.server_permissions import faults_of_permissions, forbidden_commands
 
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
 _VERSION_FIELD: Final = "protocol"
 _NOT_LET_IN: Final = frozenset({"noperm", "noauth", "wrongpass"})
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedServer:
+    """A server that is fit for a fleet, and what is still to be said of it."""
+
+    version: ServerVersion
+    warnings: tuple[str, ...]
+
+
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[Connection]:
     """A connection for the length of a block. Raises Failure 69 for whatever goes wrong with the server."""
     try:
-        connection = Connection(parse_address(config.redis_url), OPTIONS)
+        connection = connect(parse_address(config.redis_url), OPTIONS)
         try:
             yield connection
         finally:
@@ -35,6 +54,8 @@ def connected(config: Config) -> Iterator[Connection]:
 
 def _what_is_wrong(error: ServerError) -> str:
     match error:
+        case ConnectionLost() if error.reason == REASON_SENTINEL:
+            return f"leads nowhere: {error}: see that sentinels and servers run, and that redis_url names them rightly"
         case ConnectionLost():
             return f"is not reachable: {error}: start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
         case PushedBack():
@@ -45,20 +66,33 @@ def _what_is_wrong(error: ServerError) -> str:
             return f"cannot be used: {error}"
 
 
-def check_server(config: Config, *, begin: bool) -> ServerVersion:
+def check_server(config: Config, *, begin: bool) -> CheckedServer:
     """See that the server can be reached and is fit for a fleet; answers what it is.
 
     `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
     with connected(config) as connection:
         info = parse_info(connection.execute("INFO").decode(errors="replace"))
-        faults = faults_of_server(info)
+        if config.durability == "waitaof":
+            info |= _policy_of_syncs(connection)
+        faults = [*faults_of_server(info), *faults_of_durability(info, config.durability)]
         if not faults:  # judged before any script runs: an old server cannot even read their first line
+            faults = faults_of_permissions(forbidden_commands(connection, config.namespace))
+        if not faults:
             faults = _faults_of_namespace(connection, config.namespace, begin=begin)
     if faults:
         where = redact(config.redis_url)
         raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
-    return version_of(info)
+    failover = parse_address(config.redis_url).sentinels is not None
+    return CheckedServer(version_of(info), tuple(warnings_of_durability(info, config.durability, failover=failover)))
+
+
+def _policy_of_syncs(connection: Connection) -> dict[str, str]:
+    # INFO does not tell it, and who hosts servers for others may forbid the question.
+    with contextlib.suppress(Refused):
+        answer = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
+        return dict(zip(answer[::2], answer[1::2], strict=True))
+    return {}
 
 
 def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool) -> list[str]:

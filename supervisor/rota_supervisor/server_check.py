@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota.protocol.keys import PROTOCOL_VERSION
+from rota.server.durability import Durability
 
 OLDEST_REDIS: Final = (7, 0)
 OLDEST_VALKEY: Final = (7, 2)
+OLDEST_REDIS_WITH_WAITAOF: Final = (7, 2)
+OLDEST_REDIS_WITH_TRUE_WAITAOF: Final = (8, 0)
 SAFE_POLICY: Final = "noeviction"
 
 
@@ -41,11 +44,53 @@ def faults_of_server(info: Mapping[str, str]) -> list[str]:
     return [*_faults_of_version(version_of(info)), *_faults_of_eviction(info)]
 
 
+def eviction_policy_of(info: Mapping[str, str]) -> str:
+    """What the server does when its memory is full, in its own words."""
+    return info.get("maxmemory_policy", SAFE_POLICY)
+
+
 def _faults_of_version(version: ServerVersion) -> list[str]:
     oldest = OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS
     if _numbers(version.release) >= oldest:
         return []
     return [f"the server is {version}, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer"]
+
+
+def faults_of_durability(info: Mapping[str, str], durability: Durability) -> list[str]:
+    """What keeps the server from ever confirming what `durability` asks for."""
+    version = version_of(info)
+    if durability != "waitaof":
+        return []
+    if version.product != "Valkey" and _numbers(version.release) < OLDEST_REDIS_WITH_WAITAOF:
+        needs = "Redis 7.2 or Valkey 7.2, or newer"
+        return [f'the server is {version}, and durability = "waitaof" needs {needs}: use another, or "wait"']
+    if info.get("aof_enabled") != "1":
+        return ['the server writes no log to wait for, which durability = "waitaof" needs: set appendonly yes in it']
+    if info.get("appendfsync") == "no":
+        return ['the server never syncs its log, which durability = "waitaof" waits for: set appendfsync always in it']
+    return []
+
+
+def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
+    """What keeps the server from confirming now and may pass, or from confirming truly."""
+    return [*_warnings_of_replicas(info, durability, failover=failover), *_warnings_of_syncs(info, durability)]
+
+
+def _warnings_of_syncs(info: Mapping[str, str], durability: Durability) -> list[str]:
+    # Seen with Valkey 9.1: between two syncs, WAITAOF takes what was written for synced. Redis mended that in 8.0.
+    version = version_of(info)
+    mended = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
+    if durability != "waitaof" or info.get("appendfsync") != "everysec" or mended:
+        return []
+    what = f"{version} confirms up to a second before its disk has it"
+    return [f'durability = "waitaof", and with appendfsync everysec {what}: set appendfsync always']
+
+
+def _warnings_of_replicas(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
+    awaited = durability == "wait" or (durability == "waitaof" and failover)
+    if not awaited or info.get("connected_slaves", "0") != "0":
+        return []
+    return [f'durability = "{durability}", and the server has no replica: until one connects, enqueues are uncertain']
 
 
 def _numbers(release: str) -> tuple[int, ...]:
@@ -54,7 +99,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def _faults_of_eviction(info: Mapping[str, str]) -> list[str]:
-    policy = info.get("maxmemory_policy", SAFE_POLICY)
+    policy = eviction_policy_of(info)
     if policy == SAFE_POLICY:
         return []
     what = f"the server drops keys when its memory is full (maxmemory-policy {policy}), and tasks with them"

@@ -1,12 +1,14 @@
 """Redis URLs taken apart, and kept out of sight."""
 
+import re
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.server.address import DEFAULT_PORT, Address, parse_address, redact
+from rota.server.address import DEFAULT_PORT, Address, Sentinels, parse_address, redact
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,57 @@ from rota.server.address import DEFAULT_PORT, Address, parse_address, redact
 )
 def test_urls_are_taken_apart(url: str, expected: Address) -> None:
     assert parse_address(url) == expected
+
+
+def behind(sentinels: Sentinels, **more: Any) -> Address:
+    return Address(host="", port=0, sentinels=sentinels, **more)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis+sentinel://one/shop", behind(Sentinels("shop", (("one", 26379),)))),
+        (
+            "redis+sentinel://me:p%40ss@one:1,two,[::1]:3/shop/2",
+            behind(
+                Sentinels("shop", (("one", 1), ("two", 26379), ("::1", 3))), database=2, username="me", password="p@ss"
+            ),
+        ),
+        ("redis+sentinel://:p,ss@one/shop/", behind(Sentinels("shop", (("one", 26379),)), password="p,ss")),
+        (
+            "rediss+sentinel://one/shop?db=3&sentinel_username=guard&sentinel_password=p%26ss",
+            behind(Sentinels("shop", (("one", 26379),), "guard", "p&ss"), database=3, tls=True),
+        ),
+    ],
+)
+def test_urls_of_sentinels_are_taken_apart(url: str, expected: Address) -> None:
+    assert parse_address(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("redis+sentinel://one:26379", "names no service"),
+        ("redis+sentinel://one:26379,two:26379/", "names no service"),
+        ("redis+sentinel:///shop", "a sentinel in it has no host"),
+        ("redis+sentinel://one,,two/shop", "a sentinel in it has no host"),
+        ("redis+sentinel://one:port/shop", "no port"),
+        ("redis+sentinel://[::1/shop", "IPv6 as in"),
+        ("redis+sentinel://one/shop/first", "its database is not a number"),
+        ("redis+sentinel://me:hunter2@one/shop?socket_timeout=3", "has the option 'socket_timeout'"),
+        ("redis+sentinel://one/shop?sentinel_password=hunter2&password=hunter2", "has the option 'password'"),
+    ],
+)
+def test_a_url_of_sentinels_that_is_none_is_refused_without_telling_a_password(url: str, what: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(what)) as refusal:
+        parse_address(url)
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_the_passwords_of_sentinels_and_servers_are_not_shown() -> None:
+    url = "redis+sentinel://me:hunter2@one:1,two:2/shop?sentinel_password=hunter2"
+    assert "hunter2" not in repr(parse_address(url))
+    assert redact(url) == "redis+sentinel://me:***@one:1,two:2/shop?sentinel_password=***"
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis+cluster://x"])

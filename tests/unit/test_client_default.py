@@ -19,23 +19,26 @@ def url(configured: ClientSettings, environment: dict[str, str], folder: Path) -
 def test_each_value_comes_from_the_first_that_has_it(tmp_path: Path) -> None:
     environment = {"REDIS_URL": "redis://fallback"}
     assert url(NOTHING, environment, tmp_path) == "redis://fallback"
-    (tmp_path / "rota.toml").write_text('redis_url = "redis://file"\nnamespace = "filed"\n[limits]\nmax_payload_kb = 9')
+    keys = 'redis_url = "redis://file"\nnamespace = "filed"\ndurability = "wait"\n'
+    (tmp_path / "rota.toml").write_text(f"{keys}[limits]\nmax_payload_kb = 9")
     assert url(NOTHING, environment, tmp_path) == "redis://file"
     environment["ROTA_REDIS_URL"] = "redis://environment"
     found = resolve(NOTHING, environment, tmp_path)
-    assert found == ClientSettings("redis://environment", "filed", 9)
-    environment |= {"ROTA_NAMESPACE": "named", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7"}
+    assert found == ClientSettings("redis://environment", "filed", 9, "wait")
+    environment |= {"ROTA_NAMESPACE": "named", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7", "ROTA_DURABILITY": "waitaof"}
     found = resolve(ClientSettings(redis_url="redis://configured"), environment, tmp_path)
-    assert found == ClientSettings("redis://configured", "named", 7)
+    assert found == ClientSettings("redis://configured", "named", 7, "waitaof")
+    assert resolve(ClientSettings(durability="none"), environment, tmp_path).durability == "none"
 
 
 def test_what_decides_nothing_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text("this is not TOML")
     broken = {"ROTA_REDIS_URL_FILE": "/nowhere/secret", "ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}
-    told = ClientSettings("redis://configured", "shop", 256)
+    told = ClientSettings("redis://configured", "shop", 256, "none")
     assert resolve(told, broken, tmp_path) == told
     environment = {"ROTA_REDIS_URL": "redis://e", "ROTA_NAMESPACE": "e", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7"}
-    assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7)
+    environment["ROTA_DURABILITY"] = "wait"
+    assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7, "wait")
 
 
 def test_rota_config_names_the_file_instead(tmp_path: Path) -> None:
@@ -59,6 +62,8 @@ def test_the_url_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
         ({"ROTA_CONFIG": "gone.toml"}, "", "ROTA_CONFIG names"),
         ({"ROTA_REDIS_URL_FILE": "/nowhere/secret"}, "", "ROTA_REDIS_URL_FILE names /nowhere/secret"),
         ({"ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}, "", "must be a whole number, got 'big'"),
+        ({"ROTA_DURABILITY": "much"}, "", 'ROTA_DURABILITY: durability: expected one of "none", "wait", "waitaof"'),
+        ({}, 'durability = "much"', "rota.toml: durability: expected one of"),
         ({}, "redis_url = ", "is not TOML"),
         ({}, "redis_url = 7", "redis_url must be of type str, got 7"),
         ({}, 'redis_url_file = "gone"', "redis_url_file in"),
@@ -104,7 +109,7 @@ class TestDefaultClient:
     ) -> None:
         monkeypatch.setenv("ROTA_REDIS_URL", "redis://environment")
         monkeypatch.setenv("ROTA_NAMESPACE", "environment")
-        inherit_from_fleet("redis://fleet", "fleet", 256)
+        inherit_from_fleet(ClientSettings("redis://fleet", "fleet", 256, "none"))
         assert default_client().namespace == "fleet"
         rota.configure(namespace="shop")
         assert default_client().namespace == "shop"

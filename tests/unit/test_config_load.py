@@ -134,7 +134,8 @@ FAULTS = {
         "tasks.a.soft_time_limit_seconds: expected less than time_limit_seconds (8), got 9"
     ),
     'redis_url = "http://localhost"': (
-        "redis_url: 'http://localhost' is not a Redis URL: it must begin with redis://, rediss:// or unix://"
+        "redis_url: 'http://localhost' is not a Redis URL: it must begin with redis://, rediss:// or unix://, or with "
+        "redis+sentinel:// to have sentinels asked for the primary"
     ),
     'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: give redis_url or redis_url_file, not both",
     f'[control]\nsocket = "/{"x" * 120}"': (
@@ -275,7 +276,6 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
 
 def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
     text = """
-        durability = "waitaof"
         watch_config = true
         [limits]
         max_rss_mb = 300
@@ -288,7 +288,6 @@ def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
     """
 
     assert [warning.partition(" has no effect")[0] for warning in loaded(tmp_path, text).warnings] == [
-        "durability",
         "watch_config",
         "limits.max_rss_mb",
         "events.enabled",

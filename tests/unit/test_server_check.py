@@ -2,7 +2,14 @@
 
 import pytest
 
-from rota_supervisor.server_check import fault_of_protocol, faults_of_server, parse_info, version_of
+from rota_supervisor.server_check import (
+    fault_of_protocol,
+    faults_of_durability,
+    faults_of_server,
+    parse_info,
+    version_of,
+    warnings_of_durability,
+)
 
 REDIS = "# Server\r\nredis_version:{}\r\nredis_mode:standalone\r\n# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:{}\r\n"
 VALKEY = "server_name:valkey\r\nredis_version:7.2.4\r\nvalkey_version:{}\r\nmaxmemory_policy:noeviction\r\n"
@@ -35,6 +42,54 @@ def test_a_server_that_drops_keys_is_refused_with_the_setting(policy: str) -> No
 
 def test_all_faults_are_told_at_once() -> None:
     assert len(faults_of_server(parse_info(REDIS.format("5.0.0", "allkeys-lfu")))) == 2
+
+
+@pytest.mark.parametrize("info", [REDIS.format("7.2.0", "noeviction"), VALKEY.format("7.2.0")])
+def test_waitaof_needs_an_append_only_file(info: str) -> None:
+    assert faults_of_durability(parse_info(info + "aof_enabled:1\r\n"), "waitaof") == []
+    (fault,) = faults_of_durability(parse_info(info + "aof_enabled:0\r\n"), "waitaof")
+    assert "set appendonly yes" in fault
+
+
+def test_a_log_that_is_never_synced_is_refused() -> None:
+    info = parse_info(VALKEY.format("9.1.0") + "aof_enabled:1\r\nappendfsync:no\r\n")
+    (fault,) = faults_of_durability(info, "waitaof")
+    assert "set appendfsync always" in fault
+    assert faults_of_durability(info, "wait") == []
+
+
+@pytest.mark.parametrize(
+    ("info", "warns"),
+    [
+        (VALKEY.format("9.1.2") + "appendfsync:everysec\r\n", True),
+        (REDIS.format("7.4.1", "noeviction") + "appendfsync:everysec\r\n", True),
+        (REDIS.format("8.0.2", "noeviction") + "appendfsync:everysec\r\n", False),
+        (VALKEY.format("9.1.2") + "appendfsync:always\r\n", False),
+        (VALKEY.format("9.1.2"), False),
+    ],
+)
+def test_a_server_that_confirms_before_its_disk_has_it_is_told_of(info: str, warns: bool) -> None:
+    warnings = warnings_of_durability(parse_info(info), "waitaof", failover=False)
+    assert ["set appendfsync always" in warning for warning in warnings] == [True] * warns
+    assert warnings_of_durability(parse_info(info), "none", failover=False) == []
+
+
+def test_waitaof_is_refused_by_a_redis_that_does_not_know_it() -> None:
+    old = parse_info(REDIS.format("7.0.15", "noeviction") + "aof_enabled:1\r\n")
+    (fault,) = faults_of_durability(old, "waitaof")
+    assert "Redis 7.0.15" in fault
+    assert "needs Redis 7.2 or Valkey 7.2" in fault
+    assert faults_of_durability(old, "wait") == faults_of_durability(old, "none") == []
+
+
+def test_a_missing_replica_is_no_fault_and_is_told() -> None:
+    alone, followed = {"connected_slaves": "0"}, {"connected_slaves": "1"}
+    (warning,) = warnings_of_durability(alone, "wait", failover=False)
+    assert "no replica" in warning
+    assert warnings_of_durability(alone, "waitaof", failover=True)
+    assert warnings_of_durability(alone, "waitaof", failover=False) == []
+    assert warnings_of_durability(alone, "none", failover=True) == []
+    assert warnings_of_durability(followed, "wait", failover=True) == []
 
 
 def test_a_namespace_of_another_protocol_is_refused() -> None:

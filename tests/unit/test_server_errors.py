@@ -10,6 +10,7 @@ from rota.server.server_errors import ConnectionLost, PushedBack, Refused, Serve
     [
         ("READONLY You can't write against a read only replica.", ConnectionLost, "readonly"),
         ("UNBLOCKED force unblock from blocking operation", ConnectionLost, "unblocked"),
+        ("NOREPLICAS Not enough good replicas to write.", ConnectionLost, "noreplicas"),
         ("OOM command not allowed when used memory > 'maxmemory'.", PushedBack, "oom"),
         ("MISCONF Errors writing to the AOF file", PushedBack, "misconf"),
         ("LOADING Redis is loading the dataset in memory", PushedBack, "loading"),

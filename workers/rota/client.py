@@ -11,12 +11,14 @@ from rota.durations import positive_seconds
 from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.handle import Handle
 from rota.options import check_queue
-from rota.pool import Answered, Pool, Refused, Unanswered
+from rota.pool import Answered, Pool, Refused, Unanswered, Unconfirmed
 from rota.prepare import prepare, require_name
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import Command, NewTask, Store
 from rota.registry import default_registry
 from rota.sender import Sender
+from rota.server.address import parse_address
+from rota.server.durability import Durability, confirmation, level_of
 from rota.status import State, TaskStatus, status_of
 
 R = TypeVar("R")
@@ -25,6 +27,7 @@ T = TypeVar("T")
 DEFAULT_NAMESPACE: Final = "rota"
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
+DEFAULT_DURABILITY: Final = "none"
 _PACKAGE = str(Path(__file__).parent)
 
 
@@ -32,7 +35,8 @@ class Client:
     """A connection pool to one namespace of one server.
 
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each wait for a connection and for
-    an answer. Close it, or use it as a context manager, when it is not needed any more.
+    an answer. `durability`: what an enqueue waits for beyond the server's answer, "none", "wait" (a replica has the
+    task) or "waitaof" (it is on disk). Close it, or use it as a context manager, when it is not needed any more.
     """
 
     def __init__(
@@ -42,13 +46,18 @@ class Client:
         *,
         max_payload_kb: int = DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        durability: Durability = DEFAULT_DURABILITY,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or InvalidName for a namespace that is none."""
+        """Connects at the first call. Raises ValueError for a URL or a durability that is none, or InvalidName for a
+        namespace that is none."""
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
-        self._pool = Pool(redis_url, positive_seconds(timeout_seconds, "timeout_seconds"))
-        self._sender = Sender(self._pool, self._store, self._handle)
+        seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+        self._pool = Pool(redis_url, seconds)
+        failover = parse_address(redis_url).sentinels is not None
+        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=seconds)
+        self._sender = Sender(self._pool, self._store, self._handle, awaited)
         self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -87,7 +96,8 @@ class Client:
         """Enqueue one call, or a task by its name; `queue` is required for a name not declared in this process.
 
         Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
-        ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known.
+        ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
+        it was accepted and its durability was not confirmed.
         """
         if isinstance(what, str):
             what = Call(what, args, {} if kwargs is None else kwargs, **options)
@@ -151,7 +161,7 @@ class Client:
                 return value
             case Refused(error):
                 raise error
-            case Unanswered(why):
+            case Unanswered(why) | Unconfirmed(why):
                 raise Uncertain(f"{why}; it may have been carried out", ids)
             case _:
                 assert_never(answer)

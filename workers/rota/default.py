@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rota.call import Call
     from rota.client import Client
     from rota.handle import Handle
+    from rota.server.durability import Durability
 
 R = TypeVar("R")
 
@@ -19,11 +20,12 @@ class ClientSettings:
     redis_url: str | None = None
     namespace: str | None = None
     max_payload_kb: int | None = None
+    durability: str | None = None
 
     @property
     def complete(self) -> bool:
         """Whether every value is said."""
-        return bool(self.redis_url and self.namespace and self.max_payload_kb)
+        return bool(self.redis_url and self.namespace and self.max_payload_kb and self.durability)
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
         """These, and the other's where these do not say."""
@@ -31,6 +33,7 @@ class ClientSettings:
             self.redis_url or other.redis_url,
             self.namespace or other.namespace,
             self.max_payload_kb or other.max_payload_kb,
+            self.durability or other.durability,
         )
 
 
@@ -69,14 +72,21 @@ class DefaultClient:
 _default = DefaultClient()
 
 
-def configure(*, redis_url: str | None = None, namespace: str | None = None, max_payload_kb: int | None = None) -> None:
-    """Say where the default client enqueues. What is not given stays as it is, or comes from the environment."""
-    _default.configure(ClientSettings(redis_url, namespace, max_payload_kb))
+def configure(
+    *,
+    redis_url: str | None = None,
+    namespace: str | None = None,
+    max_payload_kb: int | None = None,
+    durability: "Durability | None" = None,
+) -> None:
+    """Say where the default client enqueues, and what it waits for. What is not given stays as it is, or comes from the
+    environment."""
+    _default.configure(ClientSettings(redis_url, namespace, max_payload_kb, durability))
 
 
-def inherit_from_fleet(redis_url: str, namespace: str, max_payload_kb: int) -> None:
+def inherit_from_fleet(fleet: ClientSettings) -> None:
     """Have tasks that enqueue tasks reach their own fleet. A worker calls it before any user code runs."""
-    _default.inherit(ClientSettings(redis_url, namespace, max_payload_kb))
+    _default.inherit(fleet)
 
 
 def default_client() -> "Client":

@@ -57,7 +57,8 @@ class ServerFull(Unavailable):
 
 
 class Uncertain(RotaError, TimeoutError):
-    """The call was sent and no answer came: it may have been carried out.
+    """The call was sent and no answer came: it may have been carried out. Or it was, and what the client's durability
+    asks for was not confirmed in time: the message says what is missing.
 
     `ids` are the tasks in doubt, and `id` the first of them. `accepted`: ids of an `enqueue_many` that the server
     has certainly taken; those in neither were not sent. `repeat` sends an enqueue again, exactly; a new enqueue

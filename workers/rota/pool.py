@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import redis
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
-from redis.retry import Retry
 
 from rota.errors import ServerFull, Unavailable
+from rota.primary_connection import connection_settings
 from rota.protocol.store import Command
-from rota.server.address import Address, parse_address, redact
+from rota.server.address import parse_address, redact
+from rota.server.durability import Confirmation
 
 T = TypeVar("T")
 
@@ -45,44 +45,55 @@ class Unanswered:
     why: str
 
 
-Answer = Answered[T] | Refused | Unanswered
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """The command was carried out, and what its durability asks for was not confirmed in time."""
+
+    why: str
+
+
+Answer = Answered[T] | Refused | Unanswered | Unconfirmed
 
 
 class Pool:
-    """Connections to one server. Thread-safe; a forked child makes connections of its own."""
+    """Connections to one server, or one primary. Thread-safe; a forked child makes connections of its own."""
 
     def __init__(self, url: str, timeout_seconds: float) -> None:
         """Connects at the first use. Raises ValueError for a URL that is none."""
         address = parse_address(url)
         self._shown_url = redact(url)
-        # Scripts answer bytes, and retries are ours to decide. RESP 2, since with RESP 3 redis-py turns on maintenance
-        # notifications, and then no longer looks for answers that were left unread before it hands out a connection.
-        self._pool = redis.ConnectionPool(
-            **_place(address),
-            db=address.database,
-            username=address.username or None,
-            password=address.password or None,
-            socket_timeout=timeout_seconds,
-            socket_connect_timeout=timeout_seconds,
-            max_connections=_NO_BOUND,
-            retry=Retry(NoBackoff(), 0),
-            health_check_interval=0,
-            decode_responses=False,
-            protocol=2,
-        )
+        self._pool = redis.ConnectionPool(**connection_settings(address, timeout_seconds), max_connections=_NO_BOUND)
         self._kept: list[redis.Connection] = []  # idle
+        self._tried: Confirmation | None = None
 
     def exchange(self, commands: Iterable[Command[T]]) -> list[Answer[T]]:
         """Send all commands, each as soon as it is made, and collect an answer for each.
 
         Raises Unavailable, nothing having been sent, when there is no connection to be had.
         """
+        return self._exchange(commands, None)[0]
+
+    def exchange_confirmed(self, commands: Iterable[Command[T]], confirmation: Confirmation) -> list[Answer[T]]:
+        """The same, and whatever is Answered is confirmed too.
+
+        Raises Unavailable also when the server can never confirm.
+        """
+        answers, reply = self._exchange(commands, confirmation)
+        return self._confirmed(answers, confirmation, reply)
+
+    def _exchange(
+        self, commands: Iterable[Command[T]], confirmation: Confirmation | None
+    ) -> tuple[list[Answer[T]], object]:
+        # The answers, and the reply to what confirms them.
         connection = self._take()
         try:
-            sent, replies = _pipeline(connection, commands, Command.by_sha)
+            if confirmation is not None and confirmation != self._tried:
+                self._try(connection, confirmation)
+            tail = confirmation.waiting if confirmation is not None else b""
+            sent, replies = _pipeline(connection, commands, Command.by_sha, tail)
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if failed:
-                _teach(connection, sent, replies)
+                _teach(connection, sent, replies, tail)
         except BaseException:  # a signal or a time limit: the next to use the connection would get our answers
             self._drop(connection)
             raise
@@ -90,7 +101,8 @@ class Pool:
             self._pool.release(connection)
         else:
             self._kept.append(connection)
-        return [self._judge(command, reply) for command, reply in zip(sent, replies, strict=True)]
+        reply = replies.pop() if tail else None
+        return [self._judge(command, reply) for command, reply in zip(sent, replies, strict=True)], reply
 
     def close(self) -> None:
         """Close all connections. May be repeated; using the pool again opens new ones."""
@@ -118,6 +130,37 @@ class Pool:
             self._drop(connection)
         return self._connect()
 
+    def _try(self, connection: redis.Connection, confirmation: Confirmation) -> None:
+        # Once, before anything is sent that could not be confirmed. Connections made later may be to another server.
+        try:
+            connection.send_packed_command([confirmation.trial])  # type: ignore[no-untyped-call]  # not typed
+            connection.read_response()
+        except ResponseError as error:
+            raise Unavailable(
+                f"{self._shown_url} cannot do what durability = {confirmation.durability!r} asks for: {error} "
+                "(waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
+            ) from error
+        except (RedisError, OSError) as error:
+            raise Unavailable(f"no connection to {self._shown_url}: {error}") from error
+        self._tried = confirmation
+
+    def _confirmed(self, answers: list[Answer[T]], confirmation: Confirmation, reply: object) -> list[Answer[T]]:
+        match reply:
+            case ResponseError():
+                lack = f"the server says {reply}"
+            case Exception():  # the connection: sent again, they may be confirmed yet
+                lost = Unanswered(f"{self._shown_url} confirmed nothing: {reply}")
+                return [lost if isinstance(answer, Answered) else answer for answer in answers]
+            case _:
+                lack = confirmation.lack(reply)
+        if not lack:
+            return answers
+        why = (
+            f"{self._shown_url} has accepted the tasks and not confirmed them: within {confirmation.seconds:g} s, "
+            f"{lack} (durability = {confirmation.durability!r})"
+        )
+        return [Unconfirmed(why) if isinstance(answer, Answered) else answer for answer in answers]
+
     def _drop(self, connection: redis.Connection) -> None:
         connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
         self._pool.release(connection)
@@ -144,25 +187,13 @@ class Pool:
                 return Unanswered(f"{self._shown_url} did not answer: {reply}")
 
 
-def _place(address: Address) -> dict[str, Any]:
-    # TLS as the fleet's own connections have it: the system's authorities, and the name checked.
-    if address.path:
-        return {"connection_class": redis.UnixDomainSocketConnection, "path": address.path}
-    place = {"host": address.host, "port": address.port}
-    if address.tls:
-        return {
-            "connection_class": redis.SSLConnection,
-            "ssl_cert_reqs": "required",
-            "ssl_check_hostname": True,
-            **place,
-        }
-    return place
-
-
 def _pipeline(
-    connection: redis.Connection, commands: Iterable[Command[T]], pack: Callable[[Command[T]], bytes]
+    connection: redis.Connection,
+    commands: Iterable[Command[T]],
+    pack: Callable[[Command[T]], bytes],
+    tail: bytes,
 ) -> tuple[list[Command[T]], list[object]]:
-    # The commands, with one reply or exception each.
+    # The commands, with one reply or exception each, and one more for the tail if there is one.
     sent: list[Command[T]] = []
     coming = iter(commands)
 
@@ -173,13 +204,16 @@ def _pipeline(
             if not connection.is_connected:
                 raise redis.ConnectionError("the client was closed")
             yield data
+        if tail:
+            yield tail
 
+    extra = 1 if tail else 0
     try:  # in one call: a second one would connect anew when the client was closed meanwhile, and mix up the answers
         connection.send_packed_command(packed())  # type: ignore[no-untyped-call]  # redis-py does not type it
     except (RedisError, OSError) as error:
         sent += coming
-        return sent, [error] * len(sent)
-    return sent, _replies(connection, len(sent))
+        return sent, [error] * (len(sent) + extra)
+    return sent, _replies(connection, len(sent) + extra)
 
 
 def _replies(connection: redis.Connection, count: int) -> list[object]:
@@ -190,21 +224,21 @@ def _replies(connection: redis.Connection, count: int) -> list[object]:
             replies.append(connection.read_response())
         except ResponseError as error:
             replies.append(error)
-            moved = moved or isinstance(error, ReadOnlyError)
+            moved = moved or isinstance(error, ReadOnlyError) or str(error).startswith("NOREPLICAS")
         except (RedisError, OSError) as error:
             # What followed may have been carried out, even when the error itself is a refusal.
             connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
             lost = redis.ConnectionError(f"the connection ended: {error}")
             return [*replies, error, *[lost] * (count - len(replies) - 1)]
-    if moved:  # it is no primary any more: the next connection looks for the new one
+    if moved:  # it is no primary any more, or cut off from its replicas: the next connection looks for the new one
         connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
     return replies
 
 
-def _teach(connection: redis.Connection, commands: Sequence[Command[Any]], replies: list[object]) -> None:
-    # What the server did not do for want of the script's text is sent again, with the text.
+def _teach(connection: redis.Connection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes) -> None:
+    # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     if unknown:
-        _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text)
-        for n, reply in zip(unknown, taught, strict=True):
+        _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
+        for n, reply in zip([*unknown, -1] if tail else unknown, taught, strict=True):
             replies[n] = reply

@@ -1,8 +1,8 @@
-"""Which server and namespace the default client gets.
+"""Which server and namespace the default client gets, and which durability.
 
 Each value comes from the first that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
-ROTA_REDIS_URL_FILE, ROTA_NAMESPACE); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL. In a worker, what
-its fleet runs on stands between the first and the second.
+ROTA_REDIS_URL_FILE, ROTA_NAMESPACE, ROTA_DURABILITY); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL. In a
+worker, what its fleet runs on stands between the first and the second.
 """
 
 import os
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rota.client import DEFAULT_MAX_PAYLOAD_KB, DEFAULT_NAMESPACE, Client
+from rota.client import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_NAMESPACE, Client
 from rota.default import ClientSettings
 from rota.errors import NotConfigured
+from rota.server.durability import level_of
 
 CONFIG_FILE = "rota.toml"
 _NOT_CONFIGURED = (
@@ -32,6 +33,7 @@ def make_client(configured: ClientSettings) -> Client:
         found.redis_url,
         found.namespace or DEFAULT_NAMESPACE,
         max_payload_kb=found.max_payload_kb or DEFAULT_MAX_PAYLOAD_KB,
+        durability=level_of(found.durability or DEFAULT_DURABILITY),
     )
 
 
@@ -49,7 +51,7 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
 
 
 def settings_in_environment(environment: Mapping[str, str]) -> ClientSettings:
-    """What ROTA_* variables say. Raises NotConfigured when a file they name or a number cannot be read."""
+    """What ROTA_* variables say. Raises NotConfigured when a file they name or a value cannot be read."""
     url = environment.get("ROTA_REDIS_URL")
     url_file = environment.get("ROTA_REDIS_URL_FILE")
     if not url and url_file:
@@ -57,7 +59,8 @@ def settings_in_environment(environment: Mapping[str, str]) -> ClientSettings:
     payload = environment.get("ROTA_LIMITS__MAX_PAYLOAD_KB") or "0"
     if not payload.isdecimal():
         raise NotConfigured(f"ROTA_LIMITS__MAX_PAYLOAD_KB must be a whole number, got {payload!r}")
-    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload))
+    durability = _level("ROTA_DURABILITY", environment.get("ROTA_DURABILITY"))
+    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
 
 
 def settings_in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -78,7 +81,12 @@ def settings_in_file(environment: Mapping[str, str], folder: Path) -> ClientSett
     if not url and url_file:
         url = _read(path.parent / url_file, f"redis_url_file in {path}")
     limits = _value(path, table, "limits", dict) or {}
-    return ClientSettings(url, _value(path, table, "namespace", str), _value(path, limits, "max_payload_kb", int))
+    return ClientSettings(
+        url,
+        _value(path, table, "namespace", str),
+        _value(path, limits, "max_payload_kb", int),
+        _level(str(path), _value(path, table, "durability", str)),
+    )
 
 
 def _read(path: Path, what: str) -> str:
@@ -86,6 +94,13 @@ def _read(path: Path, what: str) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise NotConfigured(f"{what} names {path}, which cannot be read: {error}") from None
+
+
+def _level(where: str, text: str | None) -> str | None:
+    try:
+        return level_of(text) if text else None
+    except ValueError as error:
+        raise NotConfigured(f"{where}: {error}") from None
 
 
 def _value(path: Path, table: Mapping[str, Any], key: str, kind: type[Any]) -> Any:

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from rota.errors import Unavailable, Uncertain
 from rota.handle import Handle
-from rota.pool import Answer, Answered, Pool, Refused, Unanswered
+from rota.pool import Answer, Answered, Pool, Refused, Unanswered, Unconfirmed
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import Command, NewTask, Store
+from rota.server.durability import Confirmation
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ _BATCH_TASKS: Final = 125  # a script of half a millisecond, while the next batc
 _BATCH_BYTES: Final = 1 << 20  # a server does nothing else while it takes one in
 _ROUND_BATCHES: Final = 32
 _ROUND_BYTES: Final = 4 << 20  # what may be on its way without an answer; each batch of it is sent under one timeout
+_PERHAPS: Final = "the tasks may have been accepted"
 
 
 class Batch(NamedTuple):
@@ -33,12 +35,20 @@ class Batch(NamedTuple):
 
 
 class Sender:
-    """Sends enqueues over a pool; `handle_of` makes what callers get of each."""
+    """Sends enqueues over a pool; `handle_of` makes what callers get of each. A `confirmation` is waited for by each
+    round: two rounds may go to two servers, of which only the second would confirm."""
 
-    def __init__(self, pool: Pool, store: Store, handle_of: Callable[[NewTask, Enqueued], Handle[Any]]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        store: Store,
+        handle_of: Callable[[NewTask, Enqueued], Handle[Any]],
+        confirmation: Confirmation | None = None,
+    ) -> None:
         self._pool = pool
         self._store = store
         self._handle_of = handle_of
+        self._confirmation = confirmation
 
     def send(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
         """Send tasks, in order, each round once, and what got no answer a second time.
@@ -64,21 +74,27 @@ class Sender:
         # One after another, as the pool sends them: it packs the next while the server works on the last.
         return (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
 
+    def _exchange(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
+        commands = self._commands(batches)
+        if self._confirmation is None:
+            return self._pool.exchange(commands)
+        return self._pool.exchange_confirmed(commands, self._confirmation)
+
     def _send_round(self, batches: Sequence[Batch]) -> list[Handle[Any]]:
         sent_at = time.monotonic()
-        answers = self._pool.exchange(self._commands(batches))
+        answers = self._exchange(batches)
         unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
         if unanswered and _is_remembered(sent_at):
             repeated = self._exchange_again([batches[n] for n in unanswered])
             for n, answer in zip(unanswered, repeated, strict=True):
-                if isinstance(answer, Answered):  # else what went wrong first says more
+                if isinstance(answer, Answered | Unconfirmed):  # else what went wrong first says more
                     answers[n] = answer
         return self._sort_out(batches, answers, sent_at)
 
     def _exchange_again(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
         # Refused, or not even sent, the second time says nothing about the first.
         try:
-            answers = self._pool.exchange(self._commands(batches))
+            answers = self._exchange(batches)
         except Unavailable as error:
             return [Unanswered(str(error)) for _ in batches]
         return [Unanswered(str(answer.error)) if isinstance(answer, Refused) else answer for answer in answers]
@@ -104,21 +120,24 @@ class Sender:
         self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float
     ) -> Unavailable | Uncertain:
         # What is in doubt says more than what was refused.
-        doubts = [pair for pair in zip(batches, answers, strict=True) if isinstance(pair[1], Unanswered)]
+        doubts = [
+            (batch, answer.why if isinstance(answer, Unconfirmed) else f"{answer.why}; {_PERHAPS}")
+            for batch, answer in zip(batches, answers, strict=True)
+            if isinstance(answer, Unanswered | Unconfirmed)
+        ]
         if doubts:
-            why = next(answer.why for answer in answers if isinstance(answer, Unanswered))
-            return self._uncertain(why, [batch for batch, _ in doubts], sent_at)
+            return self._uncertain(doubts[0][1], [batch for batch, _ in doubts], sent_at)
         return next(answer.error for answer in answers if isinstance(answer, Refused))
 
     def _uncertain(self, why: str, batches: Sequence[Batch], sent_at: float) -> Uncertain:
         ids = [task.id for batch in batches for task in batch.tasks]
         how = f"repeat() of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
         again = partial(self._repeat, batches, sent_at)
-        return Uncertain(f"{why}; the tasks may have been accepted: {how}", ids, again=again)
+        return Uncertain(f"{why}: {how}", ids, again=again)
 
     def _repeat(self, batches: Sequence[Batch], sent_at: float) -> list[Handle[Any]]:
         if not _is_remembered(sent_at):
-            raise self._uncertain("it is too late to repeat the enqueue", batches, sent_at)
+            raise self._uncertain(f"it is too late to repeat the enqueue; {_PERHAPS}", batches, sent_at)
         return self._sort_out(batches, self._exchange_again(batches), sent_at)
 
 

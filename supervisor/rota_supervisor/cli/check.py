@@ -27,7 +27,10 @@ def check(no_imports: bool) -> None:
         warn_without_imports(loaded)
         tasks = dict(probe_imports(config.imports, config.limits.boot_seconds).queues)
         check_tasks(config, tasks)
-    server = str(check_server(config, begin=False))
+    checked = check_server(config, begin=False)
+    for warning in checked.warnings:
+        say_warning(warning)
+    server = str(checked.version)
     if state.json:
         put_json({"server": server, "queues": served_queues(config), "tasks": tasks})
     else:

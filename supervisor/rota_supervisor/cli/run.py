@@ -86,6 +86,8 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if not embedded:
         yield
         return
+    if config.durability == "wait":
+        raise Failure(ExitCode.CONFIG, 'durability = "wait" wants a replica, and --embedded has none: use "waitaof"')
     # Only here: finding the wheel takes importlib.metadata, 1.9 MB that a master would keep for nothing.
     from rota_supervisor.embedded import (  # noqa: PLC0415
         AddressTakenError,

@@ -111,7 +111,12 @@ def _send(
 
     with (
         warnings.catch_warnings(record=True) as caught,
-        Client(config.redis_url, config.namespace, max_payload_kb=config.limits.max_payload_kb) as client,
+        Client(
+            config.redis_url,
+            config.namespace,
+            max_payload_kb=config.limits.max_payload_kb,
+            durability=config.durability,
+        ) as client,
     ):
         warnings.simplefilter("always", rota.UnservedQueue)
         try:

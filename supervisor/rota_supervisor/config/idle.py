@@ -6,7 +6,6 @@ from rota_supervisor.config.model import Config
 
 IDLE_KEYS = frozenset(
     {
-        "durability",
         "watch_config",
         "pools.NAME.concurrency",
         "tasks.NAME.soft_time_limit_seconds",
@@ -25,7 +24,6 @@ def warnings_of_idle_keys(config: Config) -> list[str]:
 def _idle_paths(config: Config) -> Iterator[str]:
     usual = Config()
     given = {
-        "durability": config.durability != usual.durability,
         "watch_config": config.watch_config != usual.watch_config,
         "limits.max_rss_mb": config.limits.max_rss_mb != usual.limits.max_rss_mb,
         "events.enabled": config.events.enabled != usual.events.enabled,

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from rota.server.durability import Durability
+
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -47,7 +49,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     time_limit_seconds: Positive = 3600.0
     drain_seconds: Seconds = 25.0
     boot_seconds: Positive = 60.0
-    beat_seconds: Positive = 30.0
+    beat_seconds: Annotated[float, Meta(ge=2)] = 30.0  # a poller sleeps for up to 1
     max_tasks: Count = 0
     max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
     max_rss_mb: Count = 0
@@ -125,7 +127,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     workers: Count | None = None
     pollers: Annotated[int, Meta(ge=1, le=2)] = 1
     tiers: tuple[tuple[str, ...], ...] = (("default",),)
-    durability: Literal["none", "wait", "waitaof"] = "none"
+    durability: Durability = "none"
     unserved_queues: Literal["error", "warn"] = "error"
     watch_config: bool = False
     queues: dict[str, QueueConfig] = field(default_factory=dict)

@@ -39,6 +39,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
         max_tasks=limits.max_tasks,
         max_tasks_jitter=limits.max_tasks_jitter,
         max_payload_kb=limits.max_payload_kb,
+        durability=config.durability,
         overrides=task_overrides(config),
         lag_objective_seconds=config.metrics.lag_objective_seconds,
         lag_objectives=lag_objectives(config),

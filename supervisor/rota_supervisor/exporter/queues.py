@@ -15,6 +15,7 @@ from rota.protocol.store import Command, Store
 from rota.protocol.views import Overview
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
+from rota.server.primary import connect
 from rota.server.server_errors import ServerError
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ def connector(server: ServerSettings) -> Callable[[], Connection]:
     """How to connect to that server. Raises ValueError for an unusable URL; the connector ServerError."""
     address = parse_address(server.redis_url)
     options = ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
-    return lambda: Connection(address, options)
+    return lambda: connect(address, options)
 
 
 class QueueWatch:

@@ -45,7 +45,7 @@ class WorkerSettings:
 
     Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
     `tiers`: what the pool serves, highest first. `beat_seconds`: how long a worker may be silent between tasks.
-    `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
+    `durability`: of what its tasks enqueue. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
     """
 
     server: ServerSettings
@@ -57,6 +57,7 @@ class WorkerSettings:
     max_tasks: int = 0
     max_tasks_jitter: float = 0.1
     max_payload_kb: int = 256
+    durability: str = "none"
     overrides: dict[str, TaskOverride] = field(default_factory=dict)
     lag_objective_seconds: float = 30.0
     lag_objectives: dict[str, float] = field(default_factory=dict)

@@ -104,6 +104,8 @@ end
 -- The first write also tells whether the nonce is known. Then it wrote nothing, and the answer is the one given before.
 local told = call('SET', PREFIX .. 'sent:' .. ARGV[1], table.concat(words, '\n'), 'NX', 'GET', 'PX', 60000)
 if told then
+  -- A write, so that a WAIT behind this answer covers the first call too, on whatever connection that came.
+  call('PEXPIRE', PREFIX .. 'sent:' .. ARGV[1], 60000)
   words = {}
   for word in string.gmatch(told, '[^\n]+') do words[#words + 1] = word end
   return words

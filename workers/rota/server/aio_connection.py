@@ -15,6 +15,7 @@ import hiredis
 from rota.protocol.store import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server.address import Address
+from rota.server.sentinel import Question, search
 from rota.server.server_errors import (
     REASON_NETWORK,
     REASON_PROTOCOL,
@@ -102,7 +103,7 @@ class AioConnection:
             raise ConnectionLost(f"the server took longer than {self._seconds:g} s", REASON_SILENT) from error
         except OSError as error:
             self._drop()
-            raise ConnectionLost(f"no connection to {self._place()}: {error}", REASON_NETWORK) from error
+            raise ConnectionLost(f"no connection to {self._address.place}: {error}", REASON_NETWORK) from error
         except ConnectionLost:
             self._drop()
             raise
@@ -111,7 +112,39 @@ class AioConnection:
             raise
 
     async def _connect(self) -> None:
-        address = self._address
+        try:
+            if self._address.sentinels is None:
+                await self._open(self._address)
+            else:
+                await self._open_primary()
+        except BaseException:  # whatever it was: a connection half greeted is none
+            self._drop()
+            raise
+
+    async def _open_primary(self) -> None:
+        searching = search(self._address)
+        question = next(searching)
+        while True:
+            answer = await self._ask_once(question)
+            try:
+                question = searching.send(answer)
+            except StopIteration:  # that was the primary: this connection stays
+                return
+            self._drop()
+
+    async def _ask_once(self, question: Question) -> Any:
+        try:
+            async with asyncio.timeout(question.seconds):
+                await self._open(question.address)
+                return await self._exchange(command((pack(question.args),)))
+        except TimeoutError:
+            return ConnectionLost(f"it took longer than {question.seconds:g} s", REASON_SILENT)
+        except OSError as error:
+            return ConnectionLost(f"no connection: {error.strerror or error}", REASON_NETWORK)
+        except ServerError as error:
+            return error
+
+    async def _open(self, address: Address) -> None:
         self._reader = _new_reader()
         if address.path:
             self._streams = await asyncio.open_unix_connection(address.path)
@@ -150,9 +183,6 @@ class AioConnection:
             with contextlib.suppress(RuntimeError):  # the loop is closing
                 self._streams[1].close()
             self._streams = None
-
-    def _place(self) -> str:
-        return self._address.path or f"{self._address.host}:{self._address.port}"
 
 
 def _secure() -> "SSLContext":

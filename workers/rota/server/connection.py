@@ -96,6 +96,10 @@ class Connection:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
         return self._ask(command((pack(args),)))
 
+    def use(self, options: ConnectionOptions) -> None:
+        """Go on with these options, after a greeting that had to be quick."""
+        self._options = options
+
     def close(self) -> None:
         """Close at once. May be repeated."""
         self._socket.close()

@@ -5,6 +5,7 @@ import time
 from rota.server.address import Address
 from rota.server.backoff import Backoff
 from rota.server.connection import Connection, ConnectionOptions
+from rota.server.primary import connect
 from rota.server.server_errors import PushedBack, ServerError
 from rota.telemetry import events, log
 from rota.telemetry.metrics import REDIS_ERRORS
@@ -28,7 +29,7 @@ class Link:
     def connection(self) -> Connection:
         """The connection, made now if there is none. Raises ServerError."""
         if self._connection is None:
-            self._connection = Connection(self._address, self._options)
+            self._connection = connect(self._address, self._options)
         return self._connection
 
     def failed(self, error: ServerError) -> float:

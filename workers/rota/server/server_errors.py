@@ -10,13 +10,15 @@ from typing import Final
 REASON_NETWORK: Final = "network"
 REASON_SILENT: Final = "silent"
 REASON_PROTOCOL: Final = "protocol"
+REASON_SENTINEL: Final = "sentinel"
 REASON_OTHER: Final = "other"
 
 # The first words of error replies. READONLY and MASTERDOWN come from a server that is no primary any more,
-# UNBLOCKED from one that was demoted while a command waited in it.
-_RECONNECT: Final = frozenset({"READONLY", "UNBLOCKED", "MASTERDOWN"})
+# UNBLOCKED from one that was demoted while a command waited in it, and NOREPLICAS from one that is cut off from its
+# replicas: another may have taken over, and only who connects anew is told.
+_RECONNECT: Final = frozenset({"READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"})
 _PUSHES_BACK: Final = frozenset(
-    {"OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "NOTREADY", "ROLLBACK"}
+    {"OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"}
 )
 _REFUSALS: Final = frozenset({"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK", "CROSSSLOT", "NOSCRIPT"})
 _FULL: Final = "ERR max number of clients"

@@ -41,6 +41,8 @@ CONFIG_WARNING: Final = "config.warning"
 REDIS_LOST: Final = "redis.lost"
 REDIS_BACK: Final = "redis.back"
 REDIS_REFUSED: Final = "redis.refused"
+REDIS_EVICTS_KEYS: Final = "redis.evicts_keys"
+REDIS_KEEPS_KEYS: Final = "redis.keeps_keys"
 
 EMBEDDED_RESTARTED: Final = "embedded.restarted"
 

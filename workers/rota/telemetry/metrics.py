@@ -269,6 +269,9 @@ CONFIG_RELOADS: Final = CounterDefinition(
     "rota_config_reloads_total", "Reloads by result: success or failure.", ("result",), _MASTER
 )
 REDIS_UP: Final = GaugeDefinition("rota_redis_up", "1 while the master reaches Redis.", (), _MASTER)
+REDIS_EVICTS_KEYS: Final = GaugeDefinition(
+    "rota_redis_evicts_keys", "1 while Redis is set to drop keys when its memory is full. Expected 0.", (), _MASTER
+)
 REDIS_ERRORS: Final = CounterDefinition(
     "rota_redis_errors_total", "Calls to Redis that failed, by reason.", ("reason",), _ALL_WITH_REDIS
 )

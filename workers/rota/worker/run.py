@@ -39,7 +39,10 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     log.adopt_foreign(settings.log)
     signals = StopSignals()
     signals.install()
-    default.inherit_from_fleet(settings.server.redis_url, settings.server.namespace, settings.max_payload_kb)
+    server = settings.server
+    default.inherit_from_fleet(
+        default.ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability)
+    )
     runner = Runner()
     try:
         if not all(call_hook(hook) for hook in default_hooks.worker_start):
@@ -54,7 +57,7 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics)
     report = Report(settings, recorder)
-    waiter = Waiter(signals, life.death_fd)
+    waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
     return Tools(

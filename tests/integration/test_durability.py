@@ -1,0 +1,234 @@
+"""What `durability` makes an enqueue wait for, against a server with a replica, and one with an append-only file."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+import rota
+from bench import until
+from faulty_link import FaultyLink
+from protocol import Fleet
+from rota.client import Client
+from rota.protocol.store import BATCH
+from rota.server.durability import Durability
+from servers import Server
+
+SECONDS = 3.0  # of which three quarters are waited for a replica, on a busy machine too
+
+
+@pytest.fixture(name="pair")
+def _pair(server: Server, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A server of this test's own, and its replica."""
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    first = Server(server.binary, folders[0], repl_diskless_sync_delay="0").start()
+    second = Server(server.binary, folders[1], replicaof=f"127.0.0.1 {first.port}")
+    try:
+        second.start()
+        with redis.Redis.from_url(first.url) as asking:
+            until(lambda: asking.incr("written") and asking.wait(1, 100) == 1, "a replica that has all")
+        yield first, second
+    finally:
+        first.stop()
+        second.stop()
+
+
+@contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """A replica that takes nothing in meanwhile."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def waiting(server: Server, namespace: str, durability: Durability = "wait") -> Client:
+    return Client(server.url, namespace, durability=durability, timeout_seconds=SECONDS)
+
+
+def call(task_id: str) -> rota.Call:
+    return rota.Call("work", queue="q", id=task_id)
+
+
+def test_with_wait_an_enqueue_is_answered_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
+    first, second = pair
+    with waiting(first, namespace) as client, redis.Redis.from_url(second.url) as replica:
+        client.enqueue(call("a"))
+        assert replica.hexists(f"{{{namespace}}}:tasks", "a")
+        ids = [f"many-{number}" for number in range(2 * BATCH)]
+        assert [handle.id for handle in client.enqueue_many(map(call, ids))] == ids
+        assert replica.hlen(f"{{{namespace}}}:tasks") == 1 + len(ids)
+
+
+def test_without_a_replica_in_time_it_is_uncertain_accepted_and_may_be_repeated(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
+    first, second = pair
+    fleet = Fleet(first, namespace)
+    with waiting(first, namespace) as client:
+        with stopped(second):
+            with pytest.raises(rota.Uncertain, match=r"has accepted .* no replica has them .*repeat\(\)") as caught:
+                client.enqueue(call("a"))
+            assert (caught.value.ids, caught.value.accepted) == (("a",), ())
+            assert fleet.lane() == ["a"]
+        [handle] = caught.value.repeat()
+        assert (handle.id, handle.duplicate) == ("a", False)
+        assert client.enqueue(call("a")).duplicate
+    assert fleet.lane() == ["a"]
+    fleet.close()
+
+
+def test_a_repeat_on_another_connection_is_not_confirmed_by_what_that_one_did_not_write(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
+    first, second = pair
+    with waiting(first, namespace) as client, stopped(second):
+        with pytest.raises(rota.Uncertain) as caught:
+            client.enqueue(call("a"))
+        client.close()
+        with pytest.raises(rota.Uncertain, match="no replica has them"):
+            caught.value.repeat()
+        client.close()
+        with pytest.raises(rota.Uncertain, match="no replica has them"):
+            client.enqueue(call("a"))  # live already, and still nowhere else
+
+
+def test_of_many_the_confirmed_are_told_from_the_unconfirmed(
+    pair: tuple[Server, Server], namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = pair
+    ids = [f"t-{number}" for number in range(8 * BATCH + 100)]  # a round of 4,000, then one of one batch
+    with waiting(first, namespace) as client:
+        exchange = client._pool.exchange_confirmed
+        rounds: list[int] = []
+
+        def stopping_the_replica(*args: object) -> object:
+            if rounds:
+                os.kill(second.pid, signal.SIGSTOP)
+            rounds.append(1)
+            return exchange(*args)  # type: ignore[arg-type]  # passed on as it came
+
+        monkeypatch.setattr(client._pool, "exchange_confirmed", stopping_the_replica)
+        with pytest.raises(rota.Uncertain) as caught:
+            client.enqueue_many(map(call, ids))
+        os.kill(second.pid, signal.SIGCONT)
+    assert list(caught.value.accepted) == ids[: 8 * BATCH]
+    assert list(caught.value.ids) == ids[8 * BATCH :]
+    assert len(rounds) == 2, "what waited in vain is not sent again by itself"
+
+
+def test_a_lost_reply_is_made_up_for_and_confirmed(pair: tuple[Server, Server], namespace: str) -> None:
+    first, _ = pair
+    with (
+        FaultyLink(first.port) as link,
+        Client(link.url, namespace, durability="wait", timeout_seconds=SECONDS) as client,
+    ):
+        client.enqueue(call("warm"))
+        before = link.calls["wait"]
+        link.lose_replies(1, of="wait")
+        assert client.enqueue(call("a")).id == "a"
+        assert link.calls["wait"] == before + 2  # one for each time that it was sent
+
+
+def test_a_script_the_server_does_not_know_is_confirmed_once_it_was_taught(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
+    first, second = pair
+    with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
+        client.enqueue(call("a"))
+        client.close()
+        asking.script_flush()
+        with stopped(second), pytest.raises(rota.Uncertain, match="no replica has them"):
+            client.enqueue(call("b"))
+
+
+def test_what_is_refused_is_refused_and_not_in_doubt(pair: tuple[Server, Server], namespace: str) -> None:
+    first, _ = pair
+    with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
+        client.enqueue(call("a"))
+        asking.config_set("maxmemory", "1")
+        with pytest.raises(rota.ServerFull):
+            client.enqueue(call("b"))
+
+
+def test_a_primary_that_lost_its_replicas_is_left_by_those_it_refuses(
+    pair: tuple[Server, Server], namespace: str
+) -> None:
+    first, second = pair
+    with rota.Client(first.url, namespace) as client, redis.Redis.from_url(first.url) as asking:
+        client.enqueue(call("a"))
+        second.stop()
+        until(lambda: asking.info("replication")["connected_slaves"] == 0, "the end of the replica")
+        asking.config_set("min-replicas-to-write", "1")
+        before = {each["id"] for each in asking.client_list()}
+        with pytest.raises(rota.Unavailable, match="NOREPLICAS"):
+            client.enqueue(call("b"))
+        until(lambda: len(before - {each["id"] for each in asking.client_list()}) == 1, "a connection that was closed")
+
+
+def test_only_enqueues_wait(pair: tuple[Server, Server], namespace: str) -> None:
+    first, second = pair
+    with waiting(first, namespace) as client:
+        client.enqueue(call("a"))
+        with stopped(second):
+            assert client.cancel("a") == "cancelled"
+            assert client.pause("q")
+
+
+class TestWaitaof:
+    """On a server that writes an append-only file; Redis knows the command from 7.2 on."""
+
+    @pytest.fixture(name="logging")
+    def _logging(self, server: Server, tmp_path: Path) -> Iterator[Server]:
+        logging = Server(server.binary, tmp_path, appendonly="yes", appendfsync="always").start()
+        try:
+            yield logging
+        finally:
+            logging.stop()
+
+    def test_an_enqueue_is_answered_when_it_is_on_disk_or_refused_where_that_cannot_be_told(
+        self, logging: Server, namespace: str
+    ) -> None:
+        with waiting(logging, namespace, "waitaof") as client:
+            if self._knows_it(logging):
+                assert client.enqueue(call("a")).id == "a"
+            else:
+                with pytest.raises(rota.Unavailable, match=r"needs Redis 7\.2 or Valkey 7\.2"):
+                    client.enqueue(call("a"))
+        expected = ["a"] if self._knows_it(logging) else []
+        fleet = Fleet(logging, namespace)
+        assert fleet.lane() == expected
+        fleet.close()
+
+    def test_a_server_without_the_file_is_refused_before_anything_is_sent(self, server: Server, namespace: str) -> None:
+        with waiting(server, namespace, "waitaof") as client, pytest.raises(rota.Unavailable, match="appendonly yes"):
+            client.enqueue(call("a"))
+        fleet = Fleet(server, namespace)
+        assert fleet.lane() == []
+        fleet.close()
+
+    def test_a_file_turned_off_later_leaves_enqueues_unconfirmed(self, logging: Server, namespace: str) -> None:
+        if not self._knows_it(logging):
+            pytest.skip("this server has no WAITAOF")
+        with waiting(logging, namespace, "waitaof") as client, redis.Redis.from_url(logging.url) as asking:
+            client.enqueue(call("a"))
+            asking.config_set("appendonly", "no")
+            with pytest.raises(rota.Uncertain, match="the server says WAITAOF cannot be used"):
+                client.enqueue(call("b"))
+
+    @staticmethod
+    def _knows_it(server: Server) -> bool:
+        with redis.Redis.from_url(server.url) as asking:
+            return b"waitaof" in asking.command_list()
+
+
+def test_another_level_is_refused_by_the_client(server: Server) -> None:
+    with pytest.raises(ValueError, match='expected one of "none", "wait", "waitaof"'):
+        Client(server.url, durability="fsync")  # type: ignore[arg-type]  # as from a caller without types

@@ -1,0 +1,115 @@
+"""Which server is the primary, by what sentinels say: a search without I/O, driven by whoever has connections.
+
+1. Each sentinel in turn is asked for the address of the service; what does not answer in time is passed over.
+2. The server at that address is asked for its ROLE: a sentinel may not know yet that it was demoted or died.
+3. The first that says it is the primary is the one. Without such, the error says what each of them answered.
+
+Nothing is remembered: whoever connects asks anew, so that a failover is noticed by the next connection. The protocol is
+that of Redis's "Guidelines for Redis clients with support for Redis Sentinel".
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from rota.protocol.wire import Arg
+from rota.server.address import Address, Sentinels, shown_place
+from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
+
+SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and to hear from it: the next one may know as well
+PRIMARY_SECONDS: Final = 2.0  # likewise; what was the primary may be a host that is gone, and a failover under way
+_PRIMARY: Final = b"master"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Connect there, ask this, and give up after so many seconds without connection or answer."""
+
+    address: Address
+    args: tuple[Arg, ...]
+    seconds: float
+
+
+Answer = Any
+"""A reply as hiredis reads it, or the ServerError in its place."""
+
+Search = Generator[Question, Answer, None]
+
+
+def search(address: Address) -> Search:
+    """Yield questions, and take their answers; ends after the ROLE of the primary, which was the last one asked.
+
+    Raises ConnectionLost when there is no primary, or what the primary refused us with.
+    """
+    assert address.sentinels is not None
+    sentinels = address.sentinels
+    found: dict[tuple[str, int], str] = {}  # why each place that was named is not the primary
+    told: dict[str, list[str]] = {}  # what was said, and by which sentinels
+    asked: Address | None = None  # a sentinel that answers
+    for place in sentinels.places:
+        sentinel = _sentinel(address, sentinels, place)
+        answer = yield _of_sentinel(sentinel, "GET-MASTER-ADDR-BY-NAME", sentinels.service)
+        if isinstance(answer, ServerError):
+            told.setdefault(f"did not tell ({_without_place(answer, sentinel)})", []).append(sentinel.place)
+            continue
+        asked = sentinel
+        if answer is None:
+            told.setdefault("did not know it", []).append(sentinel.place)
+            continue
+        named = _place(answer)
+        if named not in found:
+            candidate = replace(address, host=named[0], port=named[1], sentinels=None)
+            fault = _fault((yield Question(candidate, ("ROLE",), PRIMARY_SECONDS)), candidate)
+            if not fault:
+                return
+            found[named] = fault
+        told.setdefault(f"named {shown_place(*named)} ({found[named]})", []).append(sentinel.place)
+    more = "" if asked is None else (yield from _explain(asked, sentinels.service, known=bool(found)))
+    said = "; ".join(f"{', '.join(places)} {what}" for what, places in told.items())
+    raise ConnectionLost(f"no primary of {sentinels.service!r}: {said}{more}", REASON_SENTINEL)
+
+
+def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Question, Answer, str]:
+    # What a person needs who reads the error: the services there are, or why there is no failover.
+    if known:
+        answer = yield _of_sentinel(sentinel, "CKQUORUM", service)
+        return f"; {answer}" if isinstance(answer, Refused) else ""  # NOQUORUM, and what is missing
+    answer = yield _of_sentinel(sentinel, "MASTERS")
+    return "" if isinstance(answer, ServerError) else f"; {sentinel.place} knows {_names(answer)}"
+
+
+def _sentinel(address: Address, sentinels: Sentinels, place: tuple[str, int]) -> Address:
+    host, port = place
+    return Address(host, port, tls=address.tls, username=sentinels.username, password=sentinels.password)
+
+
+def _of_sentinel(sentinel: Address, *args: str) -> Question:
+    return Question(sentinel, ("SENTINEL", *args), SENTINEL_SECONDS)
+
+
+def _place(answer: Sequence[bytes]) -> tuple[str, int]:
+    host, port = answer
+    return host.decode(), int(port)
+
+
+def _without_place(error: ServerError, asked: Address) -> str:
+    return str(error).replace(f" to {asked.place}:", ":")
+
+
+def _fault(role: Answer, asked: Address) -> str:
+    """Why a server that answered its ROLE so is not the primary; "" when it is."""
+    match role:
+        case Refused():  # the password or the permissions are wrong, and would be at any other server
+            raise role
+        case ServerError():
+            return _without_place(role, asked)
+        case [word, *_]:
+            return "" if word == _PRIMARY else "a replica"
+        case _:
+            return f"which says no role: {role!r}"
+
+
+def _names(services: Sequence[Sequence[bytes]]) -> str:
+    # Of each a flat list of fields and values.
+    fields = [dict(zip(service[::2], service[1::2], strict=False)) for service in services]
+    return ", ".join(repr(each.get(b"name", b"?").decode()) for each in fields) or "none at all"
