@@ -13,7 +13,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c re
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types prose e2e bench format constraints clean
+.PHONY: help demo test check lint types prose e2e faults soak mutation bench format constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,13 +21,24 @@ help: ## List the targets
 demo: $(VENV)/.installed ## Run a fleet against an embedded server for about 30 s and check that nothing was lost
 	$(BIN)/rota demo $(DEMO_ARGS)
 
-test: $(VENV)/.installed-dev ## Unit, integration and process tests, on Valkey and, when it is installed, on Redis
+test: $(VENV)/.installed-dev ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
 	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
-	$(BIN)/pytest -n $(TEST_WORKERS) tests/unit tests/integration tests/process $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
 
 e2e: $(VENV)/.installed-dev ## Whole fleets, run as a user runs them
 	@command -v redis-server >/dev/null || echo "make e2e: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest tests/e2e $(PYTEST_ARGS)
+
+faults: $(VENV)/.installed-dev ## What breaks in production, done to whole fleets: processes, nodes, the network, the server, clocks
+	@command -v redis-server >/dev/null || echo "make faults: no redis-server on the PATH, so tests run on the embedded Valkey only"
+	$(BIN)/pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
+
+soak: $(VENV)/.installed-dev ## Two nodes and all faults at random for SECONDS, and the proof that nothing was lost; PROFILE, SEED, SERVER
+	PYTHONPATH=tests $(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROFILE),--profile $(PROFILE)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER)) $(SOAK_ARGS)
+
+mutation: $(VENV)/.installed-dev ## Known bugs put back one at a time: each must be caught; MUTATION_ARGS
+	PYTHONPATH=tests $(BIN)/python -m mutations $(MUTATION_ARGS)
 
 check: lint types prose ## Everything that needs no fleet: style, types, layers, docs against code
 

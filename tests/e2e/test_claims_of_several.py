@@ -44,7 +44,7 @@ def _hold_up(fleet: RunningFleet, label: str) -> float:
 
 def test_what_was_claimed_with_a_long_task_is_run_by_others_meanwhile(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(log={"level": "debug", "tasks": "failures"})
-    seconds = []
+    seconds: list[float] = []
     while len(seconds) < ROUNDS or not fleet.log("claim.recalled"):
         seconds.append(_hold_up(fleet, f"long{len(seconds)}"))
         assert len(seconds) < MOST_ROUNDS, "in none of these rounds the long task was claimed before others"
@@ -57,7 +57,7 @@ def test_what_was_claimed_with_a_long_task_is_run_by_others_meanwhile(fleets: Fl
 
 def test_what_was_finished_before_a_long_task_is_settled_while_that_runs(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=1)
-    seconds = []
+    seconds: list[float] = []
     in_one_claim = 0
     while len(seconds) < ROUNDS or not in_one_claim:
         label = f"long{len(seconds)}"

@@ -100,7 +100,7 @@ def test_a_task_lost_too_often_is_dead_with_the_reason(bench: Bench) -> None:
 
 def test_an_in_flight_list_nobody_registered_is_found_and_given_back(bench: Bench) -> None:
     bench.enqueue("note", "a")
-    (owner,) = bench.run(bench.store.register(60_000, ["node:1"]))
+    (owner,) = bench.run(bench.store.register(2_000, ["node:1"]))
     assert _claim(bench, owner)
     bench.connection.execute("ZREM", bench.store.keys.owners, owner)
     bench.start_poller(lease_seconds=1.0)
@@ -122,7 +122,7 @@ def test_a_lost_owner_that_cannot_be_retired_holds_up_no_other(bench: Bench) -> 
 
 def test_a_list_whose_name_is_no_text_keeps_no_poller_from_its_work(bench: Bench) -> None:
     bench.enqueue("note", "a")
-    (owner,) = bench.run(bench.store.register(60_000, ["node:1"]))
+    (owner,) = bench.run(bench.store.register(2_000, ["node:1"]))
     assert _claim(bench, owner)
     bench.connection.execute("ZREM", bench.store.keys.owners, owner)
     bench.connection.execute("RPUSH", bench.store.keys.inflight("").encode() + b"\xff\xfe", "x")

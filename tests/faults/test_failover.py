@@ -1,0 +1,264 @@
+"""Real sentinels, a primary that dies, is moved or comes back: the fleet goes on, and what was acknowledged is kept."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+import redis
+
+import rota
+from bench import until
+from fleets import Measure, RunningFleet
+from rota.server.durability import Durability
+from sentinels import Sentinels
+from server_fixtures import extra_runs
+from servers import Server
+
+AFTER_FAILOVER_SECONDS = 5.0
+LARGE = "x" * 200_000  # 150 of these are three times what the kernel holds for the two replicas
+
+
+class Load:
+    """Enqueues short tasks from several threads for a block of code, and keeps a journal of its own.
+
+    `accepted`: when each id was acknowledged (monotonic). What is uncertain is repeated until it is acknowledged or the
+    server may have forgotten the call; then it is in `doubtful`.
+    """
+
+    def __init__(self, url: str, namespace: str, durability: Durability = "none", threads: int = 2) -> None:
+        self.accepted: dict[str, float] = {}
+        self.doubtful: list[str] = []
+        self._client = rota.Client(url, namespace, durability=durability, timeout_seconds=2)
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._produce) for _ in range(threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self._client.close()
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more are acknowledged."""
+        wanted = len(self.accepted) + more
+        until(lambda: len(self.accepted) >= wanted, f"{more} more acknowledged enqueues")
+
+    def _produce(self) -> None:
+        while not self._over.wait(0.002):
+            try:
+                self._accept([self._client.enqueue("note", queue="default")])
+            except rota.Uncertain as doubt:
+                self._repeat(doubt)
+            except rota.Unavailable:  # it was not carried out
+                continue
+
+    def _repeat(self, doubt: rota.Uncertain) -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                self._accept(doubt.repeat())
+            except (rota.Uncertain, rota.Unavailable):
+                time.sleep(0.05)
+            else:
+                return
+        self.doubtful += doubt.ids
+
+    def _accept(self, handles: "list[rota.Handle[object]]") -> None:
+        self.accepted |= dict.fromkeys((handle.id for handle in handles), time.monotonic())
+
+
+@pytest.fixture(name="service")
+def _service(server: Server, tmp_path: Path) -> Iterator[Sentinels]:
+    folder = tmp_path / "service"
+    folder.mkdir()
+    with Sentinels(server.binary, folder, appendonly="yes") as service:
+        yield service
+
+
+@pytest.fixture(name="fleet")
+def _fleet(service: Sentinels, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    fleet = RunningFleet(service.url, namespace, folder, workers=3)
+    try:
+        yield fleet.start()
+    finally:
+        fleet.close()
+
+
+def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
+    """From now, when there is a new primary, to the end of the next task; fails after what is promised."""
+    began, seen = time.monotonic(), len(fleet.journal("end"))
+    until(lambda: len(fleet.journal("end")) > seen, "work that goes on", AFTER_FAILOVER_SECONDS)
+    return time.monotonic() - began
+
+
+def lost_of(fleet: RunningFleet, load: Load) -> set[str]:
+    """What was acknowledged and never ran, once there is nothing left to run and the books balance."""
+    fleet.wait_until_nothing_waits(30)
+    assert fleet.books_balance()
+    return set(load.accepted) - {line.id for line in fleet.journal("end")}
+
+
+def test_a_killed_primary_costs_no_more_than_what_no_replica_had(
+    service: Sentinels, fleet: RunningFleet, measured: Measure
+) -> None:
+    primary = service.primary()
+    with Load(service.url, fleet.namespace) as load:
+        load.wait_for(300)
+        replicated = set(load.accepted)
+        until(lambda: service.replicated(primary), "replicas that have these")
+        load.wait_for(20)
+        primary.kill()
+        killed_at = time.monotonic()
+        service.wait_for_another(primary)
+        measured("seconds from the kill to the failover", time.monotonic() - killed_at)
+        measured("seconds from the failover to the next task", seconds_until_work_goes_on(fleet))
+        load.wait_for(300)
+    lost = lost_of(fleet, load)
+    measured("acknowledged and lost", len(lost))
+    assert not lost & replicated
+    assert all(load.accepted[task_id] < killed_at + 0.1 for task_id in lost), "nothing of the new primary's is lost"
+    assert not load.doubtful
+    assert max(extra_runs(fleet).values(), default=0) <= 1
+    assert fleet.log("redis.lost")
+    assert fleet.log("redis.back")
+
+
+def test_with_wait_a_killed_primary_costs_nothing_that_was_acknowledged(
+    service: Sentinels, fleet: RunningFleet, measured: Measure
+) -> None:
+    with Load(service.url, fleet.namespace, "wait", threads=6) as load:
+        load.wait_for(500)
+        killed = service.kill_primary()
+        service.wait_for_another(killed)
+        measured("seconds from the failover to the next task", seconds_until_work_goes_on(fleet))
+        load.wait_for(500)
+    assert lost_of(fleet, load) == set()
+    assert not load.doubtful
+    assert max(extra_runs(fleet).values(), default=0) <= 1
+
+
+def test_what_no_replica_had_is_lost_when_acknowledged_at_once_and_never_acknowledged_with_wait(
+    service: Sentinels, namespace: str, measured: Measure
+) -> None:
+    primary = service.primary()
+    plain = rota.Client(service.url, namespace)
+    waiting = rota.Client(service.url, namespace, durability="wait", timeout_seconds=3)
+    with plain, waiting:
+        waiting.enqueue("note", queue="default", id="replicated")
+        stopped = service.stop_replicas()
+        calls = [rota.Call("note", [LARGE], queue="default") for _ in range(150)]
+        acknowledged = [handle.id for handle in plain.enqueue_many(calls)]
+        with pytest.raises(rota.Uncertain, match="no replica has them") as caught:
+            waiting.enqueue("note", queue="default", id="unconfirmed")
+        primary.kill()
+        for server in stopped:
+            os.kill(server.pid, signal.SIGCONT)
+        new = service.wait_for_another(primary)
+        with redis.Redis(port=new.port) as asking:
+            kept = {task_id.decode() for task_id in asking.hkeys(f"{{{namespace}}}:tasks")}
+        measured("acknowledged at once and lost, of 150", len(set(acknowledged) - kept))
+        assert set(acknowledged) - kept, "nothing was lost, so this test shows nothing"
+        assert "replicated" in kept
+        assert "unconfirmed" not in kept
+        [handle] = until(lambda: _repeated(caught.value), "a new primary with a replica")
+        assert (handle.id, handle.duplicate) == ("unconfirmed", False)
+        with redis.Redis(port=new.port) as asking:
+            assert asking.hexists(f"{{{namespace}}}:tasks", "unconfirmed")
+
+
+def _repeated(doubt: rota.Uncertain) -> "list[rota.Handle[object]]":
+    try:
+        return doubt.repeat()
+    except (rota.Uncertain, rota.Unavailable):
+        return []
+
+
+def test_an_orderly_failover_keeps_every_worker_and_all_that_was_acknowledged(
+    service: Sentinels, fleet: RunningFleet, measured: Measure
+) -> None:
+    workers, primary = fleet.workers(), service.primary()
+    with Load(service.url, fleet.namespace, "wait") as load:
+        load.wait_for(200)
+        service.fail_over()
+        service.wait_for_another(primary)
+        measured("seconds from the failover to the next task", seconds_until_work_goes_on(fleet))
+        load.wait_for(200)
+    assert lost_of(fleet, load) == set()
+    assert fleet.workers() == workers
+    assert not fleet.log("worker.exited")
+    assert max(extra_runs(fleet).values(), default=0) <= 1
+
+
+def test_a_primary_that_is_demoted_while_workers_sleep_at_it_wakes_them_to_the_new_one(
+    service: Sentinels, fleet: RunningFleet
+) -> None:
+    workers, primary = fleet.workers(), service.primary()
+    with redis.Redis(port=primary.port) as asking:
+        until(lambda: asking.info("clients")["blocked_clients"] >= len(workers), "workers that sleep")
+    service.fail_over()
+    service.wait_for_another(primary)
+    until(lambda: service.role(primary) == "slave", "the demotion")
+    fleet.client.enqueue("note", args=["woken"], queue="default")
+    until(lambda: fleet.journal("end", label="woken"), "work that goes on", AFTER_FAILOVER_SECONDS)
+    assert fleet.workers() == workers
+    assert not fleet.log("worker.exited")
+
+
+def test_the_old_primary_comes_back_as_a_replica_and_can_be_the_primary_again(
+    service: Sentinels, fleet: RunningFleet
+) -> None:
+    first = service.kill_primary()
+    second = service.wait_for_another(first)
+    fleet.client.enqueue("note", args=["at the second"], queue="default")
+    fleet.wait_for("end", label="at the second")
+    first.start()  # a primary by its own files, with what it had when it died
+    until(lambda: service.role(first) == "slave", "the old primary as a replica")
+    until(lambda: service.replicated(second), "replicas that have all")
+    second.kill()
+    third = service.wait_for_another(second)
+    until(lambda: _taken(fleet, "at the third"), "an enqueue to the third")
+    until(lambda: fleet.journal("end", label="at the third"), "work that goes on", AFTER_FAILOVER_SECONDS)
+    assert third is not second
+    assert len(fleet.journal("end", label="at the second")) == 1
+    assert fleet.books_balance()
+
+
+def _taken(fleet: RunningFleet, label: str) -> bool:
+    try:
+        fleet.client.enqueue("note", args=[label], queue="default", id="third")
+    except (rota.Uncertain, rota.Unavailable):
+        return False
+    return True
+
+
+def test_sentinels_that_are_gone_matter_only_when_somebody_connects(service: Sentinels, fleet: RunningFleet) -> None:
+    for sentinel in service.sentinels[:2]:
+        sentinel.kill()
+    fleet.client.close()
+    fleet.client.enqueue("note", args=["one is left"], queue="default")
+    fleet.wait_for("end", label="one is left")
+    service.sentinels[2].kill()
+    fleet.client.enqueue("note", args=["none is left"], queue="default")
+    fleet.wait_for("end", label="none is left")
+    fleet.client.close()
+    with pytest.raises(rota.Unavailable, match=r"no primary of 'mymaster': .* did not tell"):
+        fleet.client.enqueue("note", queue="default")
+    checked = fleet.rota("check", "--no-imports")
+    assert checked.returncode == 69
+    assert "did not tell" in checked.stderr
+    for sentinel in service.sentinels:
+        sentinel.start_again()
+    until(lambda: _taken(fleet, "they are back"), "sentinels that tell")
+    fleet.wait_for("end", label="they are back")

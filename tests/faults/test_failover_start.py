@@ -1,0 +1,173 @@
+"""What is said at the start when sentinels or the durability asked for lead nowhere; and what is no obstacle."""
+
+import asyncio
+import socketserver
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rota
+from fleets import RunningFleet
+from fleets import rota as run_rota
+from rota.server.address import parse_address
+from rota.server.aio_connection import AioConnection
+from rota.server.connection import ConnectionOptions
+from rota.server.primary import find_primary
+from rota.server.server_errors import ConnectionLost
+from sentinels import SERVICE, Sentinels
+from servers import Server, free_port
+
+PASSWORD = "guarded"
+
+
+@pytest.fixture(name="service", scope="module")
+def _service(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sentinels]:
+    """Nothing of it is harmed by these tests, so they share it."""
+    with Sentinels(server.binary, tmp_path_factory.mktemp("service"), PASSWORD) as service:
+        yield service
+
+
+def checked(folder: Path, url: str, **more: str) -> tuple[int, str]:
+    done = run_rota(folder, "check", "--no-imports", ROTA_REDIS_URL=url, **more)
+    return done.returncode, done.stderr
+
+
+def test_a_service_nobody_knows_is_told_with_those_that_are_known(service: Sentinels, tmp_path: Path) -> None:
+    code, said = checked(tmp_path, service.url.replace(SERVICE, "nowhere"))
+    assert code == 69
+    assert "no primary of 'nowhere'" in said
+    assert f"knows '{SERVICE}'" in said
+    assert PASSWORD not in said
+
+
+def test_a_wrong_password_of_the_sentinels_is_told_as_what_they_said(service: Sentinels, tmp_path: Path) -> None:
+    code, said = checked(tmp_path, service.url.partition("?")[0])
+    assert code == 69
+    assert "did not tell (NOAUTH" in said
+
+
+def test_a_server_in_the_place_of_a_sentinel_is_told(service: Sentinels, tmp_path: Path) -> None:
+    code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{service.primary().port}/{SERVICE}")
+    assert code == 69
+    assert "did not tell (ERR unknown command" in said
+
+
+def test_sentinels_that_do_not_answer_are_told_each_with_its_reason(tmp_path: Path) -> None:
+    one, two = free_port(), free_port()
+    code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{one},127.0.0.1:{two}/{SERVICE}")
+    assert code == 69
+    assert f"127.0.0.1:{one}, 127.0.0.1:{two} did not tell (no connection: Connection refused)" in said
+
+
+class _Misled(socketserver.StreamRequestHandler):
+    """Stands in for a sentinel that has not noticed: it names the same place whatever it is asked."""
+
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, _MisledServer)
+        while header := self.rfile.readline():
+            for _ in range(2 * int(header[1:])):
+                self.rfile.readline()
+            port = str(server.named_port)
+            self.wfile.write(f"*2\r\n$9\r\n127.0.0.1\r\n${len(port)}\r\n{port}\r\n".encode())
+
+
+class _MisledServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+    def __init__(self, named_port: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Misled)
+        self.named_port = named_port
+
+
+@pytest.fixture(name="misled")
+def _misled(service: Sentinels) -> Iterator[str]:
+    """The URL of a sentinel that names a replica, and behind it of those that know better."""
+    with _MisledServer(service.replicas()[0].port) as misled:
+        thread = threading.Thread(target=misled.serve_forever, args=(0.01,))
+        thread.start()
+        yield service.url.replace("://", f"://127.0.0.1:{misled.server_address[1]},")
+        misled.shutdown()
+        thread.join()
+
+
+def test_a_replica_that_a_sentinel_still_names_is_not_taken(service: Sentinels, namespace: str, misled: str) -> None:
+    primary = service.primary().port
+    connection, found = find_primary(parse_address(misled), ConnectionOptions())
+    connection.close()
+    assert found.port == primary
+    assert asyncio.run(_role(AioConnection(parse_address(misled), "rota:test"))) == b"master"
+    with rota.Client(misled, namespace) as client:
+        client.enqueue("note", queue="default", id="b")
+    alone = misled.partition(",")[0] + f"/{SERVICE}"
+    with pytest.raises(ConnectionLost, match=r"named 127\.0\.0\.1:\d+ \(a replica\)"):
+        find_primary(parse_address(alone), ConnectionOptions())
+
+
+def test_all_kinds_of_connections_find_the_primary(service: Sentinels, namespace: str, tmp_path: Path) -> None:
+    address = parse_address(service.url)
+    connection, found = find_primary(address, ConnectionOptions())
+    assert found.port == service.primary().port
+    assert connection.execute("ROLE")[0] == b"master"
+    connection.close()
+    assert asyncio.run(_role(AioConnection(address, "rota:test"))) == b"master"
+    with rota.Client(service.url, namespace) as client:
+        assert client.enqueue("note", queue="default", id="a").id == "a"
+        assert client.status("a").state == "ready"
+    done = run_rota(tmp_path, "task", "show", "a", ROTA_REDIS_URL=service.url, ROTA_NAMESPACE=namespace)
+    assert done.returncode == 0, done.stderr
+
+
+async def _role(connection: AioConnection) -> bytes:
+    try:
+        answer = await connection.execute("ROLE")
+    finally:
+        await connection.close()
+    word: bytes = answer[0]
+    return word
+
+
+def test_a_whole_fleet_runs_behind_guarded_sentinels_and_tells_no_password(
+    service: Sentinels, namespace: str, tmp_path: Path
+) -> None:
+    fleet = RunningFleet(service.url, namespace, tmp_path, durability="wait")
+    try:
+        fleet.start()
+        fleet.client.enqueue("note", args=["a"], queue="default")
+        fleet.wait_for("end", label="a")
+        assert fleet.metrics().total("rota_redis_up") == 1
+        assert fleet.metrics().total("rota_tasks_enqueued_total") == 1  # the exporter asked the primary too
+    finally:
+        fleet.close()
+    assert PASSWORD not in fleet.log_text()
+
+
+# durability
+
+
+def test_waitaof_is_refused_at_the_start_by_a_server_without_it(server: Server, tmp_path: Path) -> None:
+    code, said = checked(tmp_path, server.url, ROTA_DURABILITY="waitaof")
+    assert code == 78
+    assert "needs Redis 7.2 or Valkey 7.2, or newer" in said or "set appendonly yes" in said
+
+
+def test_wait_without_a_replica_is_a_warning_since_one_may_come(server: Server, tmp_path: Path) -> None:
+    code, said = checked(tmp_path, server.url, ROTA_DURABILITY="wait")
+    assert code == 0
+    assert "warning: durability" in said
+    assert "no replica" in said
+
+
+def test_wait_with_an_embedded_server_is_refused(tmp_path: Path) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    done = run_rota(tmp_path, "run", "--embedded", ROTA_REDIS_URL=url, ROTA_DURABILITY="wait")
+    assert done.returncode == 78
+    assert "--embedded has none" in done.stderr
+
+
+def test_an_embedded_server_cannot_be_had_behind_sentinels(tmp_path: Path) -> None:
+    done = run_rota(tmp_path, "run", "--embedded", ROTA_REDIS_URL="redis+sentinel://127.0.0.1/mymaster")
+    assert done.returncode == 78
+    assert "no sentinels" in done.stderr

@@ -1,0 +1,103 @@
+"""One server with an append-only file dies: what `durability` says of the enqueues it had acknowledged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+import rota
+from bench import until
+from fleets import Measure
+from servers import Server
+from slow_disk import SlowDisk
+
+
+class Logging:
+    """A server that syncs its file each second, on a disk that can be stalled."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self.disk = SlowDisk(folder, binary)
+        self.server = Server(self.disk.binary, folder, appendonly="yes", appendfsync="everysec").start()
+
+    def ask(self) -> "redis.Redis":
+        return redis.Redis.from_url(self.server.url)
+
+    def knows_waitaof(self) -> bool:
+        with self.ask() as asking:
+            return b"waitaof" in asking.command_list()
+
+    def stall_in_a_sync(self) -> None:
+        """Have a sync begin that does not end: from then on the server keeps what comes to itself, for 2 s."""
+        self.disk.stall()
+        with self.ask() as asking:
+            until(lambda: asking.incr("written") and asking.info("persistence")["aof_pending_bio_fsync"], "a sync")
+
+    def kill_and_start(self) -> None:
+        self.server.kill()
+        self.disk.go_on()
+        self.server.start()
+
+    def kept(self, namespace: str) -> set[str]:
+        with self.ask() as asking:
+            return {task_id.decode() for task_id in asking.hkeys(f"{{{namespace}}}:tasks")}
+
+
+@pytest.fixture(name="logging")
+def _logging(server: Server, tmp_path: Path) -> Iterator[Logging]:
+    made = Logging(server.binary, tmp_path)
+    try:
+        yield made
+    finally:
+        made.disk.go_on()
+        made.server.stop()
+
+
+def _enqueue(client: rota.Client, task_id: str) -> str:
+    return client.enqueue("note", queue="default", id=task_id).id
+
+
+def test_what_waitaof_acknowledged_survives_the_death_of_a_server_whose_disk_had_stalled(
+    logging: Logging, namespace: str, measured: Measure
+) -> None:
+    if not logging.knows_waitaof():
+        pytest.skip("this server has no WAITAOF: see test_waitaof_is_refused_at_the_start_by_a_server_without_it")
+    url = logging.server.url
+    plain = rota.Client(url, namespace)
+    logged = rota.Client(url, namespace, durability="waitaof", timeout_seconds=4)
+    hurried = rota.Client(url, namespace, durability="waitaof", timeout_seconds=0.5)
+    with plain, logged, hurried:
+        acknowledged = {_enqueue(logged, f"logged-{number}") for number in range(3)}
+        hurried.status("nothing")
+        logging.stall_in_a_sync()
+        at_once = {_enqueue(plain, f"plain-{number}") for number in range(50)}
+        with pytest.raises(rota.Uncertain, match="not written them to its disk") as caught:
+            _enqueue(hurried, "unconfirmed")
+        logging.kill_and_start()
+        kept = logging.kept(namespace)
+        assert acknowledged <= kept
+        measured("acknowledged at once and lost, of 50", len(at_once - kept))
+        assert at_once - kept, "nothing was lost, so this test shows nothing"
+        doubt = caught.value
+        assert [handle.id for handle in until(lambda: _repeated(doubt), "a sync")] == ["unconfirmed"]
+    logging.kill_and_start()
+    assert logging.kept(namespace) >= acknowledged | {"unconfirmed"}
+
+
+def _repeated(doubt: rota.Uncertain) -> "list[rota.Handle[object]]":
+    try:
+        return doubt.repeat()
+    except (rota.Uncertain, rota.Unavailable):
+        return []
+
+
+def test_many_of_waitaof_share_one_wait(logging: Logging, namespace: str) -> None:
+    if not logging.knows_waitaof():
+        pytest.skip("this server has no WAITAOF")
+    with rota.Client(logging.server.url, namespace, durability="waitaof") as client, logging.ask() as asking:
+        calls = [rota.Call("note", queue="default") for _ in range(2_000)]
+        acknowledged = {handle.id for handle in client.enqueue_many(calls)}
+        waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]
+    assert waits <= 3  # the trial, one for what was sent, and one more when the script had to be taught
+    logging.kill_and_start()
+    assert logging.kept(namespace) == acknowledged

@@ -1,0 +1,144 @@
+"""The way to the server is silent, slow, or gone for two hundred at once."""
+
+import threading
+import time
+from collections import Counter
+from datetime import datetime
+
+from bench import until
+from fleets import Measure
+from rota import Call
+from rota.child.slots import SlotMemory
+from rota.server.address import parse_address
+from rota.server.connection import DEFAULT_OPTIONS
+from rota.server.link import Link
+from rota.server.server_errors import ServerError
+from rota.telemetry.recorder import Recorder
+from server_fixtures import (
+    Producer,
+    Shaken,
+    extra_runs,
+    nothing_was_requeued,
+    wait_until_all_ran,
+)
+
+WORKERS = 3
+BLOCK_SECONDS = 5.0
+LEASE_SECONDS = 5.0
+SLOW_SECONDS = 6.0  # longer than the lease, which is so long as a renewal takes 0.3 s, or 0.9, or 1.5
+OTHERS = 2  # the master and the poller, which looks after its doorbell again when its other connection works
+CLIENTS = 200
+AWAY_SECONDS = 3.0
+
+
+def seconds_after(moment: float, line: dict[str, str]) -> float:
+    """How long after a moment (Unix seconds) a line was logged."""
+    return datetime.fromisoformat(line["timestamp"]).timestamp() - moment
+
+
+def test_a_link_that_falls_silent_is_given_up_in_time_and_nothing_is_lost_or_run_twice(
+    shaken: Shaken, measured: Measure
+) -> None:
+    fleet = shaken.start_behind_link(workers=WORKERS)
+    fleet.hold("ends meanwhile")
+    workers = fleet.workers()
+    silent_at = time.time()
+    shaken.link.silence(requests=True, replies=True)
+    fleet.release("ends meanwhile")  # its outcome is told into the silence
+    # The server still has the BLPOPs of the others, with the turns behind: these claim what nobody hears of.
+    fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
+    until(lambda: len(fleet.log("redis.lost")) >= WORKERS + OTHERS, "everybody noticed")
+    noticed = {line["pid"]: seconds_after(silent_at, line) for line in fleet.log("redis.lost")}
+    measured("seconds until the last worker had given the silent link up", max(noticed[pid] for pid in workers))
+    assert max(noticed[pid] for pid in workers) < BLOCK_SECONDS + 3 + 1  # and one for a busy machine
+    assert not fleet.journal("start", label="unheard")
+    shaken.link.heal()
+    fleet.wait_for("end", 20, label="unheard")
+    fleet.wait_until_nothing_waits(30)
+    assert not extra_runs(fleet)
+    assert fleet.workers() == workers
+    nothing_was_requeued(fleet)
+    assert fleet.books_balance()
+
+
+def test_requests_that_arrive_long_after_they_were_given_up_change_nothing_twice(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(workers=WORKERS)
+    fleet.hold("ends meanwhile")
+    shaken.link.hold(requests=True, replies=True)
+    fleet.release("ends meanwhile")
+    fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
+    until(lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")}, "who waited has given up")
+    shaken.link.heal()  # all that they sent meanwhile comes at once, on connections that nobody listens to
+    fleet.wait_for("end", 20, label="unheard")
+    fleet.wait_until_nothing_waits(30)
+    assert not extra_runs(fleet)
+    nothing_was_requeued(fleet)
+    assert fleet.books_balance()
+
+
+def test_a_link_of_300_ms_with_losses_costs_no_lease_and_runs_nothing_twice(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(
+        workers=WORKERS, lease={"seconds": LEASE_SECONDS, "renew_seconds": LEASE_SECONDS / 4}
+    )
+    workers = fleet.workers()
+    shaken.link.delay(0.13, jitter=0.04)
+    shaken.link.stall_some(0.05, 0.6)
+    fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=n * SLOW_SECONDS / 60) for n in range(60))
+    with Producer(shaken.server.url, shaken.namespace) as producer:
+        fleet.wait_for("end", 60, label="due")
+    shaken.link.heal()
+    wait_until_all_ran(fleet, producer)
+    assert not extra_runs(fleet)
+    assert fleet.workers() == workers
+    nothing_was_requeued(fleet)
+    assert not fleet.log("worker.fenced")
+
+
+# Many at once
+
+
+def stay_connected(link: Link, over: threading.Event) -> None:
+    """What a worker does about its connection: try, and wait as long as it is told to before the next try."""
+    while not over.is_set():
+        try:
+            link.connection().execute("PING")
+        except ServerError as error:
+            over.wait(link.failed(error))
+        else:
+            link.worked()
+            over.wait(0.2)
+    link.close()
+
+
+def test_two_hundred_clients_that_lose_the_server_together_do_not_come_back_together(
+    shaken: Shaken, measured: Measure
+) -> None:
+    over, slots = threading.Event(), SlotMemory.create(CLIENTS)
+    links = [
+        Link(parse_address(shaken.link.url), DEFAULT_OPTIONS, Recorder(slots.slot(n).metrics)) for n in range(CLIENTS)
+    ]
+    threads = [threading.Thread(target=stay_connected, args=(link, over)) for link in links]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: shaken.link.connections == CLIENTS, "all connected")
+        shaken.link.refuse()
+        shaken.link.cut()
+        before, cut_at = len(shaken.link.attempts), time.monotonic()
+        time.sleep(AWAY_SECONDS)
+        shaken.link.refuse(False)
+        back_at = time.monotonic()
+        until(lambda: shaken.link.connections == CLIENTS, "all connected again")
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    attempts = [at - cut_at for at in shaken.link.attempts[before:]]
+    tenths = Counter(int(at * 10) for at in attempts if at > AWAY_SECONDS / 2)
+    last = max(attempts) - (back_at - cut_at)
+    measured("attempts of each client in the seconds without a server", len(attempts) / CLIENTS)
+    measured("most attempts within 100 ms in the second half of that time", max(tenths.values()))
+    measured("seconds until the last was back", last)
+    assert len(attempts) <= CLIENTS * 10
+    assert max(tenths.values()) <= CLIENTS / 4
+    assert last <= 3

@@ -1,0 +1,121 @@
+"""The request arrives and its reply does not, once for each command of a fleet: everything counts once."""
+
+import os
+import signal
+
+import pytest
+
+import rota
+from bench import until
+from fleets import RunningFleet
+from rota import Call
+from server_fixtures import SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
+
+NOTES = 200
+EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # what a fleet sends by itself now and then
+
+
+def lose(shaken: Shaken, script: str) -> None:
+    """Lose the reply to the next call of this script, and wait until that has happened."""
+    before = shaken.link.lost[script]
+    shaken.link.lose_replies(1, of=script)
+    until(lambda: shaken.link.lost[script] > before, f"a lost reply of {script}")
+
+
+def finish(shaken: Shaken, fleet: RunningFleet) -> None:
+    """See everything end, once."""
+    shaken.link.heal()
+    fleet.wait_until_nothing_waits(30)
+    assert not extra_runs(fleet)
+    nothing_was_requeued(fleet)
+    assert fleet.books_balance()
+
+
+def test_lost_replies_of_what_a_fleet_does_by_itself_change_nothing(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(lease=SHORT_LEASE)
+    fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=n / 50) for n in range(NOTES))
+    for script in EACH_PERIOD:
+        lose(shaken, script)
+    fleet.wait_for("end", NOTES, label="due")
+    finish(shaken, fleet)
+
+
+def test_lost_replies_of_claims_and_of_settlements_run_nothing_twice(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link()
+    for number in range(3):  # the turn that claims it, behind a BLPOP; then the one that settles it
+        label = f"alone{number}"
+        shaken.link.lose_replies(1, of="turn")
+        fleet.hold(label)
+        shaken.link.lose_replies(1, of="turn")
+        fleet.release(label)
+        until(lambda: shaken.link.lost["turn"] >= 2 * (number + 1), "two lost replies")  # noqa: B023 - called in here
+    fleet.client.enqueue_many(Call("note", ["many"], queue="default") for _ in range(NOTES))
+    for _ in range(5):
+        lose(shaken, "turn")
+    fleet.client.enqueue_many(Call("note", ["many"], queue="default") for _ in range(NOTES))
+    fleet.wait_for("end", 2 * NOTES, label="many")
+    finish(shaken, fleet)
+    assert not fleet.log("worker.lost")
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "silent"])
+def test_a_lost_reply_to_an_enqueue_is_one_task(shaken: Shaken, cut: bool) -> None:
+    fleet = shaken.start()
+    with rota.Client(shaken.link.url, shaken.namespace, timeout_seconds=0.5) as client:
+        shaken.link.lose_replies(1, of="enqueue", cut=cut)
+        now = client.enqueue("note", args=["now"], queue="default")
+        shaken.link.lose_replies(1, of="enqueue", cut=cut)
+        later = client.enqueue("note", args=["later"], queue="default", delay=0.2)
+    fleet.wait_for("end", id=now.id)
+    fleet.wait_for("end", id=later.id)
+    fleet.wait_until_nothing_waits(30)
+    assert shaken.link.lost["enqueue"] == 2
+    assert len(fleet.journal("start")) == 2
+    assert fleet.books_balance()
+
+
+def test_a_lost_reply_to_a_registration_leaves_an_owner_without_a_task_that_expires(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(workers=1, lease=SHORT_LEASE)
+    fleet.edit(workers=2)
+    shaken.link.lose_replies(1, of="register")
+    fleet.hup()
+    fleet.wait_for_workers(2)
+    assert shaken.link.lost["register"] == 1
+    owners = f"{{{shaken.namespace}}}:owners"
+    until(lambda: shaken.redis.zcard(owners) == 2, "the end of the third")
+    fleet.client.enqueue_many(Call("note", ["after"], queue="default") for _ in range(NOTES))
+    fleet.wait_for("end", NOTES, label="after")
+    finish(shaken, fleet)
+
+
+def test_a_lost_reply_to_a_retirement_charges_the_crash_once(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link()
+    first = fleet.hold("killed")
+    shaken.link.lose_replies(1, of="retire")
+    os.kill(first.pid, signal.SIGKILL)
+    _, second = fleet.wait_for("start", 2, label="killed")
+    until(lambda: shaken.link.lost["retire"] == 1, "the lost reply")
+    assert (second.id, second.crashes) == (first.id, 1)
+    fleet.release("killed")
+    fleet.wait_for_workers(2)
+    fleet.wait_until_nothing_waits(30)
+    assert extra_runs(fleet) == {first.id: 1}
+    assert fleet.books_balance()
+
+
+def test_a_lost_reply_to_a_recall_gives_back_once(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(log={"level": "debug", "tasks": "failures"})
+    behind = 0
+    for number in range(20):  # where a claim ends is chance
+        shaken.link.lose_replies(1, of="recall")
+        label = f"long{number}"
+        notes: list[Call[None]] = [Call("note", ["note"], queue="default") for _ in range(NOTES)]
+        fleet.client.enqueue_many([*notes, Call("hold", [label], queue="default"), *notes[:20]])
+        fleet.wait_for("start", label=label)
+        behind += NOTES + 20
+        fleet.wait_for("end", behind, label="note")
+        fleet.release(label)
+        if shaken.link.lost["recall"]:
+            break
+    assert shaken.link.lost["recall"], "in none of these rounds the long task was claimed before others"
+    finish(shaken, fleet)

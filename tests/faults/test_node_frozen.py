@@ -1,0 +1,133 @@
+"""A master that stands still, a node that stands still, a node that is gone: another one takes over, and what comes
+back late changes nothing. Two nodes with short leases."""
+
+import os
+import signal
+import time
+
+import pytest
+import redis
+
+from bench import until
+from fleet_readings import Line
+from fleets import Fleets, Measure, RunningFleet
+from masters import ON_ONE_SERVER
+from rota.protocol.keys import Keys
+
+pytestmark = ON_ONE_SERVER
+
+LEASE_SECONDS = 2.0
+SETTINGS = {"lease": {"seconds": LEASE_SECONDS, "renew_seconds": 0.5}}
+RECOVERED_WITHIN_SECONDS = LEASE_SECONDS + 2
+
+
+@pytest.fixture
+def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
+    """Node a is up and has begun a task in each of its two workers, node b is up and has nothing to do."""
+    a, b = fleets.node("a", **SETTINGS).start(), fleets.node("b", **SETTINGS)
+    for label in ("one", "two"):
+        a.hold(label)
+    return a, b.start()
+
+
+def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
+    """Wait until node b has started what node a held; answers the second starts."""
+    again = [b.wait_for("start", 2, label=label)[1] for label in ("one", "two")]
+    assert {line.pid for line in again} <= {process.pid for process in b.processes()}
+    took = max(line.at for line in again) - since
+    measured("seconds from the fault to the second start, lease of 2 s", took)
+    assert took < RECOVERED_WITHIN_SECONDS
+    assert [line.crashes for line in again] == [0, 0]  # a loss, and nobody's crash
+    return again
+
+
+def finish(b: RunningFleet, redis_client: "redis.Redis") -> None:
+    """Let all runs end, old and new; then everything has run at most twice and ended once, and nobody holds any."""
+    for label in ("one", "two"):
+        b.release(label)
+    for label in ("one", "two"):
+        b.wait_for("end", label=label)
+    b.wait_until_nothing_waits(30)
+    until(lambda: not list(redis_client.scan_iter(match=Keys(b.namespace).inflight("*"), count=1000)))
+    totals = redis_client.hgetall(Keys(b.namespace).totals)
+    assert int(totals[b"done"]) == len({line.id for line in b.journal("start")})
+    assert [len(b.journal("start", label=label)) for label in ("one", "two")] == [2, 2]
+    assert b.books_balance()
+
+
+def is_of_service(fleet: RunningFleet) -> None:
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+
+
+def test_workers_of_a_master_that_stands_still_fence_themselves_and_their_late_outcomes_are_stale(
+    nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
+) -> None:
+    a, b = nodes
+    workers = a.workers()
+    fault = time.time()
+    a.signal(signal.SIGSTOP)
+    taken_over(b, fault, measured)
+    b.release("one")
+    b.wait_for("end", 2, label="one")  # the old run and the new
+    until(lambda: len(a.log("task.stale")) == 1, "the old run's outcome came too late")
+    b.client.enqueue("note", args=["meanwhile"], queue="default")
+    [meanwhile] = b.wait_for("end", label="meanwhile")
+    assert meanwhile.pid not in workers
+    time.sleep(max(0.0, fault + 2 * LEASE_SECONDS - time.time()))  # the fault lasts for two leases
+    a.signal(signal.SIGCONT)
+    b.release("two")
+    until(lambda: len(a.log("task.stale")) == 2)
+    until(lambda: a.is_whole() and not workers & a.workers(), "new workers in place of those that were lost")
+    finish(b, redis_client)
+    assert {line["reason"] for line in a.log("worker.exited")} == {"lost"}
+    assert a.metrics().total("rota_claims_refused_total") == len(workers)
+    is_of_service(a)
+
+
+def test_a_node_that_was_frozen_comes_back_and_changes_nothing(
+    nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
+) -> None:
+    a, b = nodes
+    a_workers = a.workers()
+    fault = time.time()
+    a.freeze()
+    taken_over(b, fault, measured)
+    for label in ("one", "two"):
+        b.release(label)
+        b.wait_for("end", label=label)
+    b.wait_until_nothing_waits(30)
+    before = redis_client.hgetall(Keys(b.namespace).totals)
+    a.thaw()
+    until(lambda: len(a.log("task.stale")) == 2, "what came back tells its outcomes in vain")
+    until(lambda: a.is_whole() and not a_workers & a.workers(), "node a is whole again, with new workers")
+    assert redis_client.hgetall(Keys(b.namespace).totals) == before
+    finish(b, redis_client)
+    assert b.log("task.stale") == b.log("worker.exited") == []
+    is_of_service(a)
+
+
+def test_what_a_lost_node_held_runs_on_another_within_a_lease_and_two_seconds(
+    nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
+) -> None:
+    a, b = nodes
+    fault = time.time()
+    a.kill_all()
+    taken_over(b, fault, measured)
+    finish(b, redis_client)
+
+
+def test_a_node_that_is_back_at_once_under_its_old_name_hides_none_of_what_it_held(
+    fleets: Fleets, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    a = fleets.node("a", **SETTINGS).start()
+    for label in ("one", "two"):
+        a.hold(label)
+    name = a.status()["node"]
+    fault = time.time()
+    a.kill_all()
+    a.start()
+    assert a.status()["node"] != name
+    assert a.status()["node"].partition(".")[0] == name.partition(".")[0] == os.uname().nodename.partition(".")[0]
+    taken_over(a, fault, measured)
+    finish(a, redis_client)

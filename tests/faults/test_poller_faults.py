@@ -1,0 +1,112 @@
+"""Pollers that are killed or stopped, and a hundred thousand tasks that are due at one instant."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import redis
+
+from bench import until
+from fleets import Fleets, Measure, RunningFleet, seconds_until
+from masters import ON_ONE_SERVER
+from rota import Call
+
+TASKS = 300
+SPREAD_SECONDS = 4.0
+LAG_SECONDS = 3.0
+MANY = 100_000
+MICROSECONDS = 1_000_000
+SHORT_CALL_SECONDS = 0.010
+GENEROUS_CALL_SECONDS = 0.25  # a server that is not scheduled for a while counts that as the script's
+DRAIN_SECONDS = 90.0
+
+
+def pollers(fleet: RunningFleet) -> set[int]:
+    return set(fleet.children("poller").values())
+
+
+@ON_ONE_SERVER
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_when_both_pollers_fail_others_take_over_and_nothing_is_early_late_or_promoted_twice(
+    fleets: Fleets, measured: Measure, number: signal.Signals
+) -> None:
+    fleet = fleets.start(workers=4, pollers=2)
+    for task in range(TASKS):
+        delay = 0.2 + SPREAD_SECONDS * task / TASKS
+        fleet.client.enqueue("note", args=[f"{task}"], queue="default", delay=delay)
+    until(lambda: len(fleet.journal("start")) > TASKS / 10, "they are on their way")
+    before = until(lambda: pollers(fleet) if len(pollers(fleet)) == 2 else set(), "both pollers")
+    for pid in before:
+        os.kill(pid, number)
+    took = seconds_until(lambda: len(pollers(fleet) - before) == 2, "both are replaced")
+    fleet.wait_for("end", TASKS)
+    lags = [line.at - line.due_at for line in fleet.journal("start")]
+    measured(f"seconds until two pollers that got {number.name} are replaced", took)
+    measured(f"most lag in seconds after {number.name}", max(lags))
+    assert len({line.id for line in fleet.journal("start")}) == len(lags) == TASKS
+    assert min(lags) >= 0
+    assert max(lags) < LAG_SECONDS
+    assert fleet.metrics().total("rota_task_early_starts_total") == 0
+    assert fleet.metrics().total("rota_poller_promoted_total") <= TASKS
+    assert fleet.books_balance()
+
+
+@contextmanager
+def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[float]]:
+    """What scripts took meanwhile, filled in at the end: those over a millisecond."""
+    kept = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
+    client.config_set("slowlog-log-slower-than", 1000)
+    client.config_set("slowlog-max-len", 100_000)
+    client.slowlog_reset()
+    seconds: list[float] = []
+    yield seconds
+    slow = client.slowlog_get(100_000)
+    seconds += [call["duration"] / MICROSECONDS for call in slow if b"EVALSHA" in call["command"]]
+    for name, value in kept.items():
+        client.config_set(name, str(value))
+
+
+def test_100_000_tasks_due_at_one_instant_are_started_none_lost_none_early_and_their_lag_falls_steadily(
+    fleets: Fleets, redis_client: redis.Redis, measured: Measure
+) -> None:
+    fleet = fleets.start(workers=2)
+    due = datetime.now(UTC) + timedelta(seconds=5 + 2 * seconds_to_enqueue_many(fleet))
+    fleet.client.enqueue_many(Call("note", queue="default", at=due, id=f"many-{number}") for number in range(MANY))
+    assert datetime.now(UTC) < due, "it took too long to enqueue them"
+    with calls_over_a_millisecond(redis_client) as seconds:
+        until(lambda: fleet.journal("start", label=""), "the first start", DRAIN_SECONDS)
+        left = backlogs(fleet)
+    starts = fleet.journal("start", label="")
+    assert len({line.id for line in starts}) == len(starts) == MANY
+    assert min(line.at for line in starts) >= due.timestamp()
+    measured("last of 100,000 started in s", max(line.at for line in starts) - due.timestamp())
+    measured("longest script call in ms", max(seconds, default=0.0) * 1000)
+    measured("script calls over 10 ms", sum(each > SHORT_CALL_SECONDS for each in seconds))
+    assert max(seconds, default=0.0) < GENEROUS_CALL_SECONDS
+    assert left == sorted(left, reverse=True), "at no second was there more left than at the one before"
+    assert fleet.metrics().total("rota_task_early_starts_total") == 0
+    assert fleet.books_balance()
+
+
+def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
+    """How long that takes on this machine now, by a fiftieth of them that run at once."""
+    began = time.monotonic()
+    fleet.client.enqueue_many(Call("note", ["rehearsal"], queue="default") for _ in range(MANY // 50))
+    took = time.monotonic() - began
+    fleet.wait_for("end", MANY // 50)
+    return took * 50
+
+
+def backlogs(fleet: RunningFleet) -> list[int]:
+    """How many had not ended, once a second until all have."""
+    left = [MANY]
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while left[-1] and time.monotonic() < deadline:
+        time.sleep(1)
+        left.append(MANY - len(fleet.journal("end", label="")))
+    assert not left[-1]
+    return left

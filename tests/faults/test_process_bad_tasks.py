@@ -1,0 +1,114 @@
+"""Tasks that do their worst: crash native code, catch everything, take all memory, leave daemons behind."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from bench import until
+from cgroups import Group, group
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER, descendants, is_alive
+
+pytestmark = ON_ONE_SERVER
+
+HOG_MB = 600
+LIMIT_MB = 400
+
+
+def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
+    """Run a task to its death; answers its epitaph."""
+    task_id = fleet.client.enqueue(name, args=list(args), queue="default").id
+    until(lambda: fleet.client.status(task_id).state == "dead", "its death")
+    [dead] = fleet.asked("dead", "ls", "--task", name)
+    found: dict[str, object] = dead["epitaph"]
+    return found
+
+
+def test_a_task_that_crashes_native_code_runs_three_times_and_its_neighbours_once(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    neighbour = fleet.hold("neighbour")
+    for number in range(20):
+        fleet.client.enqueue("note", args=[f"{number}"], queue="default")
+    epitaph = dies(fleet, "segfault")
+    for number in range(20, 40):
+        fleet.client.enqueue("note", args=[f"{number}"], queue="default")
+    fleet.release("neighbour")
+    fleet.wait_for("end", 41)
+    assert (epitaph["signal"], epitaph["cause"]) == ("SIGSEGV", "signal")
+    runs = fleet.journal("start", name="segfault")
+    assert [line.crashes for line in runs] == [0, 1, 2]
+    others = [line for line in fleet.journal("start") if line.name != "segfault"]
+    assert len({line.id for line in others}) == len(others) == 41
+    assert neighbour.pid in fleet.workers()
+    assert fleet.books_balance()
+
+
+def test_a_task_that_catches_everything_is_killed_a_second_after_its_hard_limit(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    fleet.client.enqueue("shrug", queue="default")
+    [first] = fleet.wait_for("start")
+    second = fleet.wait_for("start", 2)[1]
+    assert 2 <= second.at - first.at < 5
+    killed = fleet.log("worker.killed")[0]
+    assert (killed["child_pid"], killed["reason"]) == (first.pid, "timeout")
+    fleet.client.enqueue("note", args=["meanwhile"], queue="default")
+    fleet.wait_for("end", label="meanwhile")
+
+
+def daemon_of(fleet: RunningFleet, label: str) -> int:
+    """Have a worker run a task that leaves a daemon; answers the daemon."""
+    fleet.client.enqueue("leave_daemon", args=[label], queue="default")
+    fleet.wait_for("start", label=label)
+    written = fleet.folder / f"daemon-{label}"
+    pid = int(until(lambda: written.exists() and written.read_text(), "the daemon's pid"))
+    assert fleet.process is not None
+    assert psutil.Process(pid).ppid() == fleet.process.pid  # the master has it already
+    return pid
+
+
+def test_a_daemon_dies_with_the_worker_whose_task_left_it_and_with_no_other(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    daemons = {label: daemon_of(fleet, label) for label in ("a", "b")}
+    families = {label: [pid, *descendants(pid)] for label, pid in daemons.items()}
+    [worker] = {line.pid for line in fleet.journal("start", label="a")}
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: not any(map(is_alive, families["a"])), "the daemon and what it had started are gone")
+    fleet.wait_for("start", 2, label="a")
+    assert all(map(is_alive, families["b"]))
+    for label in daemons:
+        fleet.release(label)
+    fleet.wait_for("end", 2)
+    fleet.term()
+    assert fleet.exit_code() == 0
+    assert fleet.processes() == []
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Group]:
+    with group("memory") as made:
+        limit = "memory.max" if made.is_v2 else "memory.limit_in_bytes"
+        made.set(limit, LIMIT_MB << 20)
+        yield made
+
+
+def test_a_kill_for_want_of_memory_is_explained_in_log_and_epitaph_and_takes_no_other(
+    fleets: Fleets, little_memory: Group
+) -> None:
+    fleet = fleets.make(workers=2)
+    fleet.prefix = ["sh", "-c", f'echo $$ > {little_memory.folder}/cgroup.procs && exec "$0" "$@"']
+    fleet.start()
+    neighbour = fleet.hold("neighbour")
+    epitaph = dies(fleet, "grow", HOG_MB)
+    assert (epitaph["signal"], epitaph["cause"]) == ("SIGKILL", "oom")
+    assert "out of memory" in str(epitaph["error"])
+    exits = fleet.log("worker.exited")
+    assert [line["reason"] for line in exits] == ["oom"] * 3
+    assert fleet.metrics().total("rota_process_restarts_total", role="worker", reason="oom") == 3
+    fleet.release("neighbour")
+    [end] = fleet.wait_for("end", label="neighbour")
+    assert end.pid == neighbour.pid
+    until(fleet.is_whole, "a whole fleet")
+    assert fleet.books_balance()

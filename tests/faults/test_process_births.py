@@ -1,0 +1,219 @@
+"""Children that cannot be forked, and children that die as they are born: nothing hangs, nothing is left over."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from bench import until
+from cgroups import group
+from fleets import Fleets, Measure, RunningFleet, seconds_until
+from masters import ON_ONE_SERVER, descendants, is_alive
+from rota.protocol.keys import Keys
+
+pytestmark = ON_ONE_SERVER
+
+QUICK_RESTARTS = {"restarts": {"backoff_seconds": 0.05, "backoff_max_seconds": 0.5}}
+HUNT_SECONDS = 5.0
+
+
+@contextmanager
+def without_forks(pid: int) -> Iterator[None]:
+    """Have the kernel refuse every fork of a process with EAGAIN: by its user's limit, or for root by its group's."""
+    if os.geteuid() != 0:
+        before = resource.prlimit(pid, resource.RLIMIT_NPROC)
+        resource.prlimit(pid, resource.RLIMIT_NPROC, (0, before[1]))
+        yield
+        resource.prlimit(pid, resource.RLIMIT_NPROC, before)
+        return
+    with group("pids") as alone:
+        alone.take([pid])
+        alone.set("pids.max", 1)
+        yield
+        alone.set("pids.max", "max")
+
+
+def owners(redis_client: "redis.Redis", fleet: RunningFleet) -> int:
+    return redis_client.zcard(Keys(fleet.namespace).owners)
+
+
+def zombies_of(fleet: RunningFleet) -> list[int]:
+    assert fleet.process is not None
+    return [pid for pid in descendants(fleet.process.pid) if not is_alive(pid)]
+
+
+def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", workers: int) -> None:
+    """As many workers, owners and processes as there should be, and nobody else."""
+    fleet.wait_for_workers(workers)
+    until(lambda: owners(redis_client, fleet) == workers, "the owners of the dead are retired")
+    until(lambda: not zombies_of(fleet), "the zombies are reaped")
+    known = {child["pid"] for child in fleet.status()["children"]}
+    assert fleet.process is not None
+    until(lambda: descendants(fleet.process.pid if fleet.process else 0) <= known, "nobody is there that is not known")
+    assert len(fleet.status()["children"]) == workers + 3
+
+
+def test_when_forks_fail_the_others_work_on_and_the_pool_is_whole_when_they_succeed_again(
+    fleets: Fleets, redis_client: "redis.Redis"
+) -> None:
+    fleet = fleets.start(workers=3, **QUICK_RESTARTS)
+    [zygote] = fleet.children("zygote").values()
+    held = [fleet.hold(label) for label in ("a", "b")]
+    [idle] = fleet.workers() - {line.pid for line in held}
+    with without_forks(zygote):
+        os.kill(idle, signal.SIGKILL)
+        os.kill(held[0].pid, signal.SIGKILL)
+        until(lambda: len(fleet.log("fleet.call_failed")) >= 3, "forks that failed")
+        failures = [line["error"] for line in fleet.log("fleet.call_failed")]
+        assert all("Resource temporarily unavailable" in error for error in failures)
+        assert len(failures) < 30  # a tight loop would have made thousands
+        fleet.release("b")
+        fleet.wait_for("end", label="b")
+        fleet.release("a")
+        fleet.wait_for("end", label="a")  # by the one that is left
+        assert fleet.workers() == {held[1].pid}
+        until(lambda: fleet.metrics().total("rota_workers", state="backoff") > 0, "workers in back-off")
+    until(fleet.is_whole, "a whole pool")
+    nothing_is_left_over(fleet, redis_client, 3)
+    assert fleet.books_balance()
+
+
+def test_a_fleet_that_can_fork_no_worker_is_not_ready(fleets: Fleets) -> None:
+    fleet = fleets.start(workers=2, **QUICK_RESTARTS)
+    [zygote] = fleet.children("zygote").values()
+    with without_forks(zygote):
+        for pid in fleet.workers():
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: fleet.get("/readyz")[0] == 503, "it says that it is not ready")
+        assert fleet.get("/livez")[0] == 200
+    until(fleet.is_whole, "a whole pool")
+
+
+@contextmanager
+def busy_machine(processes: int) -> Iterator[None]:
+    """Take the processors away for most of the time."""
+    spinning = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def kill_workers(fleet: RunningFleet) -> int:
+    """SIGKILL every worker that has a process, those that are just starting too; answers how many."""
+    pids = [child["pid"] for child in fleet.status()["children"] if child["role"] == "worker" and child["pid"]]
+    return sum(kill(pid) for pid in pids)
+
+
+def kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("spinning", [0, 4], ids=["idle machine", "busy machine"])
+def test_50_children_that_die_at_once_are_reaped_and_replaced_and_their_tasks_are_back(
+    fleets: Fleets, redis_client: "redis.Redis", measured: Measure, spinning: int
+) -> None:
+    fleet = fleets.start(workers=50, restarts={"crash_limit": 100})
+    for number in range(50):
+        fleet.client.enqueue("hold", args=[f"{number}"], queue="default")
+    fleet.wait_for("start", 50)
+    with busy_machine(spinning):
+        at = time.time()
+        assert kill_workers(fleet) == 50
+        again = fleet.wait_for("start", 100)[50:]
+        measured("seconds until all 50 tasks run again", max(line.at for line in again) - at)
+        for _ in range(5):  # some of these are starting, some wait for a task, some run one
+            time.sleep(random.uniform(0, 0.1))
+            kill_workers(fleet)
+        measured("seconds until it is whole", seconds_until(fleet.is_whole, "a whole fleet"))
+    for number in range(50):
+        fleet.release(f"{number}")
+    fleet.wait_until_nothing_waits(60)
+    nothing_is_left_over(fleet, redis_client, 50)
+    assert fleet.log("task.dead") == []
+    assert fleet.books_balance()
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process with one thread, [] when it is gone."""
+    try:
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except OSError:
+        return []
+
+
+def test_workers_and_intermediates_killed_before_their_pid_is_known_leave_nothing_unknown(
+    fleets: Fleets, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    fleet = fleets.start(workers=4, **QUICK_RESTARTS)
+    [zygote] = fleet.children("zygote").values()
+    chance = random.Random(49)
+    intermediates, unreported = 0, 0
+    deadline = time.monotonic() + HUNT_SECONDS
+    while time.monotonic() < deadline:
+        if not kill_workers(fleet):  # all of them are being born, or wait
+            time.sleep(0.01)
+        for _ in range(500):
+            for born in children_of(zygote):
+                spared = chance.random() < 0.5  # then its worker dies, if it is there already
+                for worker in children_of(born) if spared else []:
+                    unreported += kill(worker)
+                intermediates += 0 if spared else kill(born)
+    measured("intermediates killed", intermediates)
+    measured("workers killed before they were reported", unreported)
+    assert intermediates
+    assert unreported
+    until(fleet.is_whole, "a whole fleet")
+    nothing_is_left_over(fleet, redis_client, 4)
+    assert fleet.books_balance()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["import os; os._exit(1)", "import os, rota\n@rota.on_worker_start\ndef start(): os._exit(3)"],
+    ids=["at import", "in a hook"],
+)
+def test_code_that_dies_at_its_start_is_not_rolled_in_and_does_not_take_the_fleet_along(
+    fleets: Fleets, fault: str
+) -> None:
+    fleet = fleets.start(workers=2, **QUICK_RESTARTS)
+    workers = fleet.workers()
+    (fleet.folder / "broken.py").write_text(fault)
+    fleet.edit(imports=["tasks", "broken"])
+    assert fleet.rota("reload").returncode != 0
+    assert fleet.log("config.rejected")
+    assert fleet.workers() == workers
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+
+
+def test_a_hook_that_begins_to_kill_workers_has_them_restarted_within_bounds_until_it_stops(fleets: Fleets) -> None:
+    fleet = fleets.make(workers=2, restarts={"backoff_seconds": 0.1, "backoff_max_seconds": 0.8})
+    (fleet.folder / "moody.py").write_text(
+        "import os, rota\n@rota.on_worker_start\ndef start():\n    if os.path.exists('broken'): os._exit(3)\n"
+    )
+    fleet.edit(imports=["tasks", "moody"])
+    fleet.start()
+    (fleet.folder / "broken").touch()
+    kill_workers(fleet)
+    until(lambda: fleet.get("/readyz")[0] == 503, "it says that it is not ready")
+    time.sleep(4)  # 0.1 + 0.2 + 0.4 s of waiting, then one start each 0.8 s
+    exits = len(fleet.log("worker.exited"))
+    assert 2 + 3 < exits < 2 + 2 * 12
+    assert fleet.get("/livez")[0] == 200
+    (fleet.folder / "broken").unlink()
+    until(fleet.is_whole, "a whole fleet")

@@ -1,0 +1,71 @@
+"""A log that nobody reads, or that has no room: the fleet works on, and says how many lines were lost."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+
+import pytest
+
+from bench import until
+from fleets import Fleets
+from masters import ON_ONE_SERVER
+
+pytestmark = ON_ONE_SERVER
+
+TASKS = 500
+
+
+@contextmanager
+def unread_pipe() -> Iterator[int]:
+    """A pipe that is full, whose reader is there and does not read."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    yield writing
+    for end in (reading, writing):
+        os.close(end)
+
+
+@contextmanager
+def broken_pipe() -> Iterator[int]:
+    """A pipe whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@contextmanager
+def full_disk() -> Iterator[int]:
+    """A file that answers every write with ENOSPC."""
+    full = os.open("/dev/full", os.O_WRONLY)
+    yield full
+    os.close(full)
+
+
+@pytest.mark.parametrize("sink", [unread_pipe, broken_pipe, full_disk])
+def test_a_log_that_takes_no_line_stalls_nothing_and_each_lost_line_is_counted(
+    fleets: Fleets, sink: Callable[[], AbstractContextManager[int]]
+) -> None:
+    fleet = fleets.make(workers=2)
+    with sink() as fleet.log_fd:
+        fleet.start()
+        for number in range(TASKS):
+            fleet.client.enqueue("note", args=[f"{number}"], queue="default", delay=0.001 * (number % 100))
+        fleet.wait_for("end", TASKS)
+        os.kill(fleet.hold("held").pid, signal.SIGKILL)
+        fleet.wait_for("start", 2, label="held")
+        fleet.edit(workers=3)
+        fleet.hup()
+        fleet.wait_for_workers(3)
+        until(lambda: fleet.metrics().total("rota_log_lines_dropped_total") >= TASKS, "every lost line is counted")
+        fleet.release("held")
+        fleet.wait_for("end", label="held")
+        assert fleet.books_balance()
+        fleet.term()
+        assert fleet.exit_code() == 0
+    assert fleet.log_text() == ""

@@ -1,0 +1,176 @@
+"""Workers killed exactly between two steps of the protocol: the link kills them as a request or its reply passes."""
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from bench import until
+from faulty_link import FaultyLink
+from fleet_readings import Line
+from fleets import RunningFleet
+from masters import ON_ONE_SERVER
+from rota.protocol.keys import Keys
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+
+ROUNDS = 3
+
+
+@pytest.fixture
+def link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as made:
+        yield made
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
+    """A fleet of one worker that reaches the server over the link; its clients reach it directly."""
+    made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=1)
+    yield made.start()
+    made.close()
+
+
+@dataclass
+class Trap:
+    """A gate: the worker dies as the next turn, or its answer, passes, and that is held back until the link heals."""
+
+    pid: int
+    ports: frozenset[int]
+    is_reply: bool
+    sprung: bool = False
+
+    def __call__(self, name: str, is_reply: bool, port: int) -> bool:
+        if self.sprung or port not in self.ports or (name, is_reply) != ("turn", self.is_reply):
+            return True
+        self.sprung = True
+        os.kill(self.pid, signal.SIGKILL)
+        return False
+
+
+def trap_for(pid: int, *, is_reply: bool) -> Trap:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return Trap(pid, frozenset(connection.laddr.port for connection in connections), is_reply)
+
+
+def only_worker(fleet: RunningFleet) -> int:
+    [pid] = fleet.wait_for_workers(1)
+    return pid
+
+
+def die_at(fleet: RunningFleet, link: FaultyLink, trap: Trap, trigger: Callable[[], object]) -> None:
+    """Have the trap sprung by what is triggered, wait for the next worker, and only then deliver what was held."""
+    link.gate = trap
+    trigger()
+    until(lambda: trap.sprung, "the turn that kills")
+    until(lambda: fleet.is_whole_without(trap.pid), "its successor")
+    link.heal()
+
+
+def enqueue_note(fleet: RunningFleet, label: str) -> None:
+    fleet.client.enqueue("note", args=[label], queue="default")
+
+
+def has_ended(fleet: RunningFleet, task_id: str) -> bool:
+    return fleet.client.status(task_id).state not in ("ready", "running")
+
+
+def nothing_is_held(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
+    return not list(redis_client.scan_iter(match=Keys(fleet.namespace).inflight("*"), count=1000))
+
+
+def test_a_worker_killed_between_its_claim_and_the_answer_has_run_nothing_and_loses_nothing(
+    fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis"
+) -> None:
+    for number in range(ROUNDS):
+        trap = trap_for(only_worker(fleet), is_reply=True)
+        die_at(fleet, link, trap, functools.partial(enqueue_note, fleet, f"{number}"))
+        fleet.wait_for("end", label=f"{number}")
+        [start] = fleet.journal("start", label=f"{number}")
+        assert (start.pid != trap.pid, start.crashes) == (True, 0)
+    assert len(fleet.log("task.recovered")) == ROUNDS
+    until(lambda: nothing_is_held(redis_client, fleet))
+    assert fleet.books_balance()
+
+
+@pytest.mark.parametrize("is_reply", [False, True], ids=["before it is told", "after it is told"])
+def test_what_a_worker_finished_before_it_was_killed_runs_no_second_time(
+    fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis", is_reply: bool
+) -> None:
+    for number in range(ROUNDS):
+        held = fleet.hold(f"{number}")
+        die_at(fleet, link, trap_for(held.pid, is_reply=is_reply), functools.partial(fleet.release, held.label))
+        until(functools.partial(has_ended, fleet, held.id), "its end")
+        enqueue_note(fleet, f"after {number}")
+        fleet.wait_for("end", label=f"after {number}")
+    until(lambda: nothing_is_held(redis_client, fleet))
+    assert _runs(fleet.journal("start")) == _runs(fleet.journal("end")) == 2 * ROUNDS
+    assert fleet.log("task.recovered") == []
+    assert fleet.asked("audit")["live"] == 0
+    assert fleet.books_balance()
+
+
+def _runs(lines: list[Line]) -> int:
+    assert len({line.id for line in lines}) == len(lines), "one ran twice"
+    return len(lines)
+
+
+def test_a_claim_that_arrives_after_its_worker_was_buried_takes_nothing(
+    fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis"
+) -> None:
+    first = fleet.hold("first")
+    for name, label in (("hold", "second"), ("note", "third")):
+        fleet.client.enqueue(name, args=[label], queue="default")
+    trap = link.gate = trap_for(first.pid, is_reply=False)
+    fleet.release("first")
+    until(lambda: trap.sprung, "the turn that would settle the first and claim the next")
+    fleet.wait_for("start", label="second")  # by its successor, which leaves the third in the lane
+    connections = link.connections
+    link.heal()
+    until(lambda: link.connections < connections, "the late turn was delivered, and its connection is over")
+    assert redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 1
+    fleet.release("second")
+    fleet.wait_for("end", label="third")
+    assert [line.label for line in fleet.journal("start")] == ["first", "second", "third"]
+    until(lambda: nothing_is_held(redis_client, fleet))
+    assert fleet.books_balance()
+
+
+def asleep(redis_client: "redis.Redis", fleet: RunningFleet) -> int:
+    """How many workers wait in BLPOP."""
+    name = f"rota:worker:{fleet.status()['node']}:"
+    return sum(each["name"].startswith(name) and "b" in each["flags"] for each in redis_client.client_list())
+
+
+def test_a_worker_stopped_after_its_doorbell_gives_what_it_took_to_another_when_it_is_killed(
+    fleet: RunningFleet, redis_client: "redis.Redis"
+) -> None:
+    fleet.edit(workers=2)
+    fleet.hup()
+    for number in range(ROUNDS):
+        [stopped, other] = sorted(fleet.wait_for_workers(2))
+        until(lambda: asleep(redis_client, fleet) == 2, "both listen for their doorbell")
+        for pid in (stopped, other):
+            os.kill(pid, signal.SIGSTOP)
+        labels = [f"{number}-{each}" for each in range(2)]
+        for label in labels:  # each of the two sleeps in BLPOP, and takes one by the turn it had sent behind it
+            enqueue_note(fleet, label)
+        until(lambda: redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 0, "both are taken")
+        os.kill(other, signal.SIGCONT)
+        os.kill(stopped, signal.SIGKILL)
+        killed_at = time.time()
+        starts = [fleet.wait_for("start", label=label)[0] for label in labels]
+        assert stopped not in {line.pid for line in starts}
+        assert max(line.at for line in starts) - killed_at < 2
+        assert [line.crashes for line in starts] == [0, 0]
+    fleet.wait_until_nothing_waits(30)
+    assert len(fleet.journal("start")) == 2 * ROUNDS
+    assert fleet.books_balance()

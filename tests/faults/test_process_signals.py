@@ -1,0 +1,142 @@
+"""Signals to a master that come in a storm, too early, or to it as the first process of its machine."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench import until
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+
+pytestmark = ON_ONE_SERVER
+
+TERMS = 100
+IMPORT_SECONDS = 1.0
+SLOW_MODULE = f"import time\nopen('importing', 'w').close()\ntime.sleep({IMPORT_SECONDS})\n"
+AS_FIRST_PROCESS = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def enqueue_notes(fleet: RunningFleet, count: int) -> None:
+    for number in range(count):
+        fleet.client.enqueue("note", args=[f"{number}"], queue="default")
+
+
+def left_in_order(fleet: RunningFleet) -> bool:
+    """Whether it drained once, not at once, and said so."""
+    return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
+
+
+def test_a_hundred_terms_within_a_second_are_one_orderly_stop(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    for label in ("a", "b"):
+        fleet.hold(label)
+    enqueue_notes(fleet, 10)
+    began = time.monotonic()
+    for number in range(TERMS):  # a repeat within a second is the same request
+        time.sleep(max(0.0, began + number * 0.8 / TERMS - time.monotonic()))
+        if time.monotonic() - began < 0.9:  # on a machine that runs us late there are fewer
+            fleet.term()
+    for label in ("a", "b"):
+        fleet.release(label)
+    assert fleet.exit_code() == 0
+    assert left_in_order(fleet)
+    assert fleet.processes() == []
+    assert {line.label for line in fleet.journal("end")} == {"a", "b"}
+    assert fleet.log("task.recovered") == []
+    fleet.start()
+    fleet.wait_for("end", 12)
+    assert fleet.books_balance()
+
+
+def test_terms_until_it_has_ended_end_it_no_earlier_and_with_no_other_exit_code(fleets: Fleets) -> None:
+    for _ in range(3):
+        fleet = fleets.start()
+        while fleet.process is not None and fleet.process.poll() is None:
+            fleet.term()
+            time.sleep(0.0005)
+        assert fleet.exit_code() == 0
+        assert not (fleet.folder / "control").exists()
+        assert fleet.processes() == []
+
+
+def first_process(fleet: RunningFleet) -> psutil.Process:
+    """The master in its own process namespace, as it is known outside of it."""
+    assert fleet.process is not None
+    [master] = until(psutil.Process(fleet.process.pid).children, "the master")
+    return master
+
+
+def keeps_terms(process: psutil.Process) -> bool:
+    """Whether its first line has run, and its loop does not yet: TERM is blocked and has no handler.
+
+    Before that line the kernel drops what a first process does not handle, whoever it is.
+    """
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    blocked, caught = (
+        bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+        for line in status.splitlines()
+        if line.startswith(("SigBlk:", "SigCgt:"))
+    )
+    return blocked and not caught
+
+
+@pytest.fixture
+def contained(fleets: Fleets) -> RunningFleet:
+    """A fleet whose master will be process 1, as in a container without an init."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes a process namespace")
+    fleet = fleets.make()
+    fleet.prefix = AS_FIRST_PROCESS
+    return fleet
+
+
+def test_as_the_first_process_it_reaps_everybody_and_leaves_in_order(contained: RunningFleet) -> None:
+    contained.start()
+    assert contained.status()["pid"] == 1
+    contained.client.enqueue("leave_daemon", args=["a"], queue="default")
+    contained.wait_for("start", label="a")
+    contained.client.enqueue("kill_worker", queue="default")
+    until(lambda: len(contained.log("task.recovered")) == 2, "two of its crashes")
+    contained.release("a")
+    contained.wait_for("end", label="a")
+    contained.wait_for_workers(2)
+    assert [each for each in first_process(contained).children() if each.status() == psutil.STATUS_ZOMBIE] == []
+    first_process(contained).terminate()
+    assert contained.exit_code() == 0
+    assert left_in_order(contained)
+    assert contained.processes() == []
+
+
+@pytest.mark.parametrize("after_seconds", [0.0, 0.05, 0.15, 0.3, 0.6])
+def test_a_term_during_its_start_as_the_first_process_is_not_lost(
+    contained: RunningFleet, after_seconds: float
+) -> None:
+    (contained.folder / "slow.py").write_text(SLOW_MODULE)
+    contained.edit(imports=["slow", "tasks"])
+    contained.launch()
+    master = first_process(contained)
+    until(lambda: keeps_terms(master), "its first line has run")
+    time.sleep(after_seconds)  # the moment of the signal is what is varied
+    began = time.monotonic()
+    for _ in range(3):
+        master.terminate()
+    assert contained.exit_code() == 0
+    assert time.monotonic() - began < 30
+    assert contained.processes() == []
+
+
+def test_terms_while_the_modules_are_imported_are_one_orderly_stop(fleets: Fleets) -> None:
+    fleet = fleets.make()
+    (fleet.folder / "slow.py").write_text(SLOW_MODULE)
+    fleet.edit(imports=["slow", "tasks"])
+    fleet.launch()
+    until((fleet.folder / "importing").exists, "the imports have begun")
+    for _ in range(TERMS):
+        fleet.signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
+    assert left_in_order(fleet)
+    assert fleet.processes() == []

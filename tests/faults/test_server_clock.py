@@ -1,0 +1,110 @@
+"""The server's clock jumps by an hour, either way: nobody's lease runs out by it, nothing starts before it is due."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from bench import until
+from fleets import RunningFleet
+from rota import Call
+from server_fixtures import (
+    LEASE_SECONDS,
+    SHORT_LEASE,
+    Producer,
+    Shaken,
+    extra_runs,
+    nothing_was_requeued,
+    wait_until_all_ran,
+)
+from shifted_clock import ShiftedClock
+
+HOUR = 3600.0
+LOAD = 50
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> ShiftedClock:
+    return ShiftedClock(tmp_path)
+
+
+@pytest.fixture
+def server_environment(clock: ShiftedClock) -> dict[str, str]:
+    return clock.environment
+
+
+def timed(label: str, seconds: float) -> Call[None]:
+    """A task that tells the server's own time when it runs."""
+    return Call("tell_time", [label], queue="default", delay=seconds)
+
+
+def nothing_was_early(fleet: RunningFleet) -> None:
+    """What told the server's time did so after it was due."""
+    told = fleet.journal("time")
+    assert len(told) == len({line.id for line in told}) == 40
+    assert all(int(line.label) / 1_000_000 >= line.due_at for line in told)
+
+
+def jump(shaken: Shaken, clock: ShiftedClock, seconds: float) -> None:
+    before = shaken.redis.time()[0]
+    clock.shift(seconds)
+    until(lambda: abs(shaken.redis.time()[0] - before) > HOUR / 2, "another time")
+
+
+def test_a_clock_that_jumps_an_hour_ahead_expires_nobody(shaken: Shaken, clock: ShiftedClock) -> None:
+    fleet, late = shaken.start(workers=3, lease=SHORT_LEASE), shaken.start_late_node("ends on the late node")
+    fleet.hold("ends later")
+    workers = fleet.workers()
+    fleet.client.enqueue_many(timed("within the hour", HOUR / 2 + n) for n in range(20))
+    fleet.client.enqueue_many(timed("soon after the jump", HOUR + 5 + n / 20) for n in range(20))
+    not_yet = fleet.client.enqueue_many([timed("in two hours", 2 * HOUR)])
+    with Producer(shaken.server.url, shaken.namespace) as producer:
+        until(lambda: len(producer.accepted) > LOAD, "some load")
+        shaken.lose_link()  # who cannot renew at once is not to be taken for lost
+        jump(shaken, clock, HOUR)
+        before = len(producer.accepted)
+        shaken.heal_link_late()
+        time.sleep(1.4 * LEASE_SECONDS)  # the grace ends meanwhile
+        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+    for label in ("ends later", "ends on the late node"):
+        fleet.release(label)
+        fleet.wait_for("end", label=label)
+    fleet.wait_for("end", 20, label="within the hour")
+    fleet.wait_for("end", 20, label="soon after the jump")
+    wait_until_all_ran(fleet, producer)
+    nothing_was_early(fleet)
+    assert not fleet.journal(label="in two hours")
+    assert [handle.status().state for handle in not_yet] == ["scheduled"]
+    assert not extra_runs(fleet)
+    assert fleet.workers() == workers
+    nothing_was_requeued(fleet)
+    nothing_was_requeued(late)
+
+
+def test_a_clock_that_goes_back_an_hour_and_comes_again_expires_nobody_and_starts_nothing_early(
+    shaken: Shaken, clock: ShiftedClock
+) -> None:
+    fleet = shaken.start(workers=3, lease=SHORT_LEASE)
+    fleet.hold("ends later")
+    workers = fleet.workers()
+    fleet.client.enqueue_many(timed("soon", 2 + n / 20) for n in range(20))
+    with Producer(shaken.server.url, shaken.namespace) as producer:
+        until(lambda: len(producer.accepted) > LOAD, "some load")
+        jump(shaken, clock, -HOUR)
+        fleet.client.enqueue_many(timed("meanwhile", 1 + n / 20) for n in range(20))
+        before = len(producer.accepted)
+        time.sleep(1.4 * LEASE_SECONDS)
+        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+        fleet.wait_for("end", 20, label="meanwhile")
+        assert not fleet.journal(label="soon"), "started an hour early, by the only clock there is"
+        jump(shaken, clock, 0)
+        fleet.wait_for("end", 20, label="soon")
+        before = len(producer.accepted)
+        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+    fleet.release("ends later")
+    fleet.wait_for("end", label="ends later")
+    wait_until_all_ran(fleet, producer)
+    nothing_was_early(fleet)
+    assert not extra_runs(fleet)
+    assert fleet.workers() == workers
+    nothing_was_requeued(fleet)

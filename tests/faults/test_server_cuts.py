@@ -1,0 +1,159 @@
+"""The server cuts connections, forgets its scripts, or is a replica all at once: workers reconnect, none leaves."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import redis
+
+from bench import until
+from fleets import Measure, RunningFleet
+from rota import Call
+from server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
+
+CUT_SECONDS = 0.1
+CUTS = 25
+FLUSHES = 20
+LOAD = 200
+WORKERS = 4
+DEMOTED_SECONDS = 2.0
+MOST_TRIES_A_SECOND = 4  # the back-off is at 0.2 s when the first of them fails, and doubles
+# What a fleet of that many workers holds open: they, two of the poller, the master, the exporter.
+CONNECTIONS = WORKERS + 4
+
+
+@contextmanager
+def again_and_again(action: Callable[[], object], seconds: float, times: int) -> Iterator[threading.Event]:
+    """Do it each so many seconds, in a thread; the event is set when it was done often enough."""
+    over, enough = threading.Event(), threading.Event()
+
+    def repeat() -> None:
+        done = 0
+        while not over.wait(seconds):
+            action()
+            done += 1
+            if done >= times:
+                enough.set()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield enough
+    finally:
+        over.set()
+        thread.join()
+
+
+def cut_all(shaken: Shaken) -> None:
+    shaken.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+def test_connections_cut_ten_times_a_second_lose_nothing_and_run_nothing_twice(shaken: Shaken) -> None:
+    fleet = shaken.start(workers=WORKERS)
+    fleet.hold("ends meanwhile")
+    with (
+        Producer(shaken.server.url, shaken.namespace) as producer,
+        again_and_again(lambda: cut_all(shaken), CUT_SECONDS, CUTS) as cut_often,
+    ):
+        assert cut_often.wait(60)
+        fleet.release("ends meanwhile")
+        fleet.wait_for("end", label="ends meanwhile")
+    wait_until_all_ran(fleet, producer)
+    assert len(producer.accepted) > CUTS
+    assert not extra_runs(fleet)
+    nothing_was_requeued(fleet)
+
+
+def test_an_idle_fleet_whose_connections_are_cut_again_and_again_falls_into_no_tight_loop(
+    shaken: Shaken, measured: Measure
+) -> None:
+    fleet = shaken.start(workers=WORKERS)
+    until(lambda: len(shaken.redis.client_list(_type="normal")) >= CONNECTIONS - 1, "an idle fleet")
+    before = shaken.info("total_connections_received"), shaken.info("total_commands_processed")
+    with again_and_again(lambda: cut_all(shaken), CUT_SECONDS, CUTS) as cut_often:
+        assert cut_often.wait(60)
+    made = shaken.info("total_connections_received") - before[0]
+    commands = shaken.info("total_commands_processed") - before[1]
+    measured("connections made for each that was cut", made / CUTS / CONNECTIONS)
+    measured("commands for each connection that was cut", commands / CUTS / CONNECTIONS)
+    # At most one new connection for each that was cut; on each a greeting, two turns, a BLPOP, and what turns call.
+    assert made <= (CUTS + 5) * CONNECTIONS
+    assert commands <= (CUTS + 5) * CONNECTIONS * 30
+    fleet.client.enqueue("note", queue="default")
+    fleet.wait_for("end")
+
+
+def test_a_script_cache_flushed_each_100_ms_goes_unnoticed_under_load(shaken: Shaken) -> None:
+    fleet = shaken.start(workers=WORKERS)
+    late = [Call("note", ["due"], queue="default", delay=n / 20) for n in range(60)]
+    fleet.client.enqueue_many(late)
+    with (
+        Producer(shaken.server.url, shaken.namespace) as producer,
+        again_and_again(shaken.redis.script_flush, CUT_SECONDS, FLUSHES) as flushed_often,
+    ):
+        assert flushed_often.wait(60)
+    fleet.wait_for("end", 60, label="due")
+    wait_until_all_ran(fleet, producer)
+    assert len(producer.accepted) > FLUSHES
+    assert not producer.doubtful
+    assert not extra_runs(fleet)
+    nothing_was_requeued(fleet)
+    assert not fleet.log("redis.lost")
+    assert not fleet.log("redis.refused")
+
+
+# Demotion
+
+
+def demote(shaken: Shaken, port: int) -> None:
+    shaken.do("REPLICAOF", "127.0.0.1", str(port))
+
+
+def wait_until_all_lost_it(fleet: RunningFleet) -> None:
+    """Each worker, the poller's two connections and the master have noticed."""
+    until(lambda: len(fleet.log("redis.lost")) >= WORKERS + 3, "everybody noticed")
+
+
+def test_workers_that_block_in_a_server_that_is_demoted_wait_for_a_primary_and_none_leaves(
+    shaken: Shaken, measured: Measure
+) -> None:
+    fleet = shaken.start(workers=WORKERS, lease=SHORT_LEASE)
+    fleet.hold("ends meanwhile")
+    workers = fleet.workers()
+    demote(shaken, 1)  # of a primary that does not answer
+    fleet.release("ends meanwhile")
+    wait_until_all_lost_it(fleet)
+    fleet.wait_for("end", label="ends meanwhile")
+    assert {line["reason"] for line in fleet.log("redis.lost") if "reason" in line} <= {"readonly", "unblocked"}
+    before = shaken.info("total_connections_received")
+    time.sleep(DEMOTED_SECONDS)
+    tries = shaken.info("total_connections_received") - before
+    measured("tries a second of each connection while there is no primary", tries / DEMOTED_SECONDS / CONNECTIONS)
+    assert tries <= DEMOTED_SECONDS * CONNECTIONS * MOST_TRIES_A_SECOND
+    shaken.do("REPLICAOF", "NO", "ONE")
+    fleet.client.enqueue_many(Call("note", ["after"], queue="default") for _ in range(LOAD))
+    fleet.wait_for("end", LOAD, label="after")
+    fleet.wait_until_nothing_waits(30)
+    assert not extra_runs(fleet)
+    assert fleet.workers() == workers
+    nothing_was_requeued(fleet)
+
+
+def test_when_the_link_leads_to_the_new_primary_the_fleet_goes_on_there(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(workers=WORKERS, lease=SHORT_LEASE)
+    fleet.hold("ends meanwhile")
+    fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=1) for _ in range(20))
+    workers, replica = fleet.workers(), shaken.start_replica()
+    with redis.Redis.from_url(replica.url) as new:
+        new.replicaof("NO", "ONE")
+    shaken.link.point_at(replica.port)
+    demote(shaken, replica.port)
+    fleet.release("ends meanwhile")
+    fleet.wait_for("end", label="ends meanwhile")
+    fleet.wait_for("end", 20, label="due")
+    fleet.wait_until_nothing_waits(30)  # asks through the link
+    assert fleet.books_balance()
+    assert not extra_runs(fleet)
+    assert fleet.workers() == workers
+    nothing_was_requeued(fleet)

@@ -1,0 +1,125 @@
+"""The server answers, and refuses: its memory or its disk is full, keys may be dropped, a command is forbidden."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rota
+from bench import until
+from rota import Call
+from rota_supervisor.exits import ExitCode
+from rota_supervisor.server_permissions import needed_commands
+from server_fixtures import LEASE_SECONDS, SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
+
+WAITING = 300
+DISK_BYTES = 2 << 20
+NOTES = 100
+
+
+def test_at_maxmemory_enqueues_are_refused_with_the_reason_while_the_fleet_drains_and_keeps_its_leases(
+    shaken: Shaken,
+) -> None:
+    fleet = shaken.start(workers=2, lease=SHORT_LEASE)
+    fleet.hold("ends later")
+    workers = fleet.workers()
+    fleet.client.pause("default")
+    fleet.client.enqueue_many(Call("note", ["waiting"], queue="default") for _ in range(WAITING))
+    fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=1) for _ in range(20))
+    shaken.do("CONFIG", "SET", "maxmemory", "1mb")
+    with pytest.raises(rota.ServerFull, match="takes no more tasks, its memory is full"):
+        fleet.client.enqueue("note", queue="default")
+    refused = fleet.rota("task", "enqueue", "note", "--queue", "default")
+    assert (refused.returncode, "memory is full" in refused.stderr) == (ExitCode.UNREACHABLE, True), refused.stderr
+    fleet.client.resume("default")
+    fleet.wait_for("end", WAITING, label="waiting")
+    fleet.wait_for("end", 20, label="due")
+    time.sleep(1.5 * LEASE_SECONDS)
+    fleet.release("ends later")
+    fleet.wait_for("end", label="ends later")
+    fleet.wait_until_nothing_waits(30)
+    nothing_was_requeued(fleet)
+    assert fleet.workers() == workers
+    assert not extra_runs(fleet)
+    shaken.do("CONFIG", "SET", "maxmemory", "0")
+    fleet.client.enqueue("note", args=["room"], queue="default")
+    fleet.wait_for("end", label="room")
+    assert fleet.books_balance()
+
+
+def test_a_server_that_is_set_to_drop_keys_while_the_fleet_runs_raises_an_alarm(shaken: Shaken) -> None:
+    fleet = shaken.start(lease=SHORT_LEASE)
+    assert fleet.metrics().total("rota_redis_evicts_keys") == 0
+    shaken.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    until(lambda: fleet.metrics().total("rota_redis_evicts_keys") == 1, "the alarm")
+    [line] = fleet.log("redis.evicts_keys")
+    assert (line["level"], line["policy"], line["wanted"]) == ("error", "allkeys-lru", "noeviction")
+    shaken.do("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    until(lambda: fleet.metrics().total("rota_redis_evicts_keys") == 0, "its end")
+    assert len(fleet.log("redis.keeps_keys")) == 1
+
+
+def test_a_command_the_acl_forbids_is_named_before_anything_starts(shaken: Shaken) -> None:
+    granted = [f"+{command.lower()}" for command in needed_commands() if command not in ("BLPOP", "ZRANGE")]
+    shaken.do("ACL", "SETUSER", "fleet", "on", ">secret", f"~{{{shaken.namespace}}}:*", "+eval", "+info", *granted)
+    fleet = shaken.make(redis_url=shaken.server.url.replace("//", "//fleet:secret@"))
+    fleet.launch()
+    assert fleet.exit_code() == ExitCode.CONFIG
+    assert "forbids the user of redis_url to run BLPOP, ZRANGE" in fleet.log_text()
+    assert "+blpop +zrange" in fleet.log_text()
+    assert not shaken.redis.keys()
+    shaken.do("ACL", "SETUSER", "fleet", "+blpop", "+zrange")
+    fleet.start()
+    fleet.client.enqueue("note", queue="default")
+    fleet.wait_for("end")
+    assert not fleet.log("redis.refused")
+
+
+# A disk that is full
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own with room for little; the server has its files there."""
+    folder = tmp_path / "server"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a file system of its own needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def save_until(shaken: Shaken, status: str) -> None:
+    """Have the server save its data, with this end."""
+    shaken.do("BGSAVE")
+    until(lambda: shaken.redis.info("persistence")["rdb_last_bgsave_status"] == status, f"a save that ends {status}")
+
+
+def test_a_server_whose_disk_is_full_is_waited_for_and_outcomes_are_kept(small_disk: Path, shaken: Shaken) -> None:
+    fleet = shaken.start(workers=2)
+    fleet.hold("ends meanwhile")
+    workers = fleet.workers()
+    (small_disk / "ballast").write_bytes(os.urandom(DISK_BYTES - (64 << 10)))
+    shaken.redis.set("large", os.urandom(1 << 20))
+    shaken.do("CONFIG", "SET", "save", "3600 1")
+    save_until(shaken, "err")
+    fleet.release("ends meanwhile")
+    fleet.wait_for("end", label="ends meanwhile")
+    with pytest.raises(rota.Unavailable, match="MISCONF"):
+        fleet.client.enqueue("note", queue="default")
+    until(lambda: any(line.get("reason") == "misconf" for line in fleet.log("redis.lost")), "a worker that waits")
+    (small_disk / "ballast").unlink()
+    save_until(shaken, "ok")
+    fleet.client.enqueue_many(Call("note", ["after"], queue="default") for _ in range(NOTES))
+    fleet.wait_for("end", NOTES, label="after")
+    fleet.wait_until_nothing_waits(30)
+    assert not extra_runs(fleet)
+    assert fleet.workers() == workers
+    nothing_was_requeued(fleet)
+    assert fleet.books_balance()

@@ -1,0 +1,163 @@
+"""What is to catch a bug: the soak with a narrow profile wherever it can, else a test that says what it found."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from mutations.tree import ROOT, environment
+from soak.checker import judge
+from soak.evidence import QUIET_FILE, Evidence
+from soak.findings import Finding, Wrong
+from soak.reading import read_evidence
+
+# What can be said only of evidence that is whole.
+AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.BOOKS, Wrong.LEFT})
+_LOOK_SECONDS: Final = 2.0
+_LEAVE_SECONDS: Final = 60.0
+_OUTPUT: Final = "output.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`clean`: it ended and found nothing. `found`: what was expected of it, in words, "" for nothing of the kind;
+    `said`: the end of what it printed."""
+
+    clean: bool
+    found: str
+    said: str = ""
+
+
+class Catcher(Protocol):
+    """Runs against a copy of the product in a folder, for so many seconds at most."""
+
+    def run(self, folder: Path, seconds: float) -> Result: ...
+
+    @property
+    def name(self) -> str:
+        """For the table."""
+
+    @property
+    def control(self) -> "Catcher":
+        """The same without an expectation: what has to be clean when there is no bug."""
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """A soak of so many seconds with these faults (`NAME TARGET AT SECONDS`) and no others, which has to find
+    something of the kinds `wrong`. It is stopped as soon as it has."""
+
+    seconds: float
+    faults: tuple[str, ...] = ()
+    wrong: frozenset[Wrong] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return f"soak {self.seconds:g} s: {', '.join(self.faults) or 'no faults'}"
+
+    @property
+    def control(self) -> "Soak":
+        return Soak(self.seconds, self.faults)
+
+    def run(self, folder: Path, seconds: float) -> Result:
+        evidence = folder / "evidence"
+        options = ["--profile", "quiet", "--seconds", str(self.seconds), "--seed", "1"]
+        options += [word for fault in self.faults for word in ("--fault", fault)]
+        command = [sys.executable, "-m", "soak", *options, "--folder", str(evidence), "--keep"]
+        found: list[Finding] = []
+
+        def is_caught() -> bool:
+            found[:] = self._expected(evidence)
+            return bool(found)
+
+        code = _run(command, folder, seconds, is_caught if self.wrong else lambda: False)
+        if self.wrong and not found:
+            is_caught()
+        words = f"{found[0].wrong}: {found[0].words}" if found else ""
+        return Result(code == 0, words, _last_lines(folder))
+
+    def _expected(self, folder: Path) -> list[Finding]:
+        """What was found of the kinds that are expected, as far as it can be said yet."""
+        try:
+            evidence = read_evidence(folder)
+        except FileNotFoundError:  # it has hardly begun
+            return []
+        return [finding for finding in _sure(evidence, folder) if finding.wrong in self.wrong]
+
+
+def _sure(evidence: Evidence, folder: Path) -> list[Finding]:
+    is_whole = (folder / QUIET_FILE).exists()
+    return [each for each in judge(evidence).findings if is_whole or each.wrong not in AT_THE_END]
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Tests of which one has to fail and say something that matches `says`; `only`: as for `pytest -k`. `examples`:
+    how many the model test is to try, if it is that."""
+
+    __test__ = False
+
+    path: str
+    only: str
+    says: str = ""
+    examples: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.path} -k {self.only!r}" if self.only else self.path
+
+    @property
+    def control(self) -> "Tests":
+        return Tests(self.path, self.only)
+
+    def run(self, folder: Path, seconds: float) -> Result:
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "mutations.first_failure", "--tb=short", "--timeout=600"]
+        command = [sys.executable, "-m", "pytest", *options, self.path, *(["-k", self.only] if self.only else [])]
+        more = {"MODEL_EXAMPLES": str(self.examples)} if self.examples else {}
+        code = _run(command, folder, seconds, lambda: False, **more)
+        text = (folder / _OUTPUT).read_text(errors="replace")
+        match = re.search(self.says, text) if self.says and code == 1 else None
+        return Result(code == 0, f"fails: {match[0]}" if match else "", _last_lines(folder))
+
+
+def _run(command: list[str], folder: Path, seconds: float, is_enough: Callable[[], bool], **more: str) -> int:
+    """Run until it ends, it is enough, or the time is over; then it is asked to leave. Its exit code."""
+    deadline = time.monotonic() + seconds
+    with (folder / _OUTPUT).open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(folder) | more, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+        try:
+            while not _has_ended(process) and time.monotonic() < deadline and not is_enough():
+                pass
+        finally:
+            _end(process)
+    return process.returncode
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    try:
+        process.wait(_LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """As by a key: both the soak and pytest take down what they started."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _last_lines(folder: Path) -> str:
+    return "\n".join((folder / _OUTPUT).read_text(errors="replace").splitlines()[-15:])

@@ -1,0 +1,67 @@
+"""One trial: a copy of the product, with a bug or without, before what is to catch it."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutations.catalogue import Mutation
+from mutations.catchers import Catcher
+from mutations.tree import Replacement, Stale, make_copy
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is tried. A control has no replacements, and its catcher has to find nothing at all."""
+
+    name: str
+    replacements: tuple[Replacement, ...]
+    catcher: Catcher
+    budget_seconds: float
+
+    @property
+    def is_control(self) -> bool:
+        return not self.replacements
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it went. `words`: what was found, or why it went wrong; `said`: what the catcher printed last, if it did."""
+
+    trial: Trial
+    is_well: bool
+    words: str
+    seconds: float
+    said: str = ""
+
+
+def trials_of(mutations: Sequence[Mutation]) -> list[Trial]:
+    """The mutations, and one control for each way of catching them."""
+    controls: dict[Catcher, float] = {}
+    for each in mutations:
+        control = each.catcher.control
+        controls[control] = max(controls.get(control, 0.0), each.budget_seconds)
+    return [
+        *(Trial(each.name, each.replacements, each.catcher, each.budget_seconds) for each in mutations),
+        *(Trial("control", (), catcher, 2 * budget) for catcher, budget in controls.items()),
+    ]
+
+
+def perform(trial: Trial) -> Outcome:
+    """Make the copy, run the catcher, judge."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="rota-mutation-") as name:
+        try:
+            make_copy(Path(name), trial.replacements)
+        except Stale as stale:
+            return Outcome(trial, is_well=False, words=f"stale: {stale}", seconds=0.0)
+        result = trial.catcher.run(Path(name), trial.budget_seconds)
+    seconds = time.monotonic() - began
+    if trial.is_control:
+        words = "finds nothing" if result.clean else "fails without a bug"
+        return Outcome(trial, result.clean, words, seconds, "" if result.clean else result.said)
+    if result.found:
+        return Outcome(trial, is_well=True, words=result.found, seconds=seconds)
+    words = "NOT CAUGHT" if result.clean else "fails, but not for the expected reason, or not in time"
+    return Outcome(trial, is_well=False, words=words, seconds=seconds, said=result.said)

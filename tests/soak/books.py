@@ -1,0 +1,127 @@
+"""Whether the fleet's own account agrees with the evidence, why processes died and leases were lost, and what was
+left."""
+
+from collections.abc import Iterator
+
+from rota.telemetry import events
+from soak.case import Case
+from soak.causes import DRAINS, ENDS_NODE, KILLS, MARGIN_SECONDS, Span
+from soak.evidence import Did, Logged, Quiet
+from soak.fates import is_dead_by_right
+from soak.faults import KINDS, Fault, Place
+from soak.findings import Finding, Wrong
+
+MOST_DESCRIPTORS = 4
+MOST_MEMORY_MB = 12.0
+_UNEXPLAINED = frozenset({"signal", "crash", "oom", "timeout", "hung"})
+_HELPERS = frozenset(
+    {Fault.KILL_ZYGOTE, Fault.KILL_POLLER, Fault.KILL_EXPORTER, Fault.KILL_CHILDREN, Fault.STOP_POLLER}
+)
+_STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
+
+
+def deaths_without_cause(case: Case) -> Iterator[Finding]:
+    """Children that ended in a way that nobody brought about: not the nemesis, not their own task, not a drain."""
+    suicides = {mark.pid for mark in case.evidence.ran if mark.what is Did.DIES}
+    exits = (events.WORKER_EXITED, events.POLLER_EXITED, events.ZYGOTE_EXITED, events.EXPORTER_EXITED)
+    for line in case.logged(*exits):
+        if str(line.fields.get("reason")) not in _UNEXPLAINED or int(line.fields.get("child_pid", 0)) in suicides:
+            continue
+        if not any(_may_have_killed(span, line) for span in case.causes.spans):
+            who = f"{line.event} of pid {line.fields.get('child_pid')} on {line.target}"
+            yield Finding(Wrong.DIED, f"{who} ({line.fields.get('words')}): no cause is on record", boot=line.boot)
+    for line in case.logged(events.FLEET_FAILED):
+        if not any(_may_have_kept_away(span, line) for span in case.causes.spans):
+            words = f"the master of {line.target} gave up: {line.fields.get('error')}"
+            yield Finding(Wrong.DIED, words, boot=line.boot)
+
+
+def _may_have_kept_away(span: Span, line: Logged) -> bool:
+    """Whether a starting master could not reach the server: it leaves then, and whoever keeps it starts it again."""
+    place = KINDS[span.fault].place
+    is_own = span.target == line.target and (place is Place.LINK or span.fault in (Fault.BAD_TOML, Fault.BAD_IMPORT))
+    return (is_own or place is Place.SERVER) and span.overlaps(line.boot, line.boot, 10.0)
+
+
+def _may_have_killed(span: Span, line: Logged) -> bool:
+    if span.begin > line.boot:
+        return False
+    if int(line.fields.get("child_pid", 0)) in span.pids and span.fault in KILLS | ENDS_NODE | _HELPERS | _STOPS:
+        return True
+    # Whoever is stopped with all its node, or leaves too late while its node drains, is killed by its master.
+    is_of_all = span.fault in DRAINS | _STOPS - {Fault.STOP_WORKER} or KINDS[span.fault].place is Place.NODE
+    return is_of_all and span.target == line.target and line.boot <= span.end + 10.0
+
+
+def leases_without_cause(case: Case) -> Iterator[Finding]:
+    """Leases that were lost though nothing kept their master from renewing them: as after an outage of everybody's."""
+    for line in case.logged(events.WORKER_LOST, events.TASK_RECOVERED, events.TASK_DEAD):
+        owner = str(line.fields.get("owner", ""))
+        is_by_lease = line.event == events.WORKER_LOST or line.fields.get("role") == "poller"
+        if owner and is_by_lease and not _may_have_lost(case, owner, line.boot):
+            words = f"{line.event} of {owner}, told on {line.target}: nothing on record can have cost it its lease"
+            yield Finding(Wrong.LEASE, words, str(line.fields.get("task_id", "")), line.boot)
+
+
+def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
+    """Whether its node had ended or been silent for long enough, or the server was made to forget it."""
+    causes, node, lease = case.causes, owner.rpartition(":")[0].rpartition(":")[0], case.evidence.setup.lease_seconds
+    target = causes.target_of(node)
+    forgotten = [span for span in causes.spans if span.fault is Fault.DELETE_OWNERS or span.lost_seconds]
+    if causes.node_in_force(target, boot) != node or any(span.overlaps(boot, boot, 3 * lease) for span in forgotten):
+        return True
+    ends = [span for span in causes.of(*ENDS_NODE, Fault.TERM_NODE) if span.target == target and span.begin <= boot]
+    if any(causes.node_in_force(target, span.begin) == node for span in ends):
+        return True
+    silences = causes.silences(target, boot)
+    return any(silence.overlaps(boot - MARGIN_SECONDS, boot + MARGIN_SECONDS, 2 * lease) for silence in silences)
+
+
+def books_off(case: Case) -> Iterator[Finding]:
+    """The server's own totals beside the evidence. After a server died with what it had not written down, only the
+    audit."""
+    quiet = case.evidence.quiet
+    if quiet is None:
+        yield Finding(Wrong.LEFT, "the quiet window was not reached")
+        return
+    if quiet.missing:
+        yield Finding(Wrong.BOOKS, f"the audit misses {quiet.missing} tasks", boot=quiet.boot)
+    if any(span.lost_seconds for span in case.causes.spans):
+        return
+    histories = case.histories.values()
+    sure = sum(history.accepted is not None for history in histories)
+    most = sum(history.may_exist for history in histories)
+    if not sure <= quiet.accepted <= most:
+        words = f"accepted: {quiet.accepted} by the server, {sure} to {most} by the producers"
+        yield Finding(Wrong.BOOKS, words, boot=quiet.boot)
+    done = [history for history in histories if history.ends]
+    doubtful = sum(len(history.runs) > 1 or bool(history.cancels) for history in done)
+    if not len(done) - doubtful <= quiet.done <= len(done):
+        words = f"done: {quiet.done} by the server, {len(done) - doubtful} to {len(done)} by the tasks"
+        yield Finding(Wrong.BOOKS, words, boot=quiet.boot)
+
+
+def left_over(case: Case) -> Iterator[Finding]:
+    """What should not be there at the end of the quiet window, and what should."""
+    quiet = case.evidence.quiet
+    if quiet is None:
+        return
+    for words in _left(quiet):
+        yield Finding(Wrong.LEFT, words, boot=quiet.boot)
+    for task_id in quiet.dead_ids:
+        history = case.histories.get(task_id)
+        if history is None or not is_dead_by_right(case, history):
+            told = case.deaths.get(task_id, "no reason logged")
+            yield Finding(Wrong.LOST, f"it lies among the dead without reason: {told}", task_id, quiet.boot)
+
+
+def _left(quiet: Quiet) -> Iterator[str]:
+    for name in ("in_lanes", "in_flight", "delayed", "zombies", "orphans"):
+        if getattr(quiet, name):
+            yield f"{name}: {getattr(quiet, name)} at the end"
+    if quiet.workers_ready != quiet.workers_wanted:
+        yield f"{quiet.workers_ready} workers are ready at the end, {quiet.workers_wanted} are wanted"
+    if quiet.descriptors_grown > MOST_DESCRIPTORS:
+        yield f"a process has {quiet.descriptors_grown} descriptors more at the end"
+    if quiet.memory_grown_mb > MOST_MEMORY_MB:
+        yield f"a process has {quiet.memory_grown_mb:.1f} MB more at the end"

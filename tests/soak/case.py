@@ -1,0 +1,66 @@
+"""One case before the judge: the evidence, put together."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from rota.telemetry import events
+from soak.causes import Causes
+from soak.evidence import Evidence, Logged
+from soak.histories import History, histories_of
+
+
+@dataclass(frozen=True)
+class Case:
+    """Evidence, and what is made of it once for all checks."""
+
+    evidence: Evidence
+
+    @cached_property
+    def histories(self) -> dict[str, History]:
+        """What is known of each task."""
+        return histories_of(self.evidence.sent, self.evidence.ran)
+
+    @cached_property
+    def causes(self) -> Causes:
+        """What was broken."""
+        return Causes(self.evidence)
+
+    @cached_property
+    def settled(self) -> frozenset[tuple[str, int]]:
+        """(task, process) of runs whose outcome was safe in the slot of the worker: it says so only then."""
+        return frozenset(
+            (str(line.fields.get("task_id")), int(line.fields.get("pid", 0)))
+            for line in self.logged(events.TASK_DONE, events.TASK_RETRIED, events.TASK_DEAD)
+        )
+
+    @cached_property
+    def deaths(self) -> dict[str, str]:
+        """Tasks that were set aside as dead, and the reason that was logged."""
+        told = self.logged(events.TASK_DEAD)
+        return {
+            str(line.fields["task_id"]): str(line.fields.get("reason")) for line in told if "task_id" in line.fields
+        }
+
+    @cached_property
+    def _returns(self) -> dict[str, list[float]]:
+        returns: dict[str, list[float]] = {}
+        for line in self.logged(events.TASK_RECOVERED):
+            returns.setdefault(str(line.fields.get("task_id")), []).append(line.boot)
+        return returns
+
+    def given_back(self, task_id: str, since: float, until: float) -> float:
+        """When a log first said within this time that a task was given back to its lane; `until` if none did."""
+        return min((boot for boot in self._returns.get(task_id, []) if since <= boot <= until), default=until)
+
+    @cached_property
+    def last_seen_of(self) -> dict[int, list[float]]:
+        """When each process wrote into the tasks' journal."""
+        seen: dict[int, list[float]] = {}
+        for mark in self.evidence.ran:
+            seen.setdefault(mark.pid, []).append(mark.boot)
+        return seen
+
+    def logged(self, *names: str) -> Iterator[Logged]:
+        """The lines of these events."""
+        return (line for line in self.evidence.logged if line.event in names)

@@ -1,0 +1,211 @@
+"""What may have been the cause: the nemesis's faults as spans of time, and whom each of them hit."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from rota.telemetry import events
+from soak.evidence import Edge, Evidence, Logged, Setup, Strike
+from soak.faults import KINDS, Fault, Place
+from soak.histories import Run
+
+# Faults that kill the processes they name, and those that end all of a node.
+KILLS = frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS, Fault.KILL_CHILDREN})
+ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE})
+# Faults after which a worker that does not leave in time is killed, and what it ran given back without blame.
+DRAINS = frozenset({Fault.TERM_NODE, Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT})
+# Faults that keep a node from renewing its leases while others can take them away.
+SILENCES = frozenset(
+    {Fault.STOP_MASTER, Fault.STOP_NODE, Fault.REFUSE, Fault.SILENCE, Fault.SILENCE_REPLIES, Fault.HOLD}
+)
+OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
+CONNECTED_SECONDS = 3.0  # from the end of an outage until all have found their way back
+MARGIN_SECONDS = 1.0  # by which a recorded time may be off: the journal is written before and after, not at it
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A fault from its beginning to its end; `end` is infinite for one that was never ended."""
+
+    number: int
+    fault: Fault
+    target: str
+    begin: float
+    end: float
+    pids: frozenset[int]
+    lost_seconds: float
+
+    def overlaps(self, begin: float, end: float, after: float = 0.0) -> bool:
+        """Whether it goes on somewhere between these times, counting so many seconds after its end."""
+        return self.begin <= end and begin <= self.end + after
+
+    def __str__(self) -> str:
+        return f"fault {self.number}, {self.fault} on {self.target}"
+
+
+def spans_of(strikes: Iterable[Strike]) -> list[Span]:
+    """Beginnings joined to their ends."""
+    begun: dict[int, Strike] = {}
+    ended: dict[int, Strike] = {}
+    for strike in strikes:
+        (begun if strike.what is Edge.BEGIN else ended).setdefault(strike.number, strike)
+    return [_span(begin, ended.get(number)) for number, begin in begun.items()]
+
+
+def _span(begin: Strike, end: Strike | None) -> Span:
+    pids = frozenset(begin.pids) | frozenset(end.pids if end else ())
+    lost = max(begin.lost_seconds, end.lost_seconds if end else 0.0)
+    return Span(begin.number, begin.fault, begin.target, begin.boot, end.boot if end else math.inf, pids, lost)
+
+
+class Causes:
+    """Answers what may have been the cause of something; None when nothing that was recorded was."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._setup: Setup = evidence.setup
+        self.spans = spans_of(evidence.strikes)
+        self._lives = _lives_of(evidence.logged)
+        self._kills = [each for each in evidence.logged if each.event in (events.WORKER_KILLED, events.WORKER_HUNG)]
+
+    def of(self, *faults: Fault) -> Iterator[Span]:
+        """The faults of these kinds."""
+        return (span for span in self.spans if span.fault in faults)
+
+    def node_in_force(self, target: str, boot: float) -> str:
+        """The name that a node bore at a time: each life has a name of its own."""
+        lives = self._lives.get(target, [])
+        at = bisect_right(lives, (boot, "\uffff"))
+        return lives[at - 1][1] if at else ""
+
+    def target_of(self, node: str) -> str:
+        """The node's name in the journal of faults."""
+        for target, lives in self._lives.items():
+            if any(name == node for _, name in lives):
+                return target
+        return ""
+
+    # Of a run that was not the last
+
+    def of_death(self, run: Run, until: float) -> str | None:
+        """What killed the process of a run, before `until`."""
+        pid, began = run.start.pid, run.began
+        for span in self.spans:
+            if pid not in span.pids or span.begin > until or span.end < began:
+                continue
+            is_hung = span.fault is Fault.STOP_WORKER and until - span.begin > self._setup.beat_seconds / 2
+            if span.fault in KILLS or is_hung:
+                return str(span)
+        return self.of_node_end(run, until) or self._of_kill_in_drain(pid, began, until)
+
+    def of_node_end(self, run: Run, until: float) -> str | None:
+        """What ended all of its node, before `until`."""
+        target = self.target_of(run.start.node)
+        for span in self.of(*ENDS_NODE):
+            is_hit = span.target == target and self.node_in_force(target, span.begin) == run.start.node
+            if is_hit and span.begin <= self._latest(run, until) and span.begin + MARGIN_SECONDS >= run.began:
+                return str(span)
+        return None
+
+    def _of_kill_in_drain(self, pid: int, began: float, until: float) -> str | None:
+        for line in self._kills:
+            if line.fields.get("child_pid") == pid and began <= line.boot <= until:
+                for span in self.of(*DRAINS, Fault.STOP_NODE, Fault.STOP_WORKER):
+                    if span.target == line.target and span.begin <= line.boot:
+                        return str(span)
+        return None
+
+    def of_lost_lease(self, run: Run, until: float) -> str | None:
+        """What took the lease under which a run was made, before `until`."""
+        latest = self._latest(run, until)
+        for span in self.of(Fault.DELETE_OWNERS):
+            if span.begin <= latest and run.began <= span.end + MARGIN_SECONDS:
+                return str(span)
+        for silence in self.silences(self.target_of(run.start.node), until):
+            # Whoever is back a moment before the lease is over may renew it too late, and start something meanwhile.
+            if silence.begin <= latest and run.began <= silence.end + 2 * MARGIN_SECONDS:
+                return str(silence)
+        return None
+
+    def _latest(self, run: Run, until: float) -> float:
+        """When a cause for another start must have begun at the latest. An end is settled by the turn that follows its
+        claim, or by the master when a task of that claim takes long, not at any time; while nothing gets through to the
+        server, or back, or the master stands still, that waits."""
+        if run.finished is None:
+            return until
+        latest, target = run.finished + MARGIN_SECONDS, self.target_of(run.start.node)
+        for span in sorted(self.spans, key=lambda each: each.begin):
+            is_of_node = KINDS[span.fault].place is Place.LINK or span.fault is Fault.STOP_MASTER
+            is_in_the_way = span.fault in OUTAGES or (is_of_node and span.target == target)
+            if is_in_the_way and span.overlaps(run.finished, latest):
+                latest = max(latest, span.end + CONNECTED_SECONDS)
+        return min(until, latest)
+
+    def silences(self, target: str, until: float) -> Iterator[Span]:
+        """Silences of a node that had lasted until `until`, or their end, for long enough to cost it its leases."""
+        enough = self._setup.lease_seconds - self._setup.renew_seconds - MARGIN_SECONDS
+        for silence in self._silences(target):
+            if min(silence.end, until) - silence.begin >= enough:
+                yield silence
+
+    def _silences(self, target: str) -> Iterator[Span]:
+        """Silences of one node as one where they follow each other, with what kept everybody from the server meanwhile.
+
+        An outage of everybody's of half a lease or more is no part of one: after it nobody is retired for a lease.
+        """
+        graced: list[Span] = []
+        short: list[Span] = []
+        for span in self.of(*OUTAGES):
+            (graced if span.end - span.begin >= self._setup.lease_seconds / 2 else short).append(span)
+        own = [span for span in self.of(*SILENCES) if span.target == target]
+        pieces = [piece for span in (*own, *short) for piece in _outside(span, graced)]
+        together: list[Span] = []
+        for piece in sorted(pieces, key=lambda each: each.begin):
+            if together and not self._follows(piece, together, graced):
+                yield from _joined(together, target)
+                together = []
+            together.append(piece)
+        yield from _joined(together, target)
+
+    def _follows(self, piece: Span, together: list[Span], graced: list[Span]) -> bool:
+        end = max(each.end for each in together)
+        between = any(end <= outage.begin and outage.end <= piece.begin for outage in graced)
+        return not between and piece.begin <= end + self._setup.renew_seconds + MARGIN_SECONDS
+
+    def of_lost_writes(self, began: float, until: float, margin: float = MARGIN_SECONDS) -> str | None:
+        """The end of a server that may have taken along what it wrote between these times."""
+        for span in self.spans:
+            if span.lost_seconds and span.begin - span.lost_seconds - margin <= until and began <= span.begin + margin:
+                return str(span)
+        return None
+
+
+def _outside(span: Span, others: list[Span]) -> list[Span]:
+    """What is left of a span when others are cut out of it."""
+    pieces = [(span.begin, span.end)]
+    for other in others:
+        before = [(begin, min(end, other.begin)) for begin, end in pieces]
+        after = [(max(begin, other.end), end) for begin, end in pieces]
+        pieces = [(begin, end) for begin, end in (*before, *after) if begin < end]
+    return [replace(span, begin=begin, end=end) for begin, end in pieces]
+
+
+def _joined(together: list[Span], target: str) -> Iterator[Span]:
+    own = [span for span in together if span.target == target]
+    if own:
+        first, end = own[0], max(span.end for span in together)
+        begin = min(span.begin for span in together)
+        yield Span(first.number, first.fault, target, begin, end, frozenset(), 0.0)
+
+
+def _lives_of(logged: Iterable[Logged]) -> dict[str, list[tuple[float, str]]]:
+    lives: dict[str, list[tuple[float, str]]] = {}
+    for line in logged:
+        if line.event == events.FLEET_STARTING:
+            lives.setdefault(line.target, []).append((line.boot, str(line.fields.get("node", ""))))
+    return lives
+
+
+def is_of_processes(fault: Fault) -> bool:
+    """Whether it is over at once and touches single processes only."""
+    return KINDS[fault].place is Place.PROCESSES and not KINDS[fault].longest_seconds

@@ -1,0 +1,99 @@
+"""Judges a soak by its evidence: `python -m soak.checker FOLDER` prints what was found, and fails if anything was.
+
+It knows what was asked for, what ran, what was broken and what was logged, and believes nothing that stands in
+Redis. What a promise allows after a fault is allowed only if that very fault is on record, at that time, for that
+process or node.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from soak import books, fates, orders, repeats, waits
+from soak.case import Case
+from soak.evidence import Did, Evidence
+from soak.findings import Finding, Verdict
+from soak.reading import read_evidence
+from soak.timeline import timeline
+
+Check = Callable[[Case], Iterator[Finding]]
+CHECKS: Final[tuple[Check, ...]] = (
+    fates.lost,
+    fates.phantoms,
+    repeats.repeats,
+    orders.early,
+    orders.out_of_order,
+    orders.unfair,
+    orders.not_unique,
+    waits.waited,
+    waits.slow_recoveries,
+    books.deaths_without_cause,
+    books.leases_without_cause,
+    books.books_off,
+    books.left_over,
+)
+_SHOWN: Final = 20
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """All that is wrong, the first first, and numbers."""
+    case = Case(evidence)
+    found = [finding for check in CHECKS for finding in check(case)]
+    return Verdict(tuple(sorted(found, key=lambda each: each.boot)), numbers_of(case))
+
+
+def numbers_of(case: Case) -> dict[str, float]:
+    """What was counted and measured. `explained` are the repeats with a recorded cause; `forgiven`, accepted tasks
+    that a dying server may have forgotten; recovery only where no other fault was in the way."""
+    histories = case.histories.values()
+    again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(Did.RAISED)]
+    of_workers = [each.seconds for each in waits.recoveries(case, of_nodes=False)]
+    of_nodes = [each.seconds for each in waits.recoveries(case, of_nodes=True)]
+    gone = [h for h in histories if h.accepted and not h.runs and fates.is_gone_with_the_server(case.causes, h)]
+    return {
+        "sent": sum(history.asked is not None for history in histories),
+        "accepted": sum(history.accepted is not None for history in histories),
+        "starts": sum(len(history.runs) for history in histories),
+        "ended": sum(bool(history.ends) for history in histories),
+        "failures": sum(history.count(Did.RAISED) for history in histories),
+        "started again after a fault": len(again),
+        "forgiven": len(gone),
+        "faults": len(case.causes.spans),
+        "recoveries of killed workers' tasks": len(of_workers),
+        "recovery p50 seconds": round(waits.percentile(of_workers, 0.5), 3),
+        "recovery p99 seconds": round(waits.percentile(of_workers, 0.99), 3),
+        "recoveries of lost nodes' tasks": len(of_nodes),
+        "node recovery worst seconds": round(max(of_nodes, default=0.0), 3),
+    }
+
+
+def report(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+    """The verdict for people: numbers, findings, and the timeline of the first task at fault."""
+    setup = evidence.setup
+    yield f"seed {setup.seed}, profile {setup.profile}"
+    yield from (f"{value:>10g}  {name}" for name, value in verdict.numbers.items())
+    counts = Counter(finding.wrong for finding in verdict.findings)
+    for wrong, count in counts.items():
+        yield f"{wrong.value.upper()}: {count}"
+    for finding in verdict.findings[:_SHOWN]:
+        yield f"  {finding.wrong}: {finding.task_id or '-'}: {finding.words}"
+    first = next((finding.task_id for finding in verdict.findings if finding.task_id), "")
+    if first:
+        yield f"the task {first}:"
+        yield from (f"  {line}" for line in timeline(Case(evidence), first))
+    yield "nothing is wrong" if not verdict.findings else f"{len(verdict.findings)} findings"
+
+
+def main(arguments: list[str]) -> int:
+    """Judge what lies in a folder."""
+    evidence = read_evidence(Path(arguments[0]))
+    verdict = judge(evidence)
+    sys.stdout.writelines(f"{line}\n" for line in report(evidence, verdict))
+    return 1 if verdict.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""What became of each task: lost, or run though it should not be."""
+
+from collections.abc import Iterator
+
+from soak.case import Case
+from soak.causes import ENDS_NODE, SILENCES, Causes
+from soak.evidence import Did, Said
+from soak.findings import Finding, Wrong
+from soak.histories import History
+
+
+def lost(case: Case) -> Iterator[Finding]:
+    """Tasks that were promised, or are known to exist as they were started, and came to no end by right."""
+    for history in case.histories.values():
+        if history.accepted is None and not (history.may_exist and history.runs):
+            continue
+        if history.ends or is_dead_by_right(case, history) or _may_be_cancelled(history):
+            continue
+        if not is_gone_with_the_server(case.causes, history):
+            told = case.deaths.get(history.id)
+            what = f"set aside as dead ({told}) without reason" if told else "came to no end"
+            yield Finding(Wrong.LOST, f"{what}; {_summary(history)}", history.id, _last_seen(history))
+
+
+def is_dead_by_right(case: Case, history: History) -> bool:
+    """Whether its attempts were used up: by failures, or by crashes or losses that are on record."""
+    asked, setup, raised = history.asked, case.evidence.setup, history.count(Did.RAISED)
+    if asked is None:
+        return False
+    if raised > asked.retries or (asked.gives_up and raised):
+        return True
+    reason = case.deaths.get(history.id)
+    if reason == "crashed":
+        return history.unfinished >= setup.crash_limit
+    return reason == "lost" and sum(1 for _ in case.causes.of(*ENDS_NODE, *SILENCES)) >= setup.loss_limit
+
+
+def is_gone_with_the_server(causes: Causes, history: History) -> bool:
+    """Whether it was accepted so shortly before the end of a server that this may have forgotten it."""
+    first, last = history.asked, history.accepted
+    return first is not None and bool(causes.of_lost_writes(first.boot, last.boot if last else first.boot))
+
+
+def _may_be_cancelled(history: History) -> bool:
+    said = {each.what for each in history.cancels}
+    return bool(said & {Said.CANCELLED, Said.CANCELLING, Said.CANCEL_UNKNOWN}) or said == {Said.CANCEL}
+
+
+def _last_seen(history: History) -> float:
+    marks = [mark.boot for run in history.runs for mark in (run.start, run.end) if mark is not None]
+    return max([*marks, *(each.boot for each in history.answers)], default=0.0)
+
+
+def _summary(history: History) -> str:
+    ends = [run.end.what.value if run.end else "nothing" for run in history.runs]
+    return f"{len(history.runs)} starts ({', '.join(ends)})" if ends else "never started"
+
+
+def phantoms(case: Case) -> Iterator[Finding]:
+    """Starts of tasks that nobody asked for, that were refused, or that had been ended for good."""
+    for history in case.histories.values():
+        if not history.runs:
+            continue
+        first = history.runs[0].began
+        if history.asked is None:
+            yield Finding(Wrong.PHANTOM, "started, and nobody had sent it", history.id, first)
+        elif not history.may_exist:
+            said = ", ".join(each.what for each in history.answers)
+            yield Finding(Wrong.PHANTOM, f"started, though its producer was told: {said}", history.id, first)
+        yield from _after_its_last_attempt(case, history)
+        yield from _after_cancel(case, history)
+
+
+def _after_its_last_attempt(case: Case, history: History) -> Iterator[Finding]:
+    """A failure that was the last one, and a start after it. (Starts after a success are `repeats`.)"""
+    asked, raised = history.asked, 0
+    for run in history.runs:
+        if asked is not None and (raised > asked.retries or (asked.gives_up and raised)):
+            if not case.causes.of_lost_writes(run.began - case.evidence.setup.lease_seconds, run.began):
+                yield Finding(Wrong.PHANTOM, f"started after {raised} failures, its last", history.id, run.began)
+            return
+        raised += run.did(Did.RAISED)
+
+
+def _after_cancel(case: Case, history: History) -> Iterator[Finding]:
+    waited, ran = history.cancel(Said.CANCELLED), history.cancel(Said.CANCELLING)
+    allowed = 0
+    answer = waited
+    if waited is None and ran is not None:
+        answer = ran
+        ends = [(run.began, run.finished) for run in history.runs]
+        allowed = 0 if any(began <= ran.boot <= (end or began) for began, end in ends) else 1
+    if answer is None:
+        return
+    later = [run for run in history.runs if run.began > answer.boot][allowed:]
+    if later and not _is_excused(case.causes, answer.boot, later[0].began):
+        word = "waited" if waited else "ran"
+        yield Finding(Wrong.PHANTOM, f"started after it was cancelled while it {word}", history.id, later[0].began)
+
+
+def _is_excused(causes: Causes, cancelled: float, started: float) -> bool:
+    """Whether the server may have forgotten the cancel."""
+    return bool(causes.of_lost_writes(cancelled, cancelled)) and started > cancelled

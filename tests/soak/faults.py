@@ -1,0 +1,138 @@
+"""The faults of the nemesis, what each is done to, for how long, and the profiles that draw from them. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Fault(StrEnum):
+    """What is done. Those with a length are undone at its end."""
+
+    KILL_WORKER = "kill_worker"
+    KILL_SEVERAL = "kill_several"  # two workers of a node at once
+    KILL_WORKERS = "kill_workers"  # all of a node
+    KILL_CHILDREN = "kill_children"  # everything of a node but its master
+    STOP_WORKER = "stop_worker"
+    STOP_POLLER = "stop_poller"
+    KILL_ZYGOTE = "kill_zygote"
+    KILL_POLLER = "kill_poller"
+    KILL_EXPORTER = "kill_exporter"
+
+    STOP_MASTER = "stop_master"
+    STOP_NODE = "stop_node"
+    KILL_MASTER = "kill_master"
+    KILL_NODE = "kill_node"
+    TERM_NODE = "term_node"
+
+    CUT = "cut"
+    REFUSE = "refuse"
+    SILENCE = "silence"
+    SILENCE_REPLIES = "silence_replies"
+    HOLD = "hold"
+    DELAY = "delay"
+    STALL = "stall"
+    LOSE_REPLIES = "lose_replies"
+
+    FLUSH_SCRIPTS = "flush_scripts"
+    KILL_CLIENTS = "kill_clients"
+    PAUSE_WRITES = "pause_writes"
+    SERVER_SLEEP = "server_sleep"
+    KILL_SERVER = "kill_server"
+    LONG_OUTAGE = "long_outage"  # the server killed and away for longer than two leases
+    FILL_MEMORY = "fill_memory"
+    DELETE_DOORBELLS = "delete_doorbells"
+    DELETE_SERVED = "delete_served"
+    DELETE_OWNERS = "delete_owners"
+
+    RESIZE = "resize"
+    BAD_TOML = "bad_toml"
+    BAD_IMPORT = "bad_import"
+    HUP_STORM = "hup_storm"
+
+
+class Place(StrEnum):
+    """What a fault is done to. In one place and target only one fault with a length goes on at a time."""
+
+    PROCESSES = "processes"  # of a node
+    NODE = "node"  # a node's life
+    LINK = "link"  # what a node, or the producers, reach the server through
+    SERVER = "server"
+    FILES = "files"  # of a node
+
+
+NODES: Final = ("a", "b")
+PRODUCERS: Final = "producers"
+SERVER: Final = "server"
+TARGETS: Final = {
+    Place.PROCESSES: NODES,
+    Place.NODE: NODES,
+    Place.LINK: (*NODES, PRODUCERS),
+    Place.SERVER: (SERVER,),
+    Place.FILES: NODES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Where a fault is done, for how many seconds, and how often it is drawn in comparison with others."""
+
+    place: Place
+    shortest_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    weight: int = 6
+
+
+# With a lease of 5 s and beats of 3 s the longer ones outlast them and the shorter ones do not: both ways must be met.
+KINDS: Final = {
+    Fault.KILL_WORKER: Kind(Place.PROCESSES, weight=24),
+    Fault.KILL_SEVERAL: Kind(Place.PROCESSES),
+    Fault.KILL_WORKERS: Kind(Place.PROCESSES),
+    Fault.KILL_CHILDREN: Kind(Place.PROCESSES),
+    Fault.STOP_WORKER: Kind(Place.PROCESSES, 0.2, 5.0, weight=9),
+    Fault.STOP_POLLER: Kind(Place.PROCESSES, 0.2, 5.0),
+    Fault.KILL_ZYGOTE: Kind(Place.PROCESSES),
+    Fault.KILL_POLLER: Kind(Place.PROCESSES),
+    Fault.KILL_EXPORTER: Kind(Place.PROCESSES, weight=3),
+    Fault.STOP_MASTER: Kind(Place.NODE, 0.5, 11.0),
+    Fault.STOP_NODE: Kind(Place.NODE, 0.5, 11.0),
+    Fault.KILL_MASTER: Kind(Place.NODE, 0.1, 9.0),
+    Fault.KILL_NODE: Kind(Place.NODE, 0.1, 9.0),
+    Fault.TERM_NODE: Kind(Place.NODE, 0.5, 2.0),
+    Fault.CUT: Kind(Place.LINK, weight=9),
+    Fault.REFUSE: Kind(Place.LINK, 0.2, 8.0),
+    Fault.SILENCE: Kind(Place.LINK, 0.2, 9.0),
+    Fault.SILENCE_REPLIES: Kind(Place.LINK, 0.2, 9.0),
+    Fault.HOLD: Kind(Place.LINK, 0.2, 9.0),
+    Fault.DELAY: Kind(Place.LINK, 1.0, 5.0),
+    Fault.STALL: Kind(Place.LINK, 1.0, 5.0),
+    Fault.LOSE_REPLIES: Kind(Place.LINK, 0.5, 3.0, weight=12),
+    Fault.FLUSH_SCRIPTS: Kind(Place.SERVER, 1.0, 4.0),
+    Fault.KILL_CLIENTS: Kind(Place.SERVER, 0.0, 2.0),
+    Fault.PAUSE_WRITES: Kind(Place.SERVER, 0.3, 8.0),
+    Fault.SERVER_SLEEP: Kind(Place.SERVER, 0.3, 8.0),
+    Fault.KILL_SERVER: Kind(Place.SERVER, 0.0, 7.0, weight=9),
+    Fault.LONG_OUTAGE: Kind(Place.SERVER, 11.0, 14.0, weight=2),
+    Fault.FILL_MEMORY: Kind(Place.SERVER, 1.0, 6.0, weight=9),
+    Fault.DELETE_DOORBELLS: Kind(Place.SERVER, 0.5, 2.0),
+    Fault.DELETE_SERVED: Kind(Place.SERVER, weight=3),
+    Fault.DELETE_OWNERS: Kind(Place.SERVER, weight=3),
+    Fault.RESIZE: Kind(Place.FILES, 2.0, 6.0),
+    Fault.BAD_TOML: Kind(Place.FILES, 0.5, 2.0, weight=3),
+    Fault.BAD_IMPORT: Kind(Place.FILES, 1.0, 3.0, weight=3),
+    Fault.HUP_STORM: Kind(Place.FILES, 0.5, 1.5, weight=3),
+}
+
+
+def _of(*places: Place) -> tuple[Fault, ...]:
+    return tuple(fault for fault, kind in KINDS.items() if kind.place in places)
+
+
+PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
+    "everything": tuple(KINDS),
+    "processes": _of(Place.PROCESSES, Place.FILES),
+    "nodes": _of(Place.NODE),
+    "network": _of(Place.LINK),
+    "server": _of(Place.SERVER),
+    "files": _of(Place.FILES),
+    "quiet": (),
+}

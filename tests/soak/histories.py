@@ -1,0 +1,99 @@
+"""The journals of producers and tasks, put together: what was asked of each task, and how each of its runs went."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from soak.evidence import Did, Ran, Said, Sent
+
+_CANCELS = frozenset({Said.CANCEL, Said.CANCELLED, Said.CANCELLING, Said.NOT_CANCELLED, Said.CANCEL_UNKNOWN})
+
+
+@dataclass(slots=True)
+class Run:
+    """One start of a task, and how it ended as far as it said so."""
+
+    start: Ran
+    end: Ran | None = None
+
+    @property
+    def began(self) -> float:
+        """When it started (CLOCK_BOOTTIME)."""
+        return self.start.boot
+
+    @property
+    def finished(self) -> float | None:
+        """When the function returned or raised; None when it did neither, as far as is known."""
+        return self.end.boot if self.end is not None and self.end.what is not Did.DIES else None
+
+    def did(self, what: Did) -> bool:
+        """Whether it ended so."""
+        return self.end is not None and self.end.what is what
+
+
+@dataclass(slots=True)
+class History:
+    """All that is known of a task. `asked` is None for one that nobody says to have sent."""
+
+    id: str
+    asked: Sent | None = None
+    answers: list[Sent] = field(default_factory=list)
+    cancels: list[Sent] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+    def answer(self, what: Said) -> Sent | None:
+        """The first such answer."""
+        return next((each for each in self.answers if each.what is what), None)
+
+    def cancel(self, what: Said) -> Sent | None:
+        """The first such answer to a request to cancel."""
+        return next((each for each in self.cancels if each.what is what), None)
+
+    @property
+    def accepted(self) -> Sent | None:
+        """The answer that promised it. An id is sent by one call only, so a `DUPLICATE` is that call's own task."""
+        return self.answer(Said.ACCEPTED) or self.answer(Said.DUPLICATE)
+
+    @property
+    def may_exist(self) -> bool:
+        """Whether the server may have taken it: it did, or nobody knows."""
+        words = {each.what for each in self.answers}
+        return self.asked is not None and (not words or bool(words & {Said.ACCEPTED, Said.DUPLICATE, Said.UNKNOWN}))
+
+    @property
+    def ends(self) -> list[Run]:
+        """The runs whose function returned."""
+        return [run for run in self.runs if run.did(Did.END)]
+
+    def count(self, what: Did) -> int:
+        """How many runs ended so."""
+        return sum(run.did(what) for run in self.runs)
+
+    @property
+    def unfinished(self) -> int:
+        """How many runs neither returned nor raised."""
+        return sum(run.finished is None for run in self.runs)
+
+
+def histories_of(sent: Iterable[Sent], ran: Iterable[Ran]) -> dict[str, History]:
+    """By id, in the order in which they were first heard of."""
+    found: dict[str, History] = {}
+    for each in sent:
+        history = found.setdefault(each.id, History(each.id))
+        if each.what is Said.INTENDED:
+            history.asked = history.asked or each
+        else:
+            (history.cancels if each.what in _CANCELS else history.answers).append(each)
+    for mark in ran:
+        _add(found.setdefault(mark.id, History(mark.id)), mark)
+    return found
+
+
+def _add(history: History, mark: Ran) -> None:
+    if mark.what is Did.START:
+        history.runs.append(Run(mark))
+        return
+    for run in reversed(history.runs):
+        if run.start.pid == mark.pid and run.start.owner == mark.owner and run.end is None:
+            run.end = mark
+            return
+    history.runs.append(Run(mark, mark))  # an end without a start is judged as a start of its own

@@ -1,0 +1,53 @@
+"""Keeps nodes alive, as an init system does: starts a master that ended again, and says what is odd about its end."""
+
+import time
+from typing import Final
+
+from rota_supervisor.exits import ExitCode
+from soak.node import Node
+
+_PAUSE_SECONDS: Final = 0.3
+_LEAVE_SECONDS: Final = 40.0  # the limit of a drain is 6
+# Of a master that has never been ready: no server yet, or the first start was disturbed until it gave up.
+_AT_START: Final = frozenset({ExitCode.UNREACHABLE, ExitCode.GAVE_UP})
+
+
+class Keeper:
+    """Of one node. `look` is to be called all the time."""
+
+    def __init__(self, node: Node, oddities: list[str]) -> None:
+        self._node = node
+        self._oddities = oddities
+        self._again_at = 0.0
+        self._told_at: float | None = None
+
+    def look(self) -> None:
+        """Start the node's master again when that is to be done."""
+        node, now = self._node, time.monotonic()
+        code = node.exit_code()
+        if code is None:
+            self._watch_leaving(now)
+        elif self._again_at:
+            if now >= self._again_at and node.is_wanted:
+                self._again_at = 0.0
+                node.start()
+        else:
+            self._note_end(code)
+            self._told_at, node.is_leaving = None, False
+            self._again_at = now + _PAUSE_SECONDS
+
+    def _watch_leaving(self, now: float) -> None:
+        if not self._node.is_leaving:
+            return
+        self._told_at = self._told_at or now
+        if now - self._told_at > _LEAVE_SECONDS:
+            self._oddities.append(f"node {self._node.name}: no end {_LEAVE_SECONDS:g} s after TERM")
+            self._told_at = now
+
+    def _note_end(self, code: int) -> None:
+        node = self._node
+        if not node.is_wanted or (node.is_leaving and code == ExitCode.CLEAN):
+            return
+        if not node.has_been_ready() and (code in _AT_START or (code == ExitCode.CONFIG and not node.has_good_file)):
+            return
+        self._oddities.append(f"node {node.name}: its master {node.pid} ended with exit code {code}")

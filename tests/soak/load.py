@@ -1,0 +1,180 @@
+"""What the producers send: streams of calls, drawn from a seed. Pure."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any, Final
+
+from soak.evidence import ALWAYS, NO_NUMBER
+
+ORDER: Final = "order"  # served by one worker of one node
+CAPPED: Final = "capped"
+CAP: Final = 2
+RATED: Final = "rated"
+RATE: Final = "10/s"
+FAIR: Final = ("east", "west", "north")  # filled at once from time to time, with tasks that are claimed one by one
+TIERS: Final = (("urgent",), ("mail", "news"), ("default", CAPPED, RATED), FAIR, ("bulk", "import"))
+WEIGHTS: Final = {"bulk": 3}
+_BULK_TASKS: Final = 120
+_BURST_TASKS: Final = 40
+_UNIQUE_KEYS: Final = 4
+_REMEMBERED: Final = 50  # of the ids sent last, a cancel is for one of them
+
+Draw = Callable[[Random, int], tuple[Any, ...]]
+
+
+class Verb(StrEnum):
+    """How a task is sent, or what is asked about it."""
+
+    ENQUEUE = "enqueue"
+    MANY = "many"  # in one call
+    UNIQUE = "unique"
+    PUSH = "push"  # a bare RPUSH
+    SCHEDULE = "schedule"  # a bare ZADD
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One call: the tasks of these ids, all of one name and queue, due `delay_seconds` after it."""
+
+    verb: Verb
+    ids: tuple[str, ...]
+    task: str = ""
+    queue: str = ""
+    args: tuple[Any, ...] = ()
+    delay_seconds: float = 0.0
+    number: int = NO_NUMBER
+
+    @property
+    def nature(self) -> "Nature":
+        """How its tasks behave."""
+        return NATURES.get(self.task, Nature())
+
+    @property
+    def fails(self) -> int:
+        """How many attempts of each task raise."""
+        return int(self.args[0]) if self.task == "fail" else self.nature.fails
+
+
+@dataclass(frozen=True, slots=True)
+class Nature:
+    """How a task behaves: how often it is tried again, how many of its attempts raise, how many kill their worker, and
+    whether the first makes it dead."""
+
+    retries: int = 10  # as of a task that declares none
+    fails: int = 0
+    kills: int = 0
+    gives_up: bool = False
+
+
+NATURES: Final = {
+    "fail": Nature(retries=6),
+    "fail_always": Nature(retries=2, fails=ALWAYS),
+    "ask_to_be_dead": Nature(gives_up=True),
+    "kill_worker": Nature(kills=1),
+    "leave": Nature(kills=1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Calls of one task at a rate. `longest_delay`: in seconds, 0 for tasks that are due at once."""
+
+    verb: Verb
+    task: str
+    queue: str
+    per_second: float
+    args: Draw
+    longest_delay: float = 0.0
+    tasks: int = 1
+
+
+def _nothing(_random: Random, _number: int) -> tuple[Any, ...]:
+    return ()
+
+
+def _seconds(shortest: float, longest: float) -> Draw:
+    return lambda random, _number: (round(random.uniform(shortest, longest), 3),)
+
+
+def _times(most: int) -> Draw:
+    return lambda random, _number: (random.randint(1, most),)
+
+
+def _key(random: Random, _number: int) -> tuple[Any, ...]:
+    return (random.randrange(_UNIQUE_KEYS),)
+
+
+def _sequence(_random: Random, number: int) -> tuple[Any, ...]:
+    return (number,)
+
+
+# Of one producer. All of it is a fifth of what two cores can do, so that a fault is met by a fleet that mostly waits.
+STREAMS: Final = (
+    Stream(Verb.ENQUEUE, "short", "urgent", 4, _nothing),
+    Stream(Verb.ENQUEUE, "short", "mail", 8, _nothing),
+    Stream(Verb.ENQUEUE, "work", "mail", 4, _seconds(0.005, 0.1)),
+    Stream(Verb.ENQUEUE, "work", "news", 2, _seconds(0.005, 0.2)),
+    Stream(Verb.ENQUEUE, "wait", "news", 1, _seconds(0.01, 0.1)),
+    Stream(Verb.ENQUEUE, "work", "default", 0.15, _seconds(1.5, 4.0)),
+    Stream(Verb.ENQUEUE, "work", "default", 0.05, _seconds(3.5, 6.0)),  # longer than a beat
+    Stream(Verb.ENQUEUE, "short", "default", 4, _nothing, longest_delay=4.0),
+    Stream(Verb.ENQUEUE, "work", "default", 2, _seconds(0.01, 0.1), longest_delay=8.0),
+    Stream(Verb.ENQUEUE, "work", CAPPED, 3, _seconds(0.02, 0.1)),
+    Stream(Verb.ENQUEUE, "short", RATED, 2, _nothing),
+    Stream(Verb.ENQUEUE, "fail", "mail", 1.5, _times(4)),
+    Stream(Verb.ENQUEUE, "fail_always", "news", 0.1, _nothing),
+    Stream(Verb.ENQUEUE, "ask_to_be_dead", "news", 0.05, _nothing),
+    Stream(Verb.ENQUEUE, "kill_worker", "default", 0.1, _nothing),
+    Stream(Verb.ENQUEUE, "leave", "default", 0.05, _nothing),
+    Stream(Verb.ENQUEUE, "have_a_child", "default", 0.2, _seconds(0.2, 2.0)),
+    Stream(Verb.UNIQUE, "alone", "default", 2, _key),
+    Stream(Verb.MANY, "short", "bulk", 0.06, _nothing, tasks=_BULK_TASKS),
+    Stream(Verb.MANY, "short", "import", 0.06, _nothing, tasks=_BULK_TASKS),
+    Stream(Verb.PUSH, "short", "mail", 2, _nothing),
+    Stream(Verb.PUSH, "work", "default", 0.5, _seconds(0.005, 0.05)),
+    Stream(Verb.SCHEDULE, "short", "default", 0.5, _nothing, longest_delay=4.0),
+    Stream(Verb.CANCEL, "", "", 1.5, _nothing),
+)
+# Of one of all producers: what is in order, and the bursts, whose queues are filled one right after the other.
+OF_ONE: Final = (
+    Stream(Verb.ENQUEUE, "step", ORDER, 5, _sequence),
+    *(Stream(Verb.MANY, "work", queue, 0.1, _seconds(0.006, 0.01), tasks=_BURST_TASKS) for queue in FAIR),
+)
+
+
+class Load:
+    """The calls of one producer, whose ids begin with its name. `is_the_one`: it sends what only one sends."""
+
+    def __init__(self, producer: str, seed: int, *, is_the_one: bool) -> None:
+        self._producer = producer
+        self._random = Random(f"{producer} {seed}")
+        begun = {stream: self._random.random() for stream in STREAMS}
+        self._begun = begun | dict.fromkeys(OF_ONE, 0.0) if is_the_one else begun
+        self._sent: list[str] = []
+        self._numbers = 0
+
+    def between(self, since: float, until: float) -> Iterator[Intent]:
+        """What is to be sent from `since` to `until`, in seconds after the start, `since` being the last `until`."""
+        for stream, begun in self._begun.items():
+            rate = stream.per_second
+            for number in range(int(begun + rate * since), int(begun + rate * until)):
+                intent = self._cancel() if stream.verb is Verb.CANCEL else self._intent(stream, number)
+                if intent.ids:
+                    yield intent
+
+    def _intent(self, stream: Stream, number: int) -> Intent:
+        ids = tuple(self._fresh_id() for _ in range(stream.tasks))
+        self._sent = [*self._sent, *ids[:1]][-_REMEMBERED:]
+        delay = round(self._random.uniform(0.05, stream.longest_delay), 3) if stream.longest_delay else 0.0
+        place = number if stream.queue == ORDER else NO_NUMBER
+        return Intent(stream.verb, ids, stream.task, stream.queue, stream.args(self._random, number), delay, place)
+
+    def _cancel(self) -> Intent:
+        return Intent(Verb.CANCEL, tuple(self._random.sample(self._sent, 1)) if self._sent else ())
+
+    def _fresh_id(self) -> str:
+        self._numbers += 1
+        return f"{self._producer}-{self._numbers:06}"

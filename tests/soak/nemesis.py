@@ -1,0 +1,100 @@
+"""Performs a plan of faults, writes down each before it is done and after it is over, and keeps the nodes alive."""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from soak.act import Act
+from soak.evidence import NEMESIS_FILE, Edge, Journal, Strike, now
+from soak.keeper import Keeper
+from soak.plan import Planned
+from soak.scene import Scene
+
+_TICK_SECONDS: Final = 0.01
+_AGAIN_SECONDS: Final = 0.1
+OVER_SECONDS: Final = 60.0  # from the end of the last fault until all are over
+
+
+@dataclass(slots=True)
+class _Going:
+    planned: Planned
+    act: Act
+    again_at: float
+    is_undone: bool = False
+
+
+class Nemesis:
+    """Call `run` once; whatever happens, `heal` undoes what goes on."""
+
+    def __init__(self, scene: Scene, seed: int) -> None:
+        self._scene = scene
+        self._seed = seed
+        self._journal = Journal(scene.folder / NEMESIS_FILE)
+        self._keepers = [Keeper(node, scene.oddities) for node in scene.nodes.values()]
+        self._going: list[_Going] = []
+        self._skipped = 0
+
+    def run(self, plan: tuple[Planned, ...], seconds: float) -> None:
+        """Do all of the plan, and wait until all of it is over."""
+        began = time.monotonic()
+        waiting = list(plan)
+        while (passed := time.monotonic() - began) < seconds or waiting:
+            while waiting and waiting[0].at_seconds <= passed:
+                self._begin(waiting.pop(0), passed)
+            self._go_on(passed)
+            time.sleep(_TICK_SECONDS)
+        self.heal()
+        self._wait_until_over()
+
+    def keep_nodes(self) -> None:
+        """Start again what has ended."""
+        for keeper in self._keepers:
+            keeper.look()
+
+    def heal(self) -> None:
+        """Undo all that goes on."""
+        for going in self._going:
+            self._undo(going)
+
+    def _begin(self, planned: Planned, passed: float) -> None:
+        act = self._scene.act_for(planned, self._seed)
+        if act is None:
+            self._skipped += 1
+            return
+        self._write(Edge.BEGIN, planned, act)
+        act.do()
+        self._going.append(_Going(planned, act, passed + _AGAIN_SECONDS))
+
+    def _go_on(self, passed: float) -> None:
+        self.keep_nodes()
+        for going in list(self._going):
+            if passed >= going.planned.end_seconds:
+                self._undo(going)
+            elif passed >= going.again_at:
+                going.act.again()
+                going.again_at = passed + _AGAIN_SECONDS
+            if going.is_undone and going.act.is_over():
+                self._write(Edge.END, going.planned, going.act)
+                self._going.remove(going)
+
+    def _undo(self, going: _Going) -> None:
+        if going.is_undone:
+            return
+        words = going.act.odd()
+        if words:
+            self._scene.oddities.append(f"{going.planned}: {words}")
+        going.act.undo()
+        going.is_undone = True
+
+    def _wait_until_over(self) -> None:
+        deadline = time.monotonic() + OVER_SECONDS
+        while self._going and time.monotonic() < deadline:
+            self._go_on(float("inf"))
+            time.sleep(_TICK_SECONDS)
+        for going in self._going:
+            self._scene.oddities.append(f"not over {OVER_SECONDS:g} s after its end: {going.planned}")
+
+    def _write(self, what: Edge, planned: Planned, act: Act) -> None:
+        detail = f"#{planned.number} {act.detail}".rstrip()
+        strike = Strike(what, planned.number, planned.fault, planned.target, *now(), pids=act.pids, detail=detail)
+        self._journal.write(strike)

@@ -1,0 +1,181 @@
+"""One node of the fleet: a real `rota run` in a folder of its own, behind a link of its own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from fleets import environment, toml
+from soak.load import CAP, CAPPED, ORDER, RATE, RATED, TIERS, WEIGHTS
+
+TESTS: Final = Path(__file__).parents[1]
+NAMESPACE: Final = "soak"
+LEASE_SECONDS: Final = 5.0
+BEAT_SECONDS: Final = 3.0
+DRAIN_SECONDS: Final = 6.0
+WORKERS: Final = 3
+ORDER_NODE: Final = "a"  # the one with the one worker that serves the queue in order
+LOG_FILE: Final = "fleet.log"
+_ASK_SECONDS: Final = 0.5
+_STARTING: Final = b'"event":"fleet.starting"'
+_READY: Final = b'"event":"fleet.ready"'
+
+
+def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
+    """The keys of `rota.toml`. Only the second node has a second poller: a lone one and a stand-by are both met."""
+    in_order = name == ORDER_NODE
+    pools = {"main": {"workers": WORKERS, "queues": [queue for tier in TIERS for queue in tier]}}
+    return {
+        "namespace": NAMESPACE,
+        "redis_url": url,
+        "imports": ["soak.tasks"],
+        "pollers": 1 if in_order else 2,
+        "tiers": [*TIERS[:-1], *([[ORDER]] if in_order else []), TIERS[-1]],
+        "pools": pools | ({"order": {"workers": 1, "queues": [ORDER]}} if in_order else {}),
+        "queues": {
+            **{queue: {"weight": weight} for queue, weight in WEIGHTS.items()},
+            CAPPED: {"cap": CAP},
+            RATED: {"rate": RATE},
+        },
+        "lease": {"seconds": LEASE_SECONDS, "renew_seconds": LEASE_SECONDS / 4},
+        "limits": {"beat_seconds": BEAT_SECONDS, "drain_seconds": DRAIN_SECONDS, "time_limit_seconds": 30.0},
+        "restarts": {"backoff_max_seconds": 2.0, "healthy_seconds": 10.0},
+        "http": {"listen": "127.0.0.1:0"},
+        "control": {"socket": str(folder / "control")},
+        "log": {"format": "json"},
+    }
+
+
+class Node:
+    """`folder` is below that of the run, and named as the node is."""
+
+    def __init__(self, name: str, url: str, folder: Path) -> None:
+        folder.mkdir()
+        self.name = name
+        self.folder = folder
+        self.settings = settings_of(name, url, folder)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.is_wanted = True  # else it is left lying when it ends
+        self.is_leaving = False  # it was told to
+        self.is_stopped = False
+        self.has_good_file = True
+        self._log_offset = 0
+        self.write(toml(self.settings))
+
+    # Its configuration
+
+    def write(self, text: str) -> None:
+        """Write the file as a whole, as an editor does."""
+        beside = self.folder / "rota.toml.new"
+        beside.write_text(text)
+        beside.replace(self.folder / "rota.toml")
+
+    def resize(self, workers: int) -> None:
+        """Have the file say so many workers in the large pool."""
+        self.settings["pools"]["main"]["workers"] = workers
+        self.write(toml(self.settings))
+
+    @property
+    def workers(self) -> int:
+        """How many workers the file says altogether."""
+        return sum(pool["workers"] for pool in self.settings["pools"].values())
+
+    # Its life
+
+    def start(self) -> None:
+        """Start its master."""
+        inherited = os.environ.get("PYTHONPATH", "")
+        path = os.pathsep.join([str(TESTS), *filter(None, inherited.split(os.pathsep))])
+        with (self.folder / LOG_FILE).open("ab") as log:
+            self._log_offset = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "rota_supervisor", "run"],
+                cwd=self.folder,
+                env=environment(self.folder, PYTHONPATH=path),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of its master, the last one."""
+        assert self.process is not None
+        return self.process.pid
+
+    def exit_code(self) -> int | None:
+        """How its master ended; None while it lives."""
+        assert self.process is not None
+        return self.process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its master a signal; one that is gone, or does not say yet that it is there, gets none."""
+        assert self.process is not None
+        if self._has_said(_STARTING):
+            self.process.send_signal(number)
+
+    def has_been_ready(self) -> bool:
+        """Whether its master has ever been ready, the last one."""
+        return self._has_said(_READY)
+
+    def _has_said(self, event: bytes) -> bool:
+        with (self.folder / LOG_FILE).open("rb") as log:
+            log.seek(self._log_offset)
+            return event in log.read()
+
+    # Looking at it from outside
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that lives in its folder: the master first, then its children and theirs, and orphans."""
+        found = [process for process in psutil.process_iter() if _works_in(process, self.folder)]
+        return sorted(found, key=lambda process: process.pid != self.pid)
+
+    def status(self) -> dict[str, Any]:
+        """What its master answers at the control socket; nothing while it does not."""
+        try:
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(_ASK_SECONDS)
+                asking.connect(str(self.folder / "control"))
+                asking.sendall(b'{"verb": "status"}\n')
+                line = asking.makefile("rb").readline()
+        except OSError:
+            return {}
+        answered: dict[str, Any] = json.loads(line)["status"] if line else {}
+        return answered
+
+    def children(self, role: str) -> list[dict[str, Any]]:
+        """The rows of the children of a role that have a process, by slot."""
+        return [child for child in self.status().get("children", []) if child["role"] == role and child["pid"]]
+
+    def is_whole(self) -> bool:
+        """Whether every child that its file asks for is ready, and no other is there."""
+        status = self.status()
+        ready = [child["role"] for child in status.get("children", []) if child["state"] == "ready"]
+        wanted = {"worker": self.workers, "poller": self.settings["pollers"], "zygote": 1, "exporter": 1}
+        return len(status.get("children", [])) == len(ready) and all(
+            ready.count(role) == count for role, count in wanted.items()
+        )
+
+    def wait_until_gone(self, seconds: float) -> list[psutil.Process]:
+        """Wait until nothing lives in its folder; answers what still does then."""
+        deadline = time.monotonic() + seconds
+        left = self.processes()
+        while left and time.monotonic() < deadline:
+            time.sleep(0.05)
+            left = self.processes()
+        return left
+
+
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.cwd() == str(folder)
+    except (psutil.Error, OSError):  # gone, a zombie, or not ours
+        return False

@@ -1,0 +1,96 @@
+"""Faults of whole nodes: the master, or everything of it, stopped, killed, or told to leave, and started again."""
+
+import dataclasses
+import signal
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+import psutil
+
+from soak.act import Act, lives, send, stop
+from soak.faults import Fault
+from soak.node import Node
+
+_GONE_SECONDS: Final = 2.5  # after its master, the last of its children; 2 are promised, the rest is for a busy machine
+
+
+def choose(fault: Fault, node: Node, _random: Random) -> Act | None:
+    """What to do to a node; None when it has ended by itself meanwhile."""
+    processes = node.processes()
+    alive = bool(processes) and processes[0].pid == node.pid
+    return _ACTS[fault](node, processes) if alive else None
+
+
+def _stop_master(node: Node, processes: list[psutil.Process]) -> Act:
+    return _stopped(node, processes[:1])
+
+
+def _stop_node(node: Node, processes: list[psutil.Process]) -> Act:
+    return _stopped(node, processes)
+
+
+def _stopped(node: Node, processes: list[psutil.Process]) -> Act:
+    act = stop(processes)
+
+    def do() -> None:
+        node.is_stopped = True
+        act.do()
+
+    def undo() -> None:
+        act.undo()
+        node.is_stopped = False
+
+    return dataclasses.replace(act, do=do, undo=undo)
+
+
+def _kill_master(node: Node, processes: list[psutil.Process]) -> Act:
+    return _killed(node, processes, processes[:1])
+
+
+def _kill_node(node: Node, processes: list[psutil.Process]) -> Act:
+    return _killed(node, processes, processes)
+
+
+def _killed(node: Node, die: list[psutil.Process], struck: list[psutil.Process]) -> Act:
+    struck_at = float("inf")
+
+    def do() -> None:
+        nonlocal struck_at
+        node.is_wanted = False
+        send(struck, signal.SIGKILL)
+        struck_at = time.monotonic()
+
+    def odd() -> str:
+        left = [process for process in die if lives(process)]
+        return f"left of it: {left}" if left and time.monotonic() - struck_at > _GONE_SECONDS else ""
+
+    def undo() -> None:
+        node.is_wanted = True
+
+    pids = tuple(process.pid for process in die)
+    return Act(do, undo=undo, is_over=_new_master(node), odd=odd, pids=pids)
+
+
+def _term_node(node: Node, processes: list[psutil.Process]) -> Act:
+    def do() -> None:
+        node.is_leaving = True
+        node.signal(signal.SIGTERM)
+
+    pids = tuple(process.pid for process in processes)
+    return Act(do, is_over=_new_master(node), pids=pids)
+
+
+def _new_master(node: Node) -> Callable[[], bool]:
+    old = node.pid
+    return lambda: node.pid != old and node.has_been_ready()
+
+
+_ACTS: Final[dict[Fault, Callable[[Node, list[psutil.Process]], Act]]] = {
+    Fault.STOP_MASTER: _stop_master,
+    Fault.STOP_NODE: _stop_node,
+    Fault.KILL_MASTER: _kill_master,
+    Fault.KILL_NODE: _kill_node,
+    Fault.TERM_NODE: _term_node,
+}

@@ -1,0 +1,187 @@
+"""In which order tasks were started: by place in the lane, by due time, by turns of queues, one at a time for each
+key."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from soak.case import Case
+from soak.causes import KILLS, SILENCES, is_of_processes
+from soak.evidence import NO_NUMBER, Said
+from soak.faults import Fault
+from soak.findings import Finding, Wrong
+from soak.histories import History, Run
+
+EARLY_SECONDS = 0.001  # due times are rounded to 1 us, and a wall clock may be slewed by 0.5 ms in a second
+RELEASED_SECONDS = 3.0  # from the end of a task to that of its key, on a busy machine with no fault going on
+FREE_MOVES = 2  # by which two queues may differ: each may be ahead by the claim that is on
+
+
+def early(case: Case) -> Iterator[Finding]:
+    """Starts before the due time: the producer's for the first attempt, and what the entry says for each."""
+    for history in case.histories.values():
+        asked = history.asked.due if history.asked is not None else 0.0
+        for run in history.runs:
+            due = max(asked, run.start.due)
+            if run.start.at < due - EARLY_SECONDS:
+                words = f"attempt {run.start.attempt} started {(due - run.start.at) * 1000:.1f} ms before it was due"
+                yield Finding(Wrong.EARLY, words, history.id, run.began)
+
+
+# First in, first out
+
+
+def out_of_order(case: Case) -> Iterator[Finding]:
+    """Of the queue that one worker serves: first attempts that were overtaken, and recovered tasks that were not
+    the next."""
+    steps = sorted(_steps(case), key=lambda step: step[1].began)
+    last: tuple[int, Run] | None = None
+    for number, run in steps:
+        if run.start.attempt == 1 and last is not None and number < last[0]:
+            words = f"number {number} started after number {last[0]}, which was sent later"
+            yield Finding(Wrong.ORDER, words, run.start.id, run.began)
+        if last is None or number > last[0]:
+            last = number, run
+    yield from _not_at_the_head(case, steps)
+
+
+def _steps(case: Case) -> Iterator[tuple[int, Run]]:
+    """The first run of each task with a number. What a dying server gave out twice, or forgot, is nobody's order."""
+    for history in case.histories.values():
+        asked = history.asked
+        if asked is None or asked.number == NO_NUMBER or not history.runs:
+            continue
+        if not case.causes.of_lost_writes(asked.boot, history.runs[0].began):
+            yield asked.number, history.runs[0]
+
+
+def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Finding]:
+    times = [run.began for _, run in steps]
+    for number, run in steps:
+        runs = case.histories[run.start.id].runs
+        if run.finished is not None or len(runs) < 2:
+            continue
+        again = runs[1].began
+        kills = [s for s in case.causes.of(*KILLS) if run.start.pid in s.pids and run.began <= s.begin <= again]
+        if not kills:
+            continue
+        killed = kills[0]
+        others = [span for span in case.causes.spans if not is_of_processes(span.fault)]
+        if any(span.overlaps(killed.begin, again, 2.0) for span in others):
+            continue  # its master could not give it back before it had another worker
+        passed = [other for other, _ in steps[bisect_left(times, killed.end) : bisect_left(times, again)]]
+        if passed:
+            words = f"number {number} was given back, and {passed[:5]} started before it"
+            yield Finding(Wrong.ORDER, words, run.start.id, again)
+
+
+# Fair turns
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Something that changes how many tasks of a queue wait: one more (accepted), or one fewer (started)."""
+
+    boot: float
+    queue: str
+    waiting: int
+
+
+def unfair(case: Case) -> Iterator[Finding]:
+    """Two queues of one tier and equal weight that both had tasks waiting, and were not served alike.
+
+    A claim is of one task, and the rotation keeps queues within one claim of each other; a start may come later
+    than that of another claim, so each worker may hold one that does not count yet; each death may have taken one
+    along.
+    """
+    for one, other in combinations(case.evidence.setup.fair, 2):
+        worst, boot, bound = _worst(case, one, other)
+        if worst > bound:
+            words = f"{one} and {other} both had tasks waiting; one was served {worst} times more, {bound} are allowed"
+            yield Finding(Wrong.FAIRNESS, words, boot=boot)
+
+
+def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
+    """The greatest difference in one stretch in which both had tasks waiting, when that was, and what is allowed."""
+    workers = case.evidence.setup.workers
+    waiting = {one: 0, other: 0}
+    ahead = least = most = 0
+    began, worst = 0.0, (0, 0.0, FREE_MOVES + workers)
+    for move in sorted(_moves(case, (one, other)), key=lambda each: each.boot):
+        waiting[move.queue] += move.waiting
+        if min(waiting.values()) <= workers:  # they may all be in workers' hands
+            ahead = least = most = 0
+            began = move.boot
+            continue
+        if move.waiting < 0:
+            ahead += 1 if move.queue == one else -1
+            least, most = min(least, ahead), max(most, ahead)
+            if most - least - FREE_MOVES - workers > worst[0] - worst[2]:
+                bound = FREE_MOVES + workers + _disturbed(case, began, move.boot)
+                worst = max(worst, (most - least, move.boot, bound), key=lambda each: each[0] - each[2])
+    return worst
+
+
+def _moves(case: Case, queues: tuple[str, ...]) -> Iterator[_Move]:
+    for history in case.histories.values():
+        asked, accepted = history.asked, history.accepted
+        if asked is None or asked.queue not in queues or accepted is None:
+            continue
+        yield _Move(accepted.boot, asked.queue, 1)
+        yield _Move(max(history.runs[0].began if history.runs else 0.0, accepted.boot), asked.queue, -1)
+
+
+def _disturbed(case: Case, began: float, until: float) -> int:
+    """How many claims may have been taken and not started: those of the processes that were hit."""
+    hit = [span for span in case.causes.spans if span.overlaps(began, until, case.evidence.setup.lease_seconds + 2)]
+    if any(span.lost_seconds or span.fault in SILENCES for span in hit):
+        return case.evidence.setup.workers * (len(hit) + 1)
+    return sum(max(1, len(span.pids)) for span in hit if span.fault not in (Fault.FLUSH_SCRIPTS, Fault.FILL_MEMORY))
+
+
+# Unique keys
+
+
+def not_unique(case: Case) -> Iterator[Finding]:
+    """Keys that two live tasks had at once, and keys that outlived their task."""
+    by_key: dict[str, list[History]] = {}
+    for history in case.histories.values():
+        if history.asked is not None and history.asked.unique:
+            by_key.setdefault(history.asked.unique, []).append(history)
+    for key, histories in by_key.items():
+        yield from _held_twice(case, key, histories)
+    for history in case.histories.values():
+        yield from _held_too_long(case, history)
+
+
+def _held_twice(case: Case, key: str, histories: list[History]) -> Iterator[Finding]:
+    """A task lived at least from the answer that accepted it to its first end."""
+    for holder in histories:
+        accepted = holder.accepted
+        if accepted is None or not holder.ends or holder.cancels:
+            continue
+        end = min(run.end.boot for run in holder.ends if run.end)
+        if case.causes.of_lost_writes(accepted.boot, end):
+            continue
+        for history in histories:
+            taken = history.accepted
+            if taken is None or history.asked is None or history is holder:
+                continue
+            if accepted.boot < history.asked.boot and taken.boot < end:
+                words = (
+                    f"accepted with the unique key {key!r}, which {holder.id} held for {end - taken.boot:.3f} s more"
+                )
+                yield Finding(Wrong.UNIQUE, words, history.id, taken.boot)
+
+
+def _held_too_long(case: Case, history: History) -> Iterator[Finding]:
+    refused, asked = history.answer(Said.HELD), history.asked
+    holder = case.histories.get(refused.answer) if refused is not None else None
+    if holder is None or asked is None or refused is None or not holder.ends or holder.unfinished:
+        return
+    end = max(run.end.boot for run in holder.ends if run.end)
+    calm = not any(span.overlaps(end - 1.0, asked.boot, RELEASED_SECONDS) for span in case.causes.spans)
+    if calm and asked.boot - end > RELEASED_SECONDS:
+        words = f"its unique key was held by {holder.id}, which had ended {asked.boot - end:.3f} s before"
+        yield Finding(Wrong.UNIQUE, words, history.id, refused.boot)

@@ -1,0 +1,119 @@
+"""What the nemesis will do and when: drawn in advance, so that a seed says all of it. Pure.
+
+Storms, in which all faults of a profile come as they like, are followed by calms. In a calm nothing happens for a
+while, and then either workers are killed one by one, or a node is lost: how soon their tasks are back can be measured
+only when nothing else is wrong.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from random import Random
+from typing import Final
+
+from soak.faults import KINDS, PROFILES, TARGETS, Fault, Place
+
+FIRST_SECONDS: Final = 1.0
+GAP_SECONDS: Final = 1.3  # on average, from the beginning of one to that of the next
+_REST_SECONDS: Final = 1.0  # from the end of one to the beginning of the next in one place and target
+_LOSS_SECONDS: Final = 8.0  # that a node is away in a calm: a lease, and 3 s to see what becomes of its tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One fault: begins `at_seconds` after the start and goes on for `seconds`."""
+
+    number: int
+    at_seconds: float
+    fault: Fault
+    target: str
+    seconds: float
+
+    @property
+    def end_seconds(self) -> float:
+        """When it is undone."""
+        return self.at_seconds + self.seconds
+
+
+class _Weather(Enum):
+    STORM = auto()
+    LULL = auto()
+    KILLS = auto()
+    LOSS = auto()
+
+
+# It begins anew when it is over. After a loss the node has a lull to come back.
+_WEATHER: Final = (
+    (_Weather.STORM, 22.0),
+    (_Weather.LULL, 3.0),
+    (_Weather.KILLS, 5.0),
+    (_Weather.STORM, 22.0),
+    (_Weather.LULL, 3.0),
+    (_Weather.LOSS, 9.0),
+    (_Weather.LULL, 3.0),
+)
+
+
+def plan_of(profile: str, seconds: float, seed: int) -> tuple[Planned, ...]:
+    """All faults of a run that lasts `seconds`, in the order in which they begin; all end within it."""
+    drawn = _draw(PROFILES[profile], seconds, Random(f"{profile} {seconds:g} {seed}"))
+    return tuple(Planned(number, *fault) for number, fault in enumerate(drawn))
+
+
+def plan_from(words: list[str]) -> tuple[Planned, ...]:
+    """A plan as it is given, each fault as "NAME TARGET AT SECONDS". Raises ValueError."""
+    parsed = sorted((_parsed(each) for each in words), key=lambda fault: fault[0])
+    return tuple(Planned(number, *fault) for number, fault in enumerate(parsed))
+
+
+_Drawn = tuple[float, Fault, str, float]
+
+
+def _parsed(words: str) -> _Drawn:
+    name, target, at, seconds = words.split()
+    fault = Fault(name)
+    if target not in TARGETS[KINDS[fault].place]:
+        raise ValueError(f"{name} is done to one of {', '.join(TARGETS[KINDS[fault].place])}, not to {target}")
+    return float(at), fault, target, float(seconds)
+
+
+def _draw(faults: tuple[Fault, ...], seconds: float, random: Random) -> Iterator[_Drawn]:
+    begins = 0.0
+    while begins < seconds:
+        for weather, length in _WEATHER:
+            ends = min(seconds, begins + length)
+            match weather:
+                case _Weather.STORM:
+                    yield from _storm(faults, begins, ends, random)
+                case _Weather.KILLS:
+                    yield from _storm(_only(Fault.KILL_WORKER, faults), begins, ends, random)
+                case _Weather.LOSS:
+                    yield from _loss(_only(Fault.KILL_NODE, faults), begins, ends, random)
+                case _Weather.LULL:
+                    pass
+            begins += length
+
+
+def _only(wanted: Fault, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults if fault is wanted)
+
+
+def _storm(faults: tuple[Fault, ...], begins: float, ends: float, random: Random) -> Iterator[_Drawn]:
+    free_at: dict[tuple[Place, str], float] = {}
+    weights = [KINDS[fault].weight for fault in faults]
+    at = max(begins, FIRST_SECONDS)
+    while faults and at < ends:
+        fault = random.choices(faults, weights)[0]
+        kind = KINDS[fault]
+        target = random.choice(TARGETS[kind.place])
+        length = random.uniform(kind.shortest_seconds, kind.longest_seconds)
+        if free_at.get((kind.place, target), 0.0) <= at and at + length <= ends:
+            yield round(at, 3), fault, target, round(length, 3)
+            free_at[kind.place, target] = at + length + (_REST_SECONDS if length else 0.0)
+        at += random.expovariate(1 / GAP_SECONDS)
+
+
+def _loss(faults: tuple[Fault, ...], begins: float, ends: float, random: Random) -> Iterator[_Drawn]:
+    for fault in faults:
+        if begins + _LOSS_SECONDS <= ends:
+            yield round(begins, 3), fault, random.choice(TARGETS[KINDS[fault].place]), _LOSS_SECONDS

@@ -1,0 +1,112 @@
+"""Makes evidence by hand, for the tests of the checker: a clean history, and whatever is to be wrong with it."""
+
+from typing import Any, Final
+
+from soak.evidence import Did, Edge, Evidence, Logged, Quiet, Ran, Said, Sent, Setup, Strike
+from soak.faults import Fault
+
+WALL: Final = 1_700_000_000.0  # at CLOCK_BOOTTIME 0
+LEASE_SECONDS: Final = 5.0
+NODE_A: Final = "host.aaaa"
+NODE_B: Final = "host.bbbb"
+OWNER_A: Final = f"{NODE_A}:1:11"
+OWNER_B: Final = f"{NODE_B}:1:21"
+CLEAN: Final = Quiet(
+    boot=500.0,
+    accepted=0,
+    done=0,
+    dead=0,
+    cancelled=0,
+    expired=0,
+    missing=0,
+    in_lanes=0,
+    in_flight=0,
+    delayed=0,
+    workers_wanted=4,
+    workers_ready=4,
+    zombies=0,
+    orphans=0,
+)
+
+
+class Plot:
+    """Evidence in the making. Times are of CLOCK_BOOTTIME; two nodes run from 0 on, with two workers each."""
+
+    def __init__(self, **setup: Any) -> None:
+        self._setup = setup
+        self._sent: list[Sent] = []
+        self._ran: list[Ran] = []
+        self._strikes: list[Strike] = []
+        self._logged: list[Logged] = []
+        self._quiet: dict[str, Any] = {}
+        self.log(0.0, "a", "fleet.starting", node=NODE_A)
+        self.log(0.0, "b", "fleet.starting", node=NODE_B)
+
+    def say(self, what: Said, task_id: str, boot: float, **fields: Any) -> "Plot":
+        """A line of a producer."""
+        self._sent.append(Sent(what, task_id, WALL + boot, boot, **fields))
+        return self
+
+    def accept(self, task_id: str, boot: float, **fields: Any) -> "Plot":
+        """A task that was sent, and accepted a millisecond later."""
+        self.say(Said.INTENDED, task_id, boot, **({"queue": "mail"} | fields))
+        return self.say(Said.ACCEPTED, task_id, boot + 0.001)
+
+    def mark(self, what: Did, task_id: str, boot: float, **fields: Any) -> "Plot":
+        """A line of a task; by default of the first worker of node a."""
+        given: dict[str, Any] = {
+            "queue": "mail",
+            "name": "work",
+            "attempt": 1,
+            "crashes": 0,
+            "pid": 101,
+            "owner": OWNER_A,
+            "due": 0.0,
+        }
+        self._ran.append(Ran(what, task_id, WALL + boot, boot, **(given | fields)))
+        return self
+
+    def run(self, task_id: str, begin: float, end: float | None = None, how: Did = Did.END, **fields: Any) -> "Plot":
+        """A whole run; without an end one that says no more."""
+        self.mark(Did.START, task_id, begin, **fields)
+        return self if end is None else self.mark(how, task_id, end, **fields)
+
+    def strike(self, fault: Fault, target: str, begin: float, end: float | None = None, **fields: Any) -> "Plot":
+        """A fault; without an end one that is over at once."""
+        number = len(self._strikes)
+        for edge, boot in ((Edge.BEGIN, begin), (Edge.END, begin + 0.001 if end is None else end)):
+            self._strikes.append(Strike(edge, number, fault, target, WALL + boot, boot, **fields))
+        return self
+
+    def log(self, boot: float, target: str, event: str, **fields: Any) -> "Plot":
+        """A line of an event log."""
+        self._logged.append(Logged(target, event, WALL + boot, boot, fields))
+        return self
+
+    def quiet(self, **fields: Any) -> "Plot":
+        """What the quiet window finds, where it is not as it should be."""
+        self._quiet |= fields
+        return self
+
+    def evidence(self) -> Evidence:
+        """What was plotted so far. The server's books agree with it unless told otherwise."""
+        accepted = sum(each.what is Said.ACCEPTED for each in self._sent)
+        done = len({mark.id for mark in self._ran if mark.what is Did.END})
+        fields = {name: getattr(CLEAN, name) for name in CLEAN.__slots__} | {"accepted": accepted, "done": done}
+        setup: dict[str, Any] = {
+            "seed": 1,
+            "profile": "planted",
+            "workers": 4,
+            "lease_seconds": LEASE_SECONDS,
+            "renew_seconds": 1.25,
+            "beat_seconds": 3.0,
+            "tiers": (("mail", "news"),),
+        }
+        return Evidence(
+            Setup(**(setup | self._setup)),
+            sorted(self._sent, key=lambda each: each.boot),
+            sorted(self._ran, key=lambda each: each.boot),
+            sorted(self._strikes, key=lambda each: each.boot),
+            sorted(self._logged, key=lambda each: each.boot),
+            Quiet(**(fields | self._quiet)),
+        )

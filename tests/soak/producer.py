@@ -1,0 +1,232 @@
+"""A process that sends tasks and writes down what it is told: `python -m soak.producer FOLDER NAME URL SEED`.
+
+1. Each call is journaled before it is made, and then its answer.
+2. What got no answer is sent again, exactly, as `Uncertain` offers, until there is one or it is too late. A call in
+   order waits for that; others are made meanwhile.
+3. It sends no more while too much of what it sent has not ended, so that a fleet under faults is not buried.
+4. SIGTERM ends the sending; what is still in doubt is cleared up first.
+"""
+
+import argparse
+import json
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, assert_never
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from rota import Call, Client, Handle, Unavailable, Uncertain
+from rota.protocol.keys import Keys
+from rota.protocol.replies import CancelWord
+from soak.evidence import RUNS_FILE, Journal, Said, Sent, now
+from soak.load import ORDER, Intent, Load, Verb
+from soak.node import NAMESPACE
+from soak.outstanding import Outstanding
+
+MOST_OUTSTANDING: Final = 250
+_TIMEOUT_SECONDS: Final = 1.5
+_TICK_SECONDS: Final = 0.02
+_LONGEST_STEP_SECONDS: Final = 0.1  # of the load's own clock, however long a call took
+_AGAIN_SECONDS: Final = 0.3
+_CANCELS: Final = {
+    CancelWord.CANCELLED: Said.CANCELLED,
+    CancelWord.RUNNING: Said.CANCELLING,
+    CancelWord.DEAD: Said.NOT_CANCELLED,
+    CancelWord.UNKNOWN: Said.NOT_CANCELLED,
+}
+
+
+class Producer:
+    """Sends one load. `doubts` are calls without an answer yet."""
+
+    def __init__(self, folder: Path, name: str, url: str) -> None:
+        self._journal = Journal(folder / f"producer-{name}.jsonl")
+        self._client = Client(url, NAMESPACE, timeout_seconds=_TIMEOUT_SECONDS)
+        self._redis = redis.Redis.from_url(url, socket_timeout=_TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 0))
+        self._keys = Keys(NAMESPACE)
+        self.doubts: deque[tuple[Intent, Uncertain]] = deque()
+        self.outstanding = Outstanding(folder / RUNS_FILE)
+
+    def do(self, intent: Intent) -> None:
+        """Make one call, and journal it."""
+        self._say(Said.CANCEL if intent.verb is Verb.CANCEL else Said.INTENDED, intent, intent.ids)
+        match intent.verb:
+            case Verb.ENQUEUE | Verb.MANY | Verb.UNIQUE:
+                self._enqueue(intent)
+            case Verb.PUSH:
+                self._bare(intent, lambda item: self._redis.rpush(self._keys.ready_lane(intent.queue), item))
+            case Verb.SCHEDULE:
+                due = time.time() + intent.delay_seconds
+                self._bare(intent, lambda item: self._redis.zadd(self._keys.delayed, {item: due}))
+            case Verb.CANCEL:
+                self._cancel(intent)
+            case _:
+                assert_never(intent.verb)
+
+    def _enqueue(self, intent: Intent) -> None:
+        calls = [
+            Call(
+                intent.task,
+                intent.args,
+                queue=intent.queue,
+                delay=intent.delay_seconds or None,
+                id=each,
+                unique=intent.verb is Verb.UNIQUE,
+                retries=intent.nature.retries,
+            )
+            for each in intent.ids
+        ]
+        self._send(intent, lambda: self._client.enqueue_many(calls))
+        if intent.queue == ORDER:
+            self.clear_up()
+
+    def _send(self, intent: Intent, call: Callable[[], list[Handle[object]]]) -> None:
+        try:
+            self._answered(intent, call())
+        except Uncertain as error:
+            self._accepted(intent, error.accepted)
+            unsent = set(intent.ids) - {*error.accepted, *error.ids}
+            self._say(Said.REFUSED, intent, sorted(unsent), "not sent")
+            self.doubts.append((intent, error))
+        except Unavailable as error:
+            self._accepted(intent, error.accepted)
+            self._say(Said.REFUSED, intent, sorted(set(intent.ids) - set(error.accepted)), _words(error))
+
+    def _answered(self, intent: Intent, handles: list[Handle[object]]) -> None:
+        ids = [each for each in intent.ids if each in {handle.id for handle in handles}]
+        for handle in handles:
+            if handle.id not in ids:
+                others = set(intent.ids) - set(ids)
+                self._say(Said.HELD, intent, sorted(others), handle.id)
+            elif handle.duplicate:
+                self._say(Said.DUPLICATE, intent, [handle.id])
+            else:
+                self._accepted(intent, [handle.id])
+
+    def clear_up(self) -> None:
+        """Ask again for all that is in doubt, until nothing is."""
+        while self.doubts:
+            self.repeat_oldest()
+            if self.doubts:
+                time.sleep(_AGAIN_SECONDS)
+
+    def repeat_oldest(self) -> None:
+        """Send again what has been in doubt for longest."""
+        intent, error = self.doubts.popleft()
+        part = _part(intent, set(error.ids))
+        try:
+            self._answered(part, error.repeat())
+        except Uncertain as again:
+            self._accepted(part, again.accepted)
+            part = _part(part, set(again.ids))
+            if "too late" in str(again):
+                self._say(Said.UNKNOWN, part, part.ids, _words(again))
+            else:
+                self.doubts.append((part, again))
+        except Unavailable as refused:  # of this try; the first one may have been taken
+            self._say(Said.UNKNOWN, part, part.ids, _words(refused))
+
+    def _bare(self, intent: Intent, send: Callable[[str], object]) -> None:
+        [each] = intent.ids
+        item = json.dumps([each, intent.queue, intent.task, intent.args])
+        try:
+            send(item)
+        except redis.exceptions.ResponseError as error:
+            self._say(Said.REFUSED, intent, intent.ids, _words(error))
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._say(Said.UNKNOWN, intent, intent.ids, _words(error))
+        else:
+            self._accepted(intent, intent.ids)
+
+    def _cancel(self, intent: Intent) -> None:
+        [each] = intent.ids
+        try:
+            word = self._client.cancel(each)
+        except Unavailable as error:
+            self._say(Said.NOT_CANCELLED, intent, intent.ids, _words(error))
+        except Uncertain as error:
+            self._say(Said.CANCEL_UNKNOWN, intent, intent.ids, _words(error))
+        else:
+            self._say(_CANCELS[word], intent, intent.ids)
+            if word is CancelWord.CANCELLED:
+                self.outstanding.forget(each)
+
+    def _accepted(self, intent: Intent, ids: "list[str] | tuple[str, ...]") -> None:
+        self._say(Said.ACCEPTED, intent, ids)
+        if not (intent.nature.fails or intent.nature.gives_up):
+            self.outstanding.add(ids)
+
+    def _say(self, what: Said, intent: Intent, ids: "list[str] | tuple[str, ...]", answer: str = "") -> None:
+        for each in ids:
+            at, boot = now()
+            if what is Said.INTENDED:
+                due = at + intent.delay_seconds if intent.delay_seconds else 0.0
+                unique = f"{intent.task}{intent.args}" if intent.verb is Verb.UNIQUE else ""
+                nature = intent.nature
+                sent = Sent(what, each, at, boot, intent.queue, intent.task, due, unique, nature.retries,
+                            intent.fails, nature.kills, nature.gives_up, intent.number)  # fmt: skip
+            else:
+                sent = Sent(what, each, at, boot, answer=answer)
+            self._journal.write(sent)
+
+
+def _part(intent: Intent, ids: set[str]) -> Intent:
+    kept = tuple(each for each in intent.ids if each in ids)
+    return Intent(intent.verb, kept, intent.task, intent.queue, intent.args, intent.delay_seconds, intent.number)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+class _Ending:
+    """Whether SIGTERM came."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, _number: int, _frame: object) -> None:
+        self.asked = True
+
+
+def produce(producer: Producer, load: Load, ending: _Ending) -> None:
+    """Send the load at its pace until told to end, then clear up."""
+    at, looked = 0.0, time.monotonic()
+    while not ending.asked:
+        time.sleep(_TICK_SECONDS)
+        passed, looked = time.monotonic() - looked, time.monotonic()
+        if producer.outstanding.count() > MOST_OUTSTANDING:
+            continue
+        until = at + min(passed, _LONGEST_STEP_SECONDS)
+        for intent in load.between(at, until):
+            producer.do(intent)
+        at = until
+        if producer.doubts:
+            producer.repeat_oldest()
+    producer.clear_up()
+
+
+def main() -> None:
+    """Be a producer."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("url")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--the-one", action="store_true", help="send also what only one producer sends")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")  # of a queue that is not served while its node is down
+    ending = _Ending()
+    load = Load(given.name, given.seed, is_the_one=given.the_one)
+    produce(Producer(given.folder, given.name, given.url), load, ending)
+
+
+if __name__ == "__main__":
+    main()

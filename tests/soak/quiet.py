@@ -1,0 +1,132 @@
+"""The quiet window: everything that was accepted comes to its end, and a fleet that has nothing to do does nothing.
+
+1. Wait until nothing stands in lanes, in flight or in the delayed set, and both nodes have all their children.
+2. Look twice at what the processes hold, with some seconds between; nothing may have grown.
+3. Ask the books, and write all of it down.
+4. Tell both nodes to leave: exit code 0, and nothing left behind.
+"""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import redis
+
+from fleets import rota
+from rota.protocol.keys import Keys
+from soak.evidence import QUIET_FILE, Quiet, now, write_whole
+from soak.idle import ROLES, Look, look_at
+from soak.load import ORDER, TIERS
+from soak.node import NAMESPACE
+from soak.scene import Scene
+
+END_SECONDS: Final = 90.0  # the last retries and the longest delays, worked off by whole nodes
+IDLE_SECONDS: Final = 4.0
+_LEAVE_SECONDS: Final = 20.0
+_GONE_SECONDS: Final = 3.0
+_TICK_SECONDS: Final = 0.1
+_MORE_DESCRIPTORS: Final = 6  # than at the start, in any process of a role: a worker gets an event loop and a journal
+_MORE_MEMORY_MB: Final = 12.0
+_KEYS: Final = Keys(NAMESPACE)
+
+
+def be_quiet(scene: Scene, at_start: Look, keep_nodes: Callable[[], None]) -> Look:
+    """All of it but the leaving. `at_start`: what the processes held before any task; answers what they hold now."""
+    with redis.Redis.from_url(scene.server.url, decode_responses=True, socket_timeout=10) as client:
+        _wait_until_ended(scene, client, keep_nodes)
+        time.sleep(1.0)
+        first = look_at(scene.nodes.values())
+        time.sleep(IDLE_SECONDS)
+        last = look_at(scene.nodes.values())
+        scene.oddities.extend(_grown_since_start(at_start, last))
+        scene.oddities.extend(f"nobody's child: {orphan}" for orphan in last.orphans)
+        write_whole(scene.folder / QUIET_FILE, _found(scene, client, first, last))
+    return last
+
+
+def _wait_until_ended(scene: Scene, client: "redis.Redis", keep_nodes: Callable[[], None]) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    waits = _waiting(client)
+    while any(waits.values()) or not all(node.is_whole() for node in scene.nodes.values()):
+        if time.monotonic() > deadline:
+            whole = {name: node.is_whole() for name, node in scene.nodes.items()}
+            scene.oddities.append(f"not at rest after {END_SECONDS:g} s: {waits}, whole: {whole}")
+            return
+        keep_nodes()
+        time.sleep(_TICK_SECONDS)
+        waits = _waiting(client)
+
+
+def _waiting(client: "redis.Redis") -> dict[str, int]:
+    queues = (*sum(TIERS, ()), ORDER)
+    lanes = [lane for queue in queues for lane in (_KEYS.ready_lane(queue), _KEYS.delayed_lane(queue))]
+    return {
+        "in_lanes": sum(_number(client.llen(lane)) for lane in lanes),
+        "in_flight": sum(_number(client.llen(key)) for key in client.scan_iter(_glob(_KEYS.inflight("*")), count=1000)),
+        "delayed": _number(client.zcard(_KEYS.delayed)),
+    }
+
+
+def _glob(key: str) -> str:
+    return key.replace("{", "\\{").replace("}", "\\}")
+
+
+def _number(answer: object) -> int:
+    assert isinstance(answer, int)
+    return answer
+
+
+def _grown_since_start(start: Look, last: Look) -> list[str]:
+    found = []
+    for role in ROLES:
+        then, today = start.most(role), last.most(role)
+        if today.descriptors > then.descriptors + _MORE_DESCRIPTORS:
+            found.append(f"{role}: {then.descriptors} descriptors at the start, {today.descriptors} at the end")
+        if today.memory_mb > then.memory_mb + _MORE_MEMORY_MB:
+            found.append(f"{role}: {then.memory_mb:.1f} MB at the start, {today.memory_mb:.1f} MB at the end")
+    return found
+
+
+def _found(scene: Scene, client: "redis.Redis", first: Look, last: Look) -> Quiet:
+    grown = last.grown_since(first)
+    books = _books(scene)
+    nodes = scene.nodes.values()
+    dead = client.zrange(_KEYS.dead, 0, -1)
+    assert isinstance(dead, list)
+    return Quiet(
+        now()[1],
+        **{name: books[name] for name in ("accepted", "done", "cancelled", "expired", "missing")},
+        dead=len(dead),
+        **_waiting(client),
+        workers_wanted=sum(node.workers for node in nodes),
+        workers_ready=sum(child["state"] == "ready" for node in nodes for child in node.children("worker")),
+        zombies=last.zombies,
+        orphans=len(last.orphans),
+        descriptors_grown=grown.descriptors,
+        memory_grown_mb=grown.memory_mb,
+        dead_ids=tuple(map(str, dead)),
+    )
+
+
+def _books(scene: Scene) -> dict[str, Any]:
+    node = next(iter(scene.nodes.values()))
+    answer = rota(node.folder, "audit", "--json")
+    books: dict[str, Any] = json.loads(answer.stdout)
+    return books
+
+
+def leave(scene: Scene) -> None:
+    """Tell all nodes to leave, and say what is odd about how they do."""
+    for node in scene.nodes.values():
+        node.is_leaving = True
+        node.signal(signal.SIGTERM)
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while any(node.exit_code() is None for node in scene.nodes.values()) and time.monotonic() < deadline:
+        time.sleep(_TICK_SECONDS)
+    for name, node in scene.nodes.items():
+        if node.exit_code() != 0:
+            scene.oddities.append(f"node {name}: exit code {node.exit_code()} after TERM with nothing to do")
+        left = node.wait_until_gone(_GONE_SECONDS)
+        scene.oddities.extend(f"node {name} left behind: {process}" for process in left)

@@ -1,0 +1,101 @@
+"""Reads the evidence of a soak from its folder."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from soak.evidence import (
+    LOGS,
+    NEMESIS_FILE,
+    PRODUCERS,
+    QUIET_FILE,
+    RUNS_FILE,
+    SETUP_FILE,
+    Did,
+    Edge,
+    Evidence,
+    Logged,
+    Quiet,
+    Ran,
+    Record,
+    Said,
+    Sent,
+    Setup,
+    Strike,
+)
+from soak.faults import Fault
+
+R = TypeVar("R", Sent, Ran, Strike)
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """All that lies in a folder. Raises FileNotFoundError without a setup, ValueError for a line that is none.
+
+    It may be read while the soak goes on. What ran is read first: its causes were written down before it ran.
+    """
+    ran = sorted(_all(folder, RUNS_FILE, ran_of), key=lambda each: each.boot)
+    sent = sorted(_all(folder, PRODUCERS, sent_of), key=lambda each: each.boot)
+    strikes = sorted(_all(folder, NEMESIS_FILE, strike_of), key=lambda each: each.boot)
+    records: list[Record] = [*sent, *strikes, *ran]
+    offset = next((each.at - each.boot for each in records), 0.0)
+    logged = sorted(_logged(folder, offset), key=lambda each: each.boot)
+    return Evidence(read_setup(folder), sent, ran, strikes, logged, read_quiet(folder))
+
+
+def _all(folder: Path, pattern: str, parse: Callable[[bytes], R]) -> Iterator[R]:
+    for path in sorted(folder.glob(pattern)):
+        for line in whole_lines(path):
+            yield parse(line)
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file, without what a writer has not finished."""
+    text = path.read_bytes()
+    return text[: text.rfind(b"\n") + 1].splitlines()
+
+
+def sent_of(line: bytes) -> Sent:
+    """A line of a producer's journal."""
+    fields = json.loads(line)
+    return Sent(**(fields | {"what": Said(fields["what"])}))
+
+
+def ran_of(line: bytes) -> Ran:
+    """A line of the tasks' journal."""
+    fields = {"owner": "", "name": "", "queue": ""} | json.loads(line)
+    return Ran(**(fields | {"what": Did(fields["what"])}))
+
+
+def strike_of(line: bytes) -> Strike:
+    """A line of the nemesis's journal."""
+    fields = json.loads(line)
+    fields |= {"what": Edge(fields["what"]), "fault": Fault(fields["fault"]), "pids": tuple(fields.get("pids", ()))}
+    return Strike(**fields)
+
+
+def _logged(folder: Path, offset: float) -> Iterator[Logged]:
+    for path in sorted(folder.glob(LOGS)):
+        for line in whole_lines(path):
+            if line.startswith(b'{"timestamp"'):  # anything else is what a task or a library printed
+                fields = json.loads(line)
+                at = datetime.fromisoformat(fields["timestamp"]).timestamp()
+                yield Logged(path.parent.name, fields["event"], at, at - offset, fields)
+
+
+def read_setup(folder: Path) -> Setup:
+    """What was run."""
+    fields = json.loads((folder / SETUP_FILE).read_text())
+    tiers = tuple(tuple(tier) for tier in fields["tiers"])
+    lists = {name: tuple(fields[name]) for name in ("apart", "fair")}
+    return Setup(**(fields | lists | {"tiers": tiers}))
+
+
+def read_quiet(folder: Path) -> Quiet | None:
+    """What the quiet window found; None when the run did not come to its end."""
+    path = folder / QUIET_FILE
+    if not path.exists():
+        return None
+    fields = json.loads(path.read_text())
+    return Quiet(**(fields | {"dead_ids": tuple(fields["dead_ids"])}))

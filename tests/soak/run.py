@@ -1,0 +1,152 @@
+"""One soak from end to end: a server, two nodes behind links that break, producers, the nemesis, the quiet window."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from faulty_link import FaultyLink
+from servers import Server, server_binaries
+from soak.act import send
+from soak.evidence import SETUP_FILE, Setup, write_whole
+from soak.faults import NODES, PRODUCERS
+from soak.idle import Look, look_at
+from soak.load import CAPPED, FAIR, ORDER, RATED, TIERS, WEIGHTS
+from soak.nemesis import Nemesis
+from soak.node import BEAT_SECONDS, LEASE_SECONDS, TESTS, WORKERS, Node
+from soak.plan import Planned
+from soak.quiet import be_quiet, leave
+from soak.scene import Scene
+
+_MEMORY: Final = Path("/dev/shm")
+READY_SECONDS: Final = 60.0
+_CLEAR_SECONDS: Final = 70.0  # a producer asks again for 50 s
+_TICK_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to run."""
+
+    profile: str
+    seconds: float
+    seed: int
+    server: str
+    plan: tuple[Planned, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run showed beside the evidence: what was odd, and what the processes held before it and after it."""
+
+    oddities: list[str]
+    at_start: Look
+    at_end: Look
+
+
+def soak(wanted: Wanted, folder: Path) -> Ran:
+    """Run it; the evidence is in `folder`."""
+    write_whole(folder / SETUP_FILE, setup_of(wanted))
+    with _stage(wanted, folder) as scene:
+        for node in scene.nodes.values():
+            node.start()
+        _wait_until_whole(scene)
+        at_start = look_at(scene.nodes.values())
+        nemesis = Nemesis(scene, wanted.seed)
+        with _producers(scene, wanted.seed):
+            nemesis.run(wanted.plan, wanted.seconds)
+        at_end = be_quiet(scene, at_start, nemesis.keep_nodes)
+        leave(scene)
+        return Ran(scene.oddities, at_start, at_end)
+
+
+def setup_of(wanted: Wanted) -> Setup:
+    """What the checker is to know of a run."""
+    return Setup(
+        seed=wanted.seed,
+        profile=wanted.profile,
+        workers=WORKERS * len(NODES),
+        lease_seconds=LEASE_SECONDS,
+        renew_seconds=LEASE_SECONDS / 4,
+        beat_seconds=BEAT_SECONDS,
+        tiers=TIERS,
+        weights=WEIGHTS,
+        apart=(CAPPED, RATED, ORDER),
+        order_queue=ORDER,
+        fair=FAIR,
+    )
+
+
+@contextmanager
+def _stage(wanted: Wanted, folder: Path) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-soak-server-", dir=_in_memory())))
+        # Written through before each answer: what was accepted is there after a kill, so the oracle is exact.
+        server = Server(server_binaries()[wanted.server], place, appendonly="yes", appendfsync="always").start()
+        stack.callback(server.stop)
+        links = {target: stack.enter_context(FaultyLink(server.port)) for target in (*NODES, PRODUCERS)}
+        scene = Scene(folder, server, {name: Node(name, links[name].url, folder / name) for name in NODES}, links)
+        stack.callback(_kill_all, scene)
+        yield scene
+
+
+def _in_memory() -> Path | None:
+    # A killed server loses nothing of it, and how long answers take is not up to a disk that others use.
+    return _MEMORY if _MEMORY.is_dir() else None
+
+
+def _kill_all(scene: Scene) -> None:
+    for node in scene.nodes.values():
+        send(node.processes(), signal.SIGKILL)
+        node.wait_until_gone(5)
+
+
+def _wait_until_whole(scene: Scene) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not all(node.is_whole() for node in scene.nodes.values()):
+        ended = [name for name, node in scene.nodes.items() if node.exit_code() is not None]
+        if ended or time.monotonic() > deadline:
+            raise RuntimeError(f"the nodes do not start: ended {ended}; see fleet.log in {scene.folder}")
+        time.sleep(_TICK_SECONDS)
+
+
+@contextmanager
+def _producers(scene: Scene, seed: int) -> Iterator[None]:
+    """Producers for a block: one beside all faults of links, which also sends what is in order, and one behind them."""
+    urls = {"direct": scene.server.url, "linked": scene.links[PRODUCERS].url}
+    running = [_produce(scene.folder, name, url, seed) for name, url in urls.items()]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            _wait_for(process, scene)
+
+
+def _produce(folder: Path, name: str, url: str, seed: int) -> "subprocess.Popen[bytes]":
+    more = ["--the-one"] if name == "direct" else []
+    with (folder / f"producer-{name}.txt").open("ab") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "soak.producer", str(folder), name, url, str(seed), *more],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
+            stdout=said,
+            stderr=said,
+        )
+
+
+def _wait_for(process: "subprocess.Popen[bytes]", scene: Scene) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_CLEAR_SECONDS)
+    if process.poll() != 0:
+        scene.oddities.append(f"a producer ended with {process.poll()}; see producer-*.txt")
+        process.kill()
+        process.wait()

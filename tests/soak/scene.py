@@ -1,0 +1,39 @@
+"""The stage of a soak: one server, nodes, the links to it, and what the nemesis has found wrong by itself."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from faulty_link import FaultyLink
+from servers import Server
+from soak import file_faults, network_faults, node_faults, process_faults, server_faults
+from soak.act import Act
+from soak.faults import KINDS, Place
+from soak.node import Node
+from soak.plan import Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`links` by target: one a node, and one of the producers. `oddities` are for people, and fail the run."""
+
+    folder: Path
+    server: Server
+    nodes: dict[str, Node]
+    links: dict[str, FaultyLink]
+    oddities: list[str] = field(default_factory=list)
+
+    def act_for(self, planned: Planned, seed: int) -> Act | None:
+        """What a planned fault comes to as things stand; None when there is nothing to do it to."""
+        random = Random(f"{seed} {planned.number}")
+        match KINDS[planned.fault].place:
+            case Place.PROCESSES:
+                return process_faults.choose(planned.fault, self.nodes[planned.target], random)
+            case Place.NODE:
+                return node_faults.choose(planned.fault, self.nodes[planned.target], random)
+            case Place.LINK:
+                return network_faults.choose(planned.fault, self.links[planned.target], random)
+            case Place.SERVER:
+                return server_faults.choose(planned.fault, self.server, planned.seconds, random)
+            case Place.FILES:
+                return file_faults.choose(planned.fault, self.nodes[planned.target], random)

@@ -1,0 +1,115 @@
+"""The tasks of a soak. Each attempt is written down at its start and its end, beside what Redis knows of it."""
+
+import asyncio
+import functools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import rota
+from soak.evidence import RUNS_FILE, Did, Journal, ran_now
+
+
+class Refusal(Exception):
+    """What a task raises that is to be tried again."""
+
+
+@functools.cache
+def journal() -> Journal:
+    """This worker's. The folder of the run is above that of the node, in which its processes live."""
+    return Journal(Path.cwd().parent / RUNS_FILE)
+
+
+@rota.around_task
+def journaled(task: rota.CurrentTask) -> Generator[None, None, None]:
+    """Write down that an attempt starts and how it ends."""
+    journal().write(ran_now(Did.START, task))
+    try:
+        yield
+    except BaseException:
+        journal().write(ran_now(Did.RAISED, task))
+        raise
+    journal().write(ran_now(Did.END, task))
+
+
+@rota.task
+def short() -> None:
+    """Do nothing."""
+
+
+@rota.task
+def step(number: int) -> None:
+    """Have a place in a sequence."""
+
+
+@rota.task
+def work(seconds: float) -> None:
+    """Take some time."""
+    time.sleep(seconds)
+
+
+@rota.task
+async def wait(seconds: float) -> None:
+    """Take some time in an event loop."""
+    await asyncio.sleep(seconds)
+
+
+@rota.task
+def alone(key: int) -> int:
+    """Be the only one with its key."""
+    time.sleep(0.1)
+    return key
+
+
+@rota.task(base=0.1, max_delay=1.0)
+def fail(times: int) -> None:
+    """Raise so many times."""
+    if rota.current_task().attempt <= times:
+        raise Refusal("not yet")
+
+
+@rota.task(base=0.1)
+def fail_always() -> None:
+    """Raise each time."""
+    raise Refusal("never")
+
+
+@rota.task
+def ask_to_be_dead() -> None:
+    """Have no further attempt."""
+    raise rota.Dead("as asked")
+
+
+@rota.task
+def kill_worker() -> None:
+    """End the process it runs in, as a crash of native code does, unless it was cut short before."""
+    if _is_to_die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@rota.task
+def leave() -> None:
+    """End the process it runs in from Python, unless it was cut short before."""
+    if _is_to_die():
+        os._exit(3)
+
+
+def _is_to_die() -> bool:
+    task = rota.current_task()
+    if task.crashes:
+        return False
+    journal().write(ran_now(Did.DIES, task))
+    return True
+
+
+@rota.task
+def have_a_child(seconds: float) -> None:
+    """Start a process that would outlive everything, and end it after some time. It must not outlive the worker."""
+    with subprocess.Popen(["sleep", "3600"]) as child:
+        try:
+            time.sleep(seconds)
+        finally:
+            child.kill()

@@ -1,0 +1,206 @@
+"""How long tasks waited: in front of idle workers, and for another start after their worker or node was gone."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from soak.case import Case
+from soak.causes import ENDS_NODE, KILLS, Causes, Span, is_of_processes
+from soak.evidence import Did
+from soak.faults import KINDS, PRODUCERS, Fault, Place
+from soak.findings import Finding, Wrong
+from soak.histories import History, Run
+
+WAIT_SECONDS = 3.0
+RECOVERY_SECONDS = 1.0
+NODE_SECONDS = 2.0  # beside the lease
+LULL_SECONDS = 2.5  # after any other fault, until a recovery can be measured
+STALL_SECONDS = 0.2  # of one call, which takes 0.3 ms
+REPLACED_SECONDS = 0.5  # until a killed worker has a successor
+# Of these no task notices anything: a full server refuses producers, and lets the fleet work it off.
+_HARMLESS = frozenset(
+    {Fault.KILL_EXPORTER, Fault.FLUSH_SCRIPTS, Fault.FILL_MEMORY, Fault.BAD_TOML, Fault.DELETE_SERVED}
+)
+
+Times = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A task that was given back: `seconds` from the end of its worker or node to the next start, or to the
+    log's word that it stands in its lane again (behind others, perhaps), less the time in
+    which no worker was free or the server answered nobody."""
+
+    task_id: str
+    seconds: float
+    boot: float
+    cause: Span
+
+
+# Times in which nothing can be said
+
+
+def unrest(case: Case) -> Times:
+    """When a fault goes on, or its effects may."""
+    lease = case.evidence.setup.lease_seconds
+    spans = [span for span in case.causes.spans if span.fault not in _HARMLESS]
+    return joined((span.begin, span.end + _after_effects(span, lease)) for span in spans)
+
+
+def _after_effects(span: Span, lease_seconds: float) -> float:
+    """How long after its end a fault may still make tasks wait: for a new process, a connection, or a lease."""
+    if is_of_processes(span.fault):
+        return 1.0
+    return WAIT_SECONDS if KINDS[span.fault].place is Place.PROCESSES else lease_seconds + NODE_SECONDS
+
+
+def busy(case: Case) -> Times:
+    """When no worker was free: each ran a task, or was killed a moment ago."""
+    changes: list[tuple[float, int]] = []
+    for history in case.histories.values():
+        for run in history.runs:
+            changes += [(run.began, 1), (_off(case.causes, run), -1)]
+    for span in case.causes.of(*KILLS):
+        changes += [(span.begin, len(span.pids)), (span.end + REPLACED_SECONDS, -len(span.pids))]
+    running, times, since = 0, [], None
+    for boot, change in sorted(changes):
+        running += change
+        is_full = running >= case.evidence.setup.workers
+        if is_full and since is None:
+            since = boot
+        elif not is_full and since is not None:
+            times.append((since, boot))
+            since = None
+    return times
+
+
+def stalls(case: Case) -> Times:
+    """When the server itself was slow to answer, for want of disk or processor: producers waited for it."""
+    times: Times = []
+    for history in case.histories.values():
+        asked, answer = history.asked, history.answers[:1]
+        if asked is not None and answer and answer[0].boot - asked.boot > STALL_SECONDS:
+            times.append((asked.boot, answer[0].boot))
+    return joined(times)
+
+
+def _off(causes: Causes, run: Run) -> float:
+    """When its worker was rid of it."""
+    if run.end is not None:
+        return run.end.boot
+    killed = [span.begin for span in causes.of(*KILLS) if run.start.pid in span.pids and span.begin >= run.began]
+    return min(killed, default=run.began + 5.0)
+
+
+def joined(times: Iterable[tuple[float, float]]) -> Times:
+    """Spans of time that overlap made one."""
+    found: Times = []
+    for begin, end in sorted(times):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def without(begin: float, end: float, times: Times) -> Times:
+    """What is left of a span when these times, joined before, are cut out."""
+    left = begin
+    found: Times = []
+    for since, until in times[max(0, bisect_left(times, (begin, -math.inf)) - 1) :]:
+        if since >= end:
+            break
+        if until > left:
+            if since > left:
+                found.append((left, since))
+            left = until
+    return [*found, (left, end)] if left < end else found
+
+
+# Waiting
+
+
+def waited(case: Case) -> Iterator[Finding]:
+    """First starts that came later than they could: a worker was idle and no fault went on for all that time."""
+    cut = joined([*unrest(case), *busy(case), *stalls(case)])
+    apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
+    for history in case.histories.values():
+        asked, accepted = history.asked, history.accepted
+        if asked is None or accepted is None or asked.queue in apart or not history.runs:
+            continue
+        ready = max(accepted.boot, asked.boot + max(0.0, asked.due - asked.at))
+        left = without(ready, history.runs[0].began, cut)
+        longest = max((end - begin for begin, end in left), default=0.0)
+        if longest > WAIT_SECONDS:
+            words = f"waited {longest:.3f} s for its first start in queue {asked.queue} beside an idle worker"
+            yield Finding(Wrong.WAITED, words, history.id, history.runs[0].began)
+
+
+# Recovery
+
+
+def recoveries(case: Case, *, of_nodes: bool) -> list[Recovery]:
+    """Of tasks whose worker was killed, or whose node; only where no other fault was in the way."""
+    faults = ENDS_NODE if of_nodes else frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS})
+    cut = joined([*busy(case), *stalls(case)])
+    found = []
+    for history in case.histories.values():
+        for run, following in pairwise(history.runs):
+            span = _hit(case.causes, run, faults, following.began)
+            if span is None or not _is_judged(case, history, span, following):
+                continue
+            since = span.begin if of_nodes else span.end
+            back = case.given_back(history.id, since, following.began)
+            seconds = sum(until - begin for begin, until in without(since, back, cut))
+            found.append(Recovery(history.id, seconds, back, span))
+    return found
+
+
+def _hit(causes: Causes, run: Run, faults: frozenset[Fault], until: float) -> Span | None:
+    if run.finished is not None or run.did(Did.DIES):
+        return None
+    for span in causes.of(*faults):
+        if not run.began <= span.begin <= until:
+            continue
+        is_named = run.start.pid in span.pids
+        is_of_node = span.fault in ENDS_NODE and causes.node_in_force(span.target, span.begin) == run.start.node
+        if is_named or is_of_node:
+            return span
+    return None
+
+
+def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool:
+    asked = history.asked
+    if asked is None or asked.queue in {*case.evidence.setup.apart, case.evidence.setup.order_queue}:
+        return False
+    # It is for the other nodes to recover what a lost one held, whatever becomes of its next life.
+    aside = {PRODUCERS, span.target} if span.fault in ENDS_NODE else {PRODUCERS}
+    others = [other for other in case.causes.spans if other is not span and other.target not in aside]
+    return not any(
+        other.overlaps(span.begin, following.began, LULL_SECONDS)
+        for other in others
+        if other.fault not in _HARMLESS and not is_of_processes(other.fault)
+    )
+
+
+def slow_recoveries(case: Case) -> Iterator[Finding]:
+    """A node's tasks that took longer than the lease and 2 s; killed workers' tasks when the 99th percentile is
+    over 1 s."""
+    limit = case.evidence.setup.lease_seconds + NODE_SECONDS
+    for each in recoveries(case, of_nodes=True):
+        if each.seconds > limit:
+            words = f"started again {each.seconds:.3f} s after {each.cause}; {limit:g} s are allowed"
+            yield Finding(Wrong.RECOVERY, words, each.task_id, each.boot)
+    of_workers = recoveries(case, of_nodes=False)
+    if percentile([each.seconds for each in of_workers], 0.99) > RECOVERY_SECONDS:
+        worst = max(of_workers, key=lambda each: each.seconds)
+        words = f"started again {worst.seconds:.3f} s after {worst.cause}, and that is the 99th percentile or worse"
+        yield Finding(Wrong.RECOVERY, words, worst.task_id, worst.boot)
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The least value that so large a share of them does not exceed; 0 without any."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0

@@ -1,0 +1,234 @@
+"""The checker of the soak finds what is wrong with the fate of a task, and nothing in a clean history."""
+
+from typing import Any
+
+import pytest
+
+from soak.checker import judge
+from soak.evidence import ALWAYS, Did, Said
+from soak.faults import Fault
+from soak.findings import Wrong
+from soak.planting import NODE_A, OWNER_A, OWNER_B, Plot
+
+OTHER: Any = {"pid": 102, "owner": f"{NODE_A}:2:12"}
+FAR: Any = {"pid": 201, "owner": OWNER_B}
+
+
+def found(plot: Plot) -> list[Wrong]:
+    """The kinds of what is wrong."""
+    return [finding.wrong for finding in judge(plot.evidence()).findings]
+
+
+def one_run() -> Plot:
+    """A task that was sent, accepted and run."""
+    return Plot().accept("t", 10.0).run("t", 10.1, 10.2)
+
+
+def killed_in_its_run(**fields: Any) -> Plot:
+    """A task whose worker was killed in the middle of it, and which another one ran."""
+    plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
+    return plot.run("t", 10.6, 10.7, **({"attempt": 2, "crashes": 1} | OTHER | fields))
+
+
+# Lost
+
+
+def test_a_clean_history_has_no_findings() -> None:
+    assert found(one_run()) == []
+
+
+def test_an_accepted_task_that_never_ran_is_lost() -> None:
+    assert found(Plot().accept("t", 10.0)) == [Wrong.LOST]
+
+
+def test_a_task_that_started_and_did_not_end_is_lost_even_if_nobody_knows_that_it_was_accepted() -> None:
+    plot = Plot().say(Said.INTENDED, "t", 10.0).say(Said.UNKNOWN, "t", 10.1).run("t", 10.2)
+    assert found(plot) == [Wrong.LOST]
+
+
+@pytest.mark.parametrize("answer", [Said.REFUSED, Said.UNKNOWN, Said.HELD])
+def test_what_was_not_accepted_and_never_seen_is_not_lost(answer: Said) -> None:
+    assert found(Plot().say(Said.INTENDED, "t", 10.0).say(answer, "t", 10.1)) == []
+
+
+def test_a_call_that_was_never_answered_may_have_been_accepted_or_not() -> None:
+    assert found(Plot().say(Said.INTENDED, "t", 10.0)) == []
+    assert found(Plot().say(Said.INTENDED, "t", 10.0).run("t", 10.1, 10.2).quiet(accepted=1)) == []
+
+
+def test_a_task_that_used_up_its_attempts_is_dead_by_right() -> None:
+    plot = Plot().accept("t", 10.0, retries=1, fails=ALWAYS).run("t", 10.1, 10.2, Did.RAISED)
+    plot.run("t", 11.1, 11.2, Did.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
+    assert found(plot) == []
+
+
+def test_a_task_that_is_dead_before_its_attempts_are_used_up_is_lost() -> None:
+    plot = Plot().accept("t", 10.0, retries=2, fails=ALWAYS).run("t", 10.1, 10.2, Did.RAISED)
+    plot.run("t", 11.1, 11.2, Did.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
+    assert set(found(plot)) == {Wrong.LOST}
+
+
+def test_three_crashes_on_record_are_a_reason_to_be_dead_and_two_are_not() -> None:
+    def crashed(times: int) -> Plot:
+        plot = Plot().accept("t", 10.0)
+        for number in range(times):
+            plot.run("t", 11.0 + number, 11.1 + number, Did.DIES, attempt=number + 1, crashes=number, pid=110 + number)
+        return plot.log(20.0, "a", "task.dead", task_id="t", owner=OWNER_A, reason="crashed", role="master")
+
+    assert found(crashed(3)) == []
+    assert found(crashed(2)) == [Wrong.LOST]
+
+
+def test_what_was_cancelled_need_not_run() -> None:
+    plot = Plot().accept("t", 10.0).say(Said.CANCEL, "t", 10.1).say(Said.CANCELLED, "t", 10.2)
+    assert found(plot) == []
+
+
+def test_only_what_was_accepted_right_before_a_server_died_may_be_gone_with_it() -> None:
+    def dead_server_at(boot: float) -> Plot:
+        return Plot().accept("t", 10.0).strike(Fault.KILL_SERVER, "server", boot, boot + 3, lost_seconds=2.0)
+
+    assert found(dead_server_at(11.0)) == []
+    assert found(dead_server_at(14.0)) == [Wrong.LOST]
+    assert found(dead_server_at(8.0)) == [Wrong.LOST]
+
+
+# Duplicated
+
+
+def test_a_second_start_without_a_cause_is_duplicated() -> None:
+    assert found(one_run().run("t", 10.3, 10.4, **OTHER)) == [Wrong.DUPLICATED]
+
+
+def test_a_killed_workers_task_may_start_again() -> None:
+    assert found(killed_in_its_run()) == []
+
+
+def test_a_kill_of_another_process_explains_nothing() -> None:
+    plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(105,))
+    assert found(plot.run("t", 10.6, 10.7, **OTHER)) == [Wrong.DUPLICATED]
+
+
+def test_a_start_before_the_kill_is_not_explained_by_it() -> None:
+    plot = Plot().accept("t", 10.0).run("t", 10.1).run("t", 10.4, 10.45, **OTHER)
+    assert found(plot.strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))) == [Wrong.DUPLICATED]
+
+
+def test_a_run_beside_one_that_still_goes_on_is_duplicated_though_its_worker_is_killed_later() -> None:
+    plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1).run("t", 10.4, 10.45, **OTHER)
+    plot.mark(Did.END, "t", 10.5).strike(Fault.KILL_WORKER, "a", 10.6, pids=(101,))
+    assert found(plot) == [Wrong.DUPLICATED]
+
+
+def test_finished_is_finished_even_when_the_worker_is_killed_afterwards() -> None:
+    plot = one_run().run("other", 10.21, 10.22).accept("other", 10.0)
+    plot.strike(Fault.KILL_WORKER, "a", 10.25, pids=(101,)).run("t", 10.4, 10.5, **OTHER)
+    assert found(plot) == [Wrong.DUPLICATED]
+
+
+def test_an_outcome_that_was_in_the_slot_is_finished() -> None:
+    plot = one_run().log(10.2, "a", "task.done", task_id="t", pid=101)
+    plot.strike(Fault.KILL_WORKER, "a", 10.21, pids=(101,)).run("t", 10.4, 10.5, **OTHER)
+    assert found(plot) == [Wrong.DUPLICATED]
+
+
+def test_a_kill_between_the_last_line_of_a_task_and_its_outcome_is_a_cause() -> None:
+    assert found(one_run().strike(Fault.KILL_WORKER, "a", 10.2, pids=(101,)).run("t", 10.4, 10.5, **OTHER)) == []
+
+
+def test_each_failure_explains_one_more_start() -> None:
+    plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, Did.RAISED).run("t", 11.0, 11.1, attempt=2)
+    assert found(plot) == []
+    assert found(plot.run("t", 12.0, 12.1, attempt=3)) == [Wrong.DUPLICATED]
+
+
+def test_a_node_that_was_silent_for_a_lease_explains_another_start_and_a_short_silence_does_not() -> None:
+    def silent(seconds: float) -> Plot:
+        plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1)
+        plot.strike(Fault.STOP_NODE, "a", 11.0, 11.0 + seconds).mark(Did.END, "t", 11.0 + seconds + 0.1)
+        return plot.run("t", 11.0 + seconds, 11.2 + seconds, attempt=2, **FAR)
+
+    assert found(silent(8.0)) == []
+    assert found(silent(1.0)) == [Wrong.DUPLICATED]
+
+
+def test_a_silence_of_another_node_explains_nothing() -> None:
+    plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1).strike(Fault.REFUSE, "b", 11.0, 19.0)
+    assert found(plot.mark(Did.END, "t", 20.0).run("t", 18.0, 18.1, **FAR)) == [Wrong.DUPLICATED]
+
+
+def test_what_had_ended_before_the_silence_began_is_not_run_again_for_it() -> None:
+    plot = one_run().strike(Fault.REFUSE, "a", 20.0, 29.0).run("t", 28.0, 28.1, attempt=2, **FAR)
+    assert found(plot) == [Wrong.DUPLICATED]
+
+
+def test_an_outage_of_everybodys_explains_no_other_start() -> None:
+    plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1).strike(Fault.LONG_OUTAGE, "server", 11.0, 26.0)
+    assert found(plot.mark(Did.END, "t", 14.0).run("t", 27.0, 27.1, attempt=2, **FAR)) == [Wrong.DUPLICATED]
+
+
+def test_a_lost_node_explains_another_start_of_what_ran_there_and_of_nothing_else() -> None:
+    def after_loss_of(target: str) -> Plot:
+        plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, target, 11.0, 14.0)
+        return plot.run("t", 17.0, 17.1, attempt=2, **FAR)
+
+    assert found(after_loss_of("a")) == []
+    assert found(after_loss_of("b")) == [Wrong.DUPLICATED]
+
+
+def test_an_end_that_could_not_be_told_before_its_node_was_lost_is_no_end() -> None:
+    def node_lost_at(boot: float) -> Plot:
+        plot = one_run().strike(Fault.KILL_SERVER, "server", 10.15, 15.0).strike(Fault.KILL_NODE, "a", boot, boot + 2)
+        return plot.run("t", boot + 6.0, boot + 6.1, attempt=2, **FAR)
+
+    assert found(node_lost_at(14.0)) == []
+    assert found(node_lost_at(20.0)) == [Wrong.DUPLICATED]
+
+
+def test_an_end_before_a_long_task_is_settled_while_that_runs_unless_the_master_stands_still() -> None:
+    def in_the_middle_of_the_next() -> Plot:
+        plot = one_run().accept("next", 10.0).run("next", 10.201).strike(Fault.KILL_NODE, "a", 15.0, 15.1, pids=(101,))
+        plot.run("t", 20.5, 20.6, attempt=2, **FAR)
+        return plot.run("next", 15.5, 15.6, attempt=2, **FAR)
+
+    assert found(in_the_middle_of_the_next()) == [Wrong.DUPLICATED]
+    assert found(in_the_middle_of_the_next().strike(Fault.STOP_MASTER, "a", 10.1, 14.9)) == []
+
+
+def test_a_run_that_began_right_after_the_silence_may_lose_its_lease_to_it() -> None:
+    def began_after(seconds: float) -> Plot:
+        plot = Plot().accept("t", 10.0).strike(Fault.SILENCE, "a", 11.0, 15.2).mark(Did.START, "t", 15.2 + seconds)
+        return plot.mark(Did.END, "t", 30.0).run("t", 15.6 + seconds, 15.7 + seconds, attempt=2, **FAR)
+
+    assert found(began_after(0.1)) == []
+    assert found(began_after(6.0)) == [Wrong.DUPLICATED]
+
+
+# Phantom
+
+
+def test_a_start_of_what_nobody_sent_is_a_phantom() -> None:
+    assert found(Plot().run("t", 10.0, 10.1)) == [Wrong.PHANTOM]
+
+
+@pytest.mark.parametrize("answer", [Said.REFUSED, Said.HELD])
+def test_a_start_of_what_was_refused_is_a_phantom(answer: Said) -> None:
+    plot = Plot().say(Said.INTENDED, "t", 10.0).say(answer, "t", 10.1).run("t", 10.2, 10.3)
+    assert found(plot) == [Wrong.PHANTOM]
+
+
+def test_a_start_after_the_last_failure_is_a_phantom() -> None:
+    plot = Plot().accept("t", 10.0, retries=0, fails=ALWAYS).run("t", 10.1, 10.2, Did.RAISED)
+    assert found(plot.run("t", 11.0, 11.1, attempt=2)) == [Wrong.PHANTOM]
+
+
+def test_a_start_after_it_was_cancelled_while_it_waited_is_a_phantom() -> None:
+    plot = Plot().accept("t", 10.0).say(Said.CANCEL, "t", 10.1).say(Said.CANCELLED, "t", 10.2)
+    assert found(plot.run("t", 10.5, 10.6)) == [Wrong.PHANTOM]
+
+
+def test_what_is_cancelled_while_it_runs_may_end_and_not_start_again() -> None:
+    plot = Plot().accept("t", 10.0).say(Said.CANCEL, "t", 10.15).say(Said.CANCELLING, "t", 10.16)
+    plot.run("t", 10.1, 10.2, Did.RAISED)
+    assert found(plot) == []
+    assert found(plot.run("t", 11.0, 11.1, attempt=2)) == [Wrong.PHANTOM]

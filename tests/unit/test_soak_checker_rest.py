@@ -1,0 +1,238 @@
+"""The checker of the soak finds what is wrong with order, time, account or remains, and nothing in a clean history."""
+
+from typing import Any
+
+import pytest
+
+from soak.checker import judge, report
+from soak.evidence import Did, Said
+from soak.faults import Fault
+from soak.findings import Wrong
+from soak.planting import NODE_A, OWNER_A, OWNER_B, Plot
+
+OTHER: Any = {"pid": 102, "owner": f"{NODE_A}:2:12"}
+FAR: Any = {"pid": 201, "owner": OWNER_B}
+
+
+def found(plot: Plot) -> list[Wrong]:
+    """The kinds of what is wrong."""
+    return [finding.wrong for finding in judge(plot.evidence()).findings]
+
+
+def one_run() -> Plot:
+    """A task that was sent, accepted and run."""
+    return Plot().accept("t", 10.0).run("t", 10.1, 10.2)
+
+
+# Early
+
+
+def test_a_start_before_its_due_time_is_early() -> None:
+    due = 1_700_000_020.0
+    assert found(Plot().accept("t", 10.0, due=due).run("t", 20.0, 20.1)) == []
+    assert found(Plot().accept("t", 10.0, due=due).run("t", 19.95, 20.1)) == [Wrong.EARLY]
+
+
+def test_a_retry_before_the_time_it_was_planned_for_is_early() -> None:
+    plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, Did.RAISED)
+    assert found(plot.run("t", 11.0, 11.1, attempt=2, due=1_700_000_011.05)) == [Wrong.EARLY]
+
+
+# Order
+
+
+def in_order(*numbers: int) -> Plot:
+    plot = Plot(order_queue="order")
+    for number in range(len(numbers)):
+        plot.accept(f"o{number}", 10.0 + number / 100, queue="order", number=number)
+    for place, number in enumerate(numbers):
+        plot.run(f"o{number}", 11.0 + place / 10, 11.05 + place / 10, queue="order")
+    return plot
+
+
+def test_a_task_that_was_overtaken_in_its_lane_is_out_of_order() -> None:
+    assert found(in_order(0, 1, 2, 3)) == []
+    assert found(in_order(0, 2, 1, 3)) == [Wrong.ORDER]
+
+
+def test_a_recovered_task_is_the_next_of_its_queue() -> None:
+    def recovered_after(first: float) -> Plot:
+        plot = Plot(order_queue="order").accept("o0", 10.0, queue="order", number=0)
+        plot.accept("o1", 10.1, queue="order", number=1).run("o0", 11.0, queue="order")
+        plot.strike(Fault.KILL_WORKER, "a", 11.1, pids=(101,)).run("o0", 11.3, 11.4, attempt=2, crashes=1, **OTHER)
+        return plot.run("o1", first, first + 0.01, queue="order", **OTHER)
+
+    assert found(recovered_after(11.5)) == []
+    assert found(recovered_after(11.2)) == [Wrong.ORDER]
+
+
+# Fairness
+
+
+def served(queues: str) -> Plot:
+    plot = Plot(fair=("east", "west"))
+    for number in range(30):
+        for queue in ("east", "west"):
+            plot.accept(f"{queue}{number}", 10.0 + number / 1000, queue=queue)
+    place = {"e": 0, "w": 0}
+    for number, letter in enumerate(queues):
+        queue = "east" if letter == "e" else "west"
+        plot.run(f"{queue}{place[letter]}", 11.0 + number / 100, 11.005 + number / 100, queue=queue)
+        place[letter] += 1
+    return plot
+
+
+def test_queues_that_take_turns_are_served_fairly() -> None:
+    assert found(served("ew" * 30)) == []
+    assert found(served("eeww" * 15)) == []
+
+
+def test_a_queue_that_waits_while_another_is_served_again_and_again_is_unfair() -> None:
+    assert found(served("ewewew" + "e" * 10 + "ew" * 10 + "e" * 7 + "w" * 17)) == [Wrong.FAIRNESS]
+
+
+# Unique keys
+
+
+def test_two_live_tasks_with_one_key_are_not_unique() -> None:
+    def second_at(boot: float) -> Plot:
+        plot = Plot().accept("t", 10.0, unique="k").run("t", 11.0, 12.0)
+        return plot.accept("u", boot, unique="k").run("u", 13.0, 13.1)
+
+    assert found(second_at(12.5)) == []
+    assert found(second_at(11.5)) == [Wrong.UNIQUE]
+
+
+def test_a_key_that_outlives_its_task_is_a_finding() -> None:
+    def refused_at(boot: float) -> Plot:
+        plot = Plot().accept("t", 10.0, unique="k").run("t", 11.0, 12.0)
+        return plot.say(Said.INTENDED, "u", boot, unique="k").say(Said.HELD, "u", boot + 0.01, answer="t")
+
+    assert found(refused_at(11.5)) == []
+    assert found(refused_at(17.0)) == [Wrong.UNIQUE]
+
+
+# Waiting
+
+
+def test_a_task_that_waits_in_front_of_idle_workers_is_a_finding() -> None:
+    assert found(Plot().accept("t", 10.0).run("t", 12.9, 13.0)) == []
+    assert found(Plot().accept("t", 10.0).run("t", 13.2, 13.3)) == [Wrong.WAITED]
+
+
+def test_a_task_may_wait_while_all_workers_are_busy_or_a_fault_goes_on() -> None:
+    busy = Plot(workers=1).accept("long", 9.0).run("long", 9.1, 14.0).accept("t", 10.0).run("t", 14.1, 14.2, **OTHER)
+    assert found(busy) == []
+    assert found(Plot().accept("t", 10.0).strike(Fault.REFUSE, "a", 9.0, 12.0).run("t", 15.0, 15.1)) == []
+
+
+def test_a_task_may_wait_while_the_server_answers_nobody() -> None:
+    plot = Plot().accept("t", 10.0).run("t", 13.2, 13.3)
+    plot.say(Said.INTENDED, "u", 10.5, queue="mail").say(Said.ACCEPTED, "u", 11.5).run("u", 11.6, 11.7)
+    assert found(plot) == []
+
+
+def test_a_task_waits_from_its_due_time_on() -> None:
+    due = 1_700_000_020.0
+    assert found(Plot().accept("t", 10.0, due=due).run("t", 22.0, 22.1)) == []
+    assert found(Plot().accept("t", 10.0, due=due).run("t", 23.5, 23.6)) == [Wrong.WAITED]
+
+
+def test_a_killed_workers_task_that_is_slow_to_start_again_is_a_finding() -> None:
+    plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
+    assert found(plot.run("t", 11.8, 11.9, attempt=2, crashes=1, **OTHER)) == [Wrong.RECOVERY]
+
+
+def test_a_fault_that_came_later_is_no_measure_of_a_recovery() -> None:
+    plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
+    plot.run("t", 10.6, 10.7, attempt=2, crashes=1, **FAR).strike(Fault.KILL_NODE, "a", 20.0, 22.0)
+    assert judge(plot.evidence()).numbers["recoveries of lost nodes' tasks"] == 0
+
+
+def test_a_lost_nodes_task_is_back_within_its_lease_and_two_seconds() -> None:
+    def back_at(boot: float) -> Plot:
+        plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, "a", 11.0, 11.5)
+        return plot.run("t", boot, boot + 0.1, attempt=2, **FAR)
+
+    assert found(back_at(17.9)) == []
+    assert found(back_at(18.2)) == [Wrong.RECOVERY]
+
+
+def test_a_task_that_is_back_in_its_lane_in_time_may_wait_there_for_its_turn() -> None:
+    plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, "a", 11.0, 11.5)
+    plot.log(17.0, "b", "task.recovered", task_id="t", role="poller", owner=OWNER_A)
+    assert found(plot.run("t", 19.0, 19.1, attempt=2, **FAR)) == []
+
+
+def test_recovery_times_are_measured_from_the_kill() -> None:
+    plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
+    numbers = judge(plot.run("t", 10.6, 10.7, attempt=2, crashes=1, **OTHER).evidence()).numbers
+    assert numbers["recoveries of killed workers' tasks"] == 1
+    assert 0.09 < numbers["recovery p99 seconds"] < 0.11
+
+
+# Leases, deaths, books, what is left
+
+
+def test_a_lease_that_is_lost_after_an_outage_of_everybodys_is_a_finding() -> None:
+    def lost_in(fault: Fault, target: str) -> Plot:
+        plot = one_run().strike(fault, target, 20.0, 33.0)
+        return plot.log(34.0, "b", "task.recovered", task_id="t", owner=OWNER_A, role="poller", losses=1)
+
+    assert found(lost_in(Fault.STOP_NODE, "a")) == []
+    assert found(lost_in(Fault.STOP_NODE, "a").log(60.0, "b", "worker.lost", owner=OWNER_A)) == [Wrong.LEASE]
+    assert found(lost_in(Fault.LONG_OUTAGE, "server")) == [Wrong.LEASE]
+    assert found(lost_in(Fault.STOP_NODE, "b")) == [Wrong.LEASE]
+
+
+def test_after_an_outage_of_everybodys_a_node_has_a_lease_of_time_to_come_back() -> None:
+    def lost_after(seconds: float) -> Plot:
+        plot = one_run().strike(Fault.LONG_OUTAGE, "server", 20.0, 30.0)
+        plot.strike(Fault.REFUSE, "a", 29.0, 30.0 + seconds)
+        return plot.log(30.0 + seconds, "b", "worker.lost", owner=OWNER_A)
+
+    assert found(lost_after(6.0)) == []
+    assert found(lost_after(2.0)) == [Wrong.LEASE]
+
+
+def test_a_worker_that_dies_by_nobodys_hand_is_a_finding() -> None:
+    def dead_worker(**fields: Any) -> Plot:
+        said: dict[str, Any] = {"child_pid": 101, "reason": "signal", "words": "killed by SIGSEGV"} | fields
+        return one_run().log(12.0, "a", "worker.exited", **said)
+
+    assert found(dead_worker()) == [Wrong.DIED]
+    assert found(dead_worker(reason="drained")) == []
+    assert found(dead_worker().strike(Fault.KILL_WORKER, "a", 11.99, pids=(101,))) == []
+    assert found(dead_worker().strike(Fault.KILL_WORKER, "a", 11.99, pids=(102,))) == [Wrong.DIED]
+
+
+@pytest.mark.parametrize("field", ["accepted", "done", "missing"])
+def test_books_that_do_not_agree_with_the_evidence_are_a_finding(field: str) -> None:
+    assert found(one_run().quiet(**{field: 2})) == [Wrong.BOOKS]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("in_lanes", 1),
+        ("in_flight", 1),
+        ("delayed", 1),
+        ("zombies", 1),
+        ("orphans", 1),
+        ("workers_ready", 3),
+        ("descriptors_grown", 50),
+        ("memory_grown_mb", 100.0),
+    ],
+)
+def test_what_is_left_at_the_end_is_a_finding(field: str, value: float) -> None:
+    assert found(one_run().quiet(**{field: value})) == [Wrong.LEFT]
+
+
+def test_the_report_names_the_seed_and_tells_the_story_of_the_first_task_at_fault() -> None:
+    evidence = one_run().strike(Fault.KILL_WORKER, "a", 10.25, pids=(105,)).run("t", 10.3, 10.4, **OTHER).evidence()
+    text = "\n".join(report(evidence, judge(evidence)))
+    assert "seed 1, profile planted" in text
+    assert "DUPLICATED: 1" in text
+    story = text[text.index("the task t:") :]
+    order = ["intended", "accepted", "start attempt=1", "end attempt=1", "kill_worker", "pid=102"]
+    assert sorted(order, key=story.index) == order
