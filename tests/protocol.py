@@ -60,7 +60,7 @@ class Fleet:
     def __init__(self, server: Server, namespace: str) -> None:
         self.store = Store(namespace)
         self.keys = self.store.keys
-        self.redis = redis.Redis.from_url(server.url, decode_responses=True)
+        self.redis = redis.Redis(unix_socket_path=server.socket_path, decode_responses=True)
         self._connection = Connection(parse_address(f"unix://{server.socket_path}"))
         self._nonces = 0
 

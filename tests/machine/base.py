@@ -1,0 +1,185 @@
+"""What all rules share: the fleet and its model, the workers and what they believe, and how a call is delivered."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize
+
+from clock import TimedFleet
+from machine.picture import Picture, take_picture
+from model.items import UNKNOWN_QUEUE, Serving, Share
+from model.model import Model
+from protocol import LEASE_MS, tiers
+from rota.protocol.outcome import Outcome
+from rota.protocol.replies import Claim
+from rota.protocol.store import Command, QueueShare
+from rota.server.server_errors import PushedBack
+from servers import Server
+
+T = TypeVar("T")
+
+SECOND_US: Final = 1_000_000
+LEASE_US: Final = LEASE_MS * 1000
+HOUR_MS: Final = 3_600_000
+HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
+
+HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow")
+CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
+SERVINGS: Final[dict[str, Serving]] = {
+    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, PLAIN)),
+    "some": ((SLOW, FAST), (PLAIN,)),
+    "even": ((SLOW, CAPPED, PLAIN),),
+}
+SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, PLAIN)}
+QUEUES: Final = list(SHARES)
+UNIQUE_KEYS: Final = ("k1", "k2", "k3")
+REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
+"""The scripts that a full server refuses."""
+
+ANSWERED, REPEATED, DROPPED, LATE, COPIED = "answered", "repeated", "dropped", "late", "copied"
+DELIVERIES: Final = st.sampled_from([ANSWERED] * 6 + [REPEATED, DROPPED, LATE, COPIED])
+"""How a call fares: answered; repeated, as its answer was lost; its answer lost and the sender gone; on its way for so
+long that the sender has given up; answered, though a copy of it comes late."""
+
+_examples = itertools.count()
+
+
+def packed(serving: Serving) -> Any:
+    return tiers(*([QueueShare(s.queue, s.weight, s.cap, s.interval_us, s.burst) for s in tier] for tier in serving))
+
+
+PACKED: Final = {name: packed(serving) for name, serving in SERVINGS.items()}
+
+
+@dataclass
+class Worker:
+    """What a worker believes: the claims it has no outcome for, outcomes that no answer confirmed, swallowed tokens."""
+
+    owner: str
+    pool: str
+    claims: list[Claim] = field(default_factory=list)
+    pending: list[tuple[Claim, Outcome]] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+
+    @property
+    def serving(self) -> Serving:
+        return SERVINGS[self.pool]
+
+    @property
+    def queues(self) -> list[str]:
+        return [share.queue for tier in self.serving for share in tier]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A call and its check, which has the model make the same step. `owner` is "" when it is of no one owner."""
+
+    command: Command[Any]
+    check: Callable[[Any], None]
+    owner: str = ""
+
+
+class Machine(RuleBasedStateMachine):
+    """One example: a fresh namespace."""
+
+    server: Server
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
+        self.model = Model(LEASE_US)
+        self.workers: dict[str, Worker] = {}
+        self.zombies: list[Worker] = []
+        self.named: list[str] = []
+        self.retired: set[str] = set()
+        self.forgotten: set[str] = set()
+        self.in_transit: list[Sent] = []
+        self.is_full = False
+        self.unheard: set[str] = set()
+        self.bare_is_unseen = False
+        self.poller_knows: int | None = None
+        self.ids = itertools.count()
+
+    @initialize()
+    def begin(self) -> None:
+        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES))
+        self.model.announce(self.now, QUEUES, HOUR_MS * 1000)
+        owner = self.fleet.register()
+        self.named += self.model.register(self.now, ["node:1"])
+        self.workers[owner] = Worker(owner, "all")
+
+    def teardown(self) -> None:
+        if self.is_full:
+            self.fleet.redis.config_set("maxmemory", 0)
+        self.fleet.forget()
+        self.fleet.close()
+
+    @property
+    def now(self) -> int:
+        """The time of the script that ran last."""
+        return self.fleet.clock_us
+
+    def picture(self) -> Picture:
+        return take_picture(self.fleet, [*QUEUES, UNKNOWN_QUEUE], self.named, UNIQUE_KEYS)
+
+    def move_clock(self, microseconds: int) -> None:
+        """What the server would have forgotten by then is forgotten."""
+        self.fleet.clock_us += microseconds
+        nonces, unique_keys = self.model.keys_expire(self.now)
+        gone = [*map(self.fleet.keys.sent, nonces), *map(self.fleet.keys.unique, unique_keys)]
+        if gone:
+            # No more than that by the server's own clock, which is not moved; -1 would be for ever.
+            assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))
+            self.fleet.redis.delete(*gone)
+
+    def call(
+        self, command: Command[T], check: Callable[[T], None], delivery: str = ANSWERED, owner: str = ""
+    ) -> T | None:
+        """Deliver a call and check its answer; None when the sender hears none."""
+        sent = Sent(command, check, owner)
+        if delivery in {LATE, COPIED}:
+            self.in_transit.append(sent)
+        if delivery == LATE:
+            return None
+        if delivery == REPEATED:
+            self.deliver(sent)
+        answer: T | None = self.deliver(sent)
+        return None if delivery == DROPPED else answer
+
+    def deliver(self, sent: Sent) -> Any:
+        """A full server refuses a producer's call, and has done nothing of it."""
+        if self.is_full and sent.command.script.name in REFUSED_WHEN_FULL:
+            with pytest.raises(PushedBack) as refused:
+                self.fleet.run(sent.command)
+            assert refused.value.reason == "oom"
+            return None
+        if sent.owner in self.retired:
+            return self._deliver_for_the_retired(sent)
+        return self._deliver(sent)
+
+    def _deliver(self, sent: Sent) -> Any:
+        answer = self.fleet.run(sent.command)
+        sent.check(answer)
+        return answer
+
+    def _deliver_for_the_retired(self, sent: Sent) -> Any:
+        """I4: after an owner was retired, nothing that it does, or is done in its name, has an effect."""
+        before = self.picture().without_bells()
+        answer = self._deliver(sent)
+        assert self.picture().without_bells() == before
+        return answer
+
+    def pick(self, data: st.DataObject, things: Any) -> Any:
+        return data.draw(st.sampled_from(sorted(things)))
+
+
+def texts(raw: Any) -> list[str]:
+    return [text.decode() for text in raw]
+
+
+def texts_of(entries: Any) -> list[str]:
+    return [entry.text.decode() for entry in entries]

@@ -1,0 +1,132 @@
+"""Rules of deaths: crashes, lost nodes, and calls that outlive their owner."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, texts_of
+from machine.working import OUTCOMES, VERBS, Working, modelled
+from model.answers import Retired as ModelRetired
+from protocol import LEASE_MS, pack_settlements
+from rota.protocol.outcome import Settlement
+from rota.protocol.replies import Renewed, Retired
+from rota.protocol.store import Blame
+
+
+class Dying(Working):
+    """Owners end; the rest of what they sent comes late."""
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), finished=st.booleans(), ran=st.booleans(), delivery=DELIVERIES)
+    def crash(self, data: st.DataObject, finished: bool, ran: bool, delivery: str) -> None:
+        """A worker dies: what its slot says it had finished is settled, what ran is charged."""
+        worker = self.workers.pop(self.pick(data, self.workers))
+        if finished and worker.claims:
+            worker.pending.append((worker.claims.pop(0), OUTCOMES[data.draw(VERBS)]))
+        guilty = [claim.entry.id for claim in worker.claims[:1]] if ran else []
+        self.unheard |= worker.tokens if delivery == LATE else set()
+        self.send_retire_exited(worker, guilty, delivery)
+        self.bury_worker(worker)
+
+    @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
+    def poison(self, data: st.DataObject, how: str) -> None:
+        """Directed: what takes down each worker that claims it is dead after its third crash, or its fifth loss."""
+        self.bring_if_few(data)
+        for _ in range(3 if how == "crash" else 5):
+            owner = self.fleet.register()
+            self.named += self.model.register(self.now, ["node:1"])
+            worker = Worker(owner, "all")
+            self.take_turn(worker, 1)
+            if how == "loss":
+                self._let_expire(owner)
+                self.send_retire_expired(owner, ANSWERED)
+            else:
+                self.send_retire_exited(worker, [claim.entry.id for claim in worker.claims], ANSWERED)
+
+    def send_retire_exited(self, worker: Worker, guilty: list[str], delivery: str) -> None:
+        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
+        blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in guilty))
+        told = modelled(worker.pending)
+
+        def check(reply: Retired) -> None:
+            self._compare(reply, self.model.retire_exited(self.now, worker.owner, guilty, told, worker.serving))
+            self.retired.add(worker.owner)
+
+        command = self.fleet.store.retire_exited(worker.owner, blame, settled, PACKED[worker.pool])
+        self.call(command, check, delivery, worker.owner)
+
+    def _compare(self, reply: Retired, expected: ModelRetired) -> None:
+        assert (reply.alive, reply.settled) == (expected.alive, expected.settled)
+        assert (texts_of(reply.requeued), texts_of(reply.dead)) == (expected.requeued, expected.dead)
+
+    def bury_worker(self, worker: Worker) -> None:
+        self.zombies = [*self.zombies[-3:], worker]
+
+    @precondition(lambda self: self.model.leases.expires)
+    @rule(data=st.data(), how=st.sampled_from(["late", "late", "renewed", "grace"]), delivery=DELIVERIES)
+    def lease_runs_out(self, data: st.DataObject, how: str, delivery: str) -> None:
+        """A poller retires whose lease ran out; unless it was renewed meanwhile, or nobody swept and there is grace."""
+        owner = self.pick(data, self.model.leases.expires)
+        match how:
+            case "late":
+                self._let_expire(owner)
+            case "renewed":
+                self.send_renew([owner])
+            case _:
+                self.move_clock(2 * LEASE_US)
+                self.send_sweep()
+        assert self.model.leases.may_be_retired(owner, self.now) == (how == "late")
+        self.send_retire_expired(owner, delivery)
+        if how == "late" and owner in self.workers:
+            self.unheard |= self.workers[owner].tokens
+            self.bury_worker(self.workers.pop(owner))
+
+    def _let_expire(self, owner: str) -> None:
+        """Nobody renews this one while time goes on: within three leases, grace and all, a sweep names it."""
+        others = [name for name in self.model.leases.expires if name != owner]
+        for _ in range(7):
+            self.move_clock(LEASE_US * 9 // 20)
+            self.send_renew(others)
+            if owner in self.send_sweep():
+                return
+        raise AssertionError(f"{owner} never expired")
+
+    def send_retire_expired(self, owner: str, delivery: str) -> None:
+        def check(reply: Retired) -> None:
+            expected = self.model.retire_expired(self.now, owner)
+            self._compare(reply, expected)
+            if not expected.alive:
+                self.retired.add(owner)
+
+        self.call(self.fleet.store.retire_expired(owner, Blame()), check, delivery, owner)
+
+    def send_renew(self, owners: list[str], delivery: str = ANSWERED) -> None:
+        def check(reply: Renewed) -> None:
+            lost, cancelled = self.model.renew(self.now, owners)
+            assert (list(reply.lost), list(reply.cancelled)) == (lost, cancelled)
+
+        self.call(self.fleet.store.renew(LEASE_MS, owners), check, delivery)
+
+    # After death
+
+    @precondition(lambda self: self.zombies)
+    @rule(data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "recall", "retire"]))
+    def zombie(self, data: st.DataObject, verb: str, limit: int, act: str) -> None:
+        """What an owner sends after it was retired, or what is sent in its name."""
+        worker = data.draw(st.sampled_from(self.zombies))
+        match act:
+            case "turn":
+                worker.pending += [(claim, OUTCOMES[verb]) for claim in worker.claims]
+                worker.claims = []
+                self.take_turn(worker, limit)
+            case "recall":
+                for claim in worker.claims:
+                    self.send_recall(worker, claim.entry.text, ANSWERED)
+            case _:
+                self.send_retire_exited(worker, [], ANSWERED)
+
+    @precondition(lambda self: self.in_transit)
+    @rule(data=st.data())
+    def arrive_late(self, data: st.DataObject) -> None:
+        """A call that was on its way since some step before: whatever has become of its sender, the model says."""
+        at = data.draw(st.integers(0, len(self.in_transit) - 1))
+        self.deliver(self.in_transit.pop(at))

@@ -1,0 +1,130 @@
+"""What must hold after each step: where the model says everything stands, and each promise by its name."""
+
+from hypothesis.stateful import invariant
+
+from machine.base import QUEUES, SHARES, Machine
+from machine.picture import Picture
+from model.claims import Ask, Claims
+from model.items import Task
+
+
+def id_of(text: str) -> str:
+    return text.partition(" ")[0]
+
+
+class Invariants(Machine):
+    """All of them look at one picture."""
+
+    @invariant()
+    def all_promises_hold(self) -> None:
+        picture = self.picture()
+        self.everything_stands_where_the_model_says(picture)
+        self.i1_each_accepted_id_is_in_exactly_one_place(picture)
+        self.i2_each_ends_once()
+        self.i3_starts_are_accounted_for(picture)
+        self.i5_in_flight_lists_belong_to_registered_owners(picture)
+        self.i6_first_attempts_stand_in_the_order_they_came(picture)
+        self.i7_nothing_is_ready_before_it_is_due(picture)
+        self.i12_a_unique_key_is_held_by_one_live_task(picture)
+        self.caps_and_rates_are_kept(picture)
+        self.nothing_waits_unheard(picture)
+        self.a_poller_will_look_in_time(picture)
+
+    def everything_stands_where_the_model_says(self, picture: Picture) -> None:
+        places, leases = self.model.places, self.model.leases
+        for (queue, lane), texts in picture.lanes.items():
+            assert texts == [item.text for item in places.lanes[queue, lane]]
+        for owner, texts in picture.inflight.items():
+            assert texts == [task.text for task in places.inflight.get(owner, [])]
+        assert picture.tasks == {task.id: task.told_body for task in places.tasks.values()}
+        assert picture.delayed == {member: due for member, (due, _) in places.scheduled.items()}
+        assert picture.dead == places.dead
+        assert picture.owners == leases.expires
+        assert picture.marked == places.marked
+        assert picture.rotation == self.model.rotation.as_kept()
+        assert picture.rates == self.model.rates.paid_off
+        assert picture.counts == {name: number for name, number in places.counts.items() if number}
+
+    def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
+        """A bare item is not accepted yet. A ticket is kept as long as a task is delayed or dead."""
+        scheduled = [member for member in picture.delayed if member in picture.tickets]
+        texts = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
+        entries = [id_of(text) for text in texts if id_of(text) in picture.tasks]
+        assert sorted([*entries, *scheduled, *picture.dead]) == sorted(picture.tasks)
+        assert sorted(picture.tickets) == sorted([*scheduled, *picture.dead])
+
+    def i2_each_ends_once(self) -> None:
+        audit = self.fleet.run(self.fleet.store.audit())
+        assert audit.missing == 0
+        assert audit.accepted == self.model.places.accepted.total()
+        ended = {"done": audit.done, "cancelled": audit.cancelled, "expired": audit.expired, "purged": audit.purged}
+        assert {how: number for how, number in ended.items() if number} == self.model.places.ended
+
+    def i3_starts_are_accounted_for(self, picture: Picture) -> None:
+        """Each claim but the last has ended in a failure, a crash, a loss, or a release."""
+        held = {id_of(text) for texts in picture.inflight.values() for text in texts}
+        lines = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
+        for line in lines:
+            task = self.model.places.tasks.get(id_of(line))
+            if task:
+                assert task.starts == sum(map(int, line.split(" ")[5:9])) + (task.id in held)
+        for task_id, ticket in picture.tickets.items():
+            assert self.model.places.tasks[task_id].starts == sum(map(int, ticket.split(" ")[2:6]))
+
+    def i5_in_flight_lists_belong_to_registered_owners(self, picture: Picture) -> None:
+        """But for those that were forgotten by a fault."""
+        held = {owner for owner, texts in picture.inflight.items() if texts}
+        assert not held & self.retired
+        assert held <= set(picture.owners) | self.forgotten
+
+    def i6_first_attempts_stand_in_the_order_they_came(self, picture: Picture) -> None:
+        """In a ready lane, tasks that were never claimed; the model says where those stand that came back."""
+        for queue in QUEUES:
+            tasks = [self.model.places.tasks.get(id_of(text)) for text in picture.lanes[queue, "ready"]]
+            orders = [task.order for task in tasks if task and not task.starts]
+            assert orders == sorted(orders)
+
+    def i7_nothing_is_ready_before_it_is_due(self, picture: Picture) -> None:
+        for texts in [*picture.lanes.values(), *picture.inflight.values()]:
+            for text in texts:
+                if id_of(text) in picture.tasks:
+                    due, ready = text.split(" ")[3:5]
+                    assert int(due) <= int(ready)
+
+    def i12_a_unique_key_is_held_by_one_live_task(self, picture: Picture) -> None:
+        """For its life, or for the time it asked for; released when it ends, at the latest."""
+        places = self.model.places
+        assert picture.keys == places.keys
+        assert picture.holders == {key: holder for key, (holder, _) in places.holders.items()}
+        for key, holder in picture.holders.items():
+            assert holder in picture.tasks
+            assert picture.keys[holder] == key
+
+    def caps_and_rates_are_kept(self, picture: Picture) -> None:
+        """Any `burst` + k starts of a queue take at least k intervals."""
+        if not self.forgotten:
+            held = [text.split(" ")[1] for texts in picture.inflight.values() for text in texts]
+            assert all(held.count(share.queue) <= share.cap for share in SHARES.values() if share.cap)
+        for queue, starts in self.model.rates.starts.items():
+            share = SHARES[queue]
+            for first, last in zip(starts, starts[share.burst :], strict=False):
+                assert last - first >= share.interval_us
+
+    def nothing_waits_unheard(self, picture: Picture) -> None:
+        """Where a worker could take something there is a token, or a worker that has swallowed it and will tell so;
+        where a fault or a bare push left none, from the next sweep on. Behind rate limits workers have timers."""
+        told = {queue for worker in self.workers.values() for queue in worker.tokens}
+        claims = Claims(self.model.places, self.model.rotation, self.model.rates, self.model.paused)
+        for share in SHARES.values():
+            ask = Ask("", (), 1, {})
+            waiting = self.model.places.entries(share.queue) and share.queue not in self.model.paused
+            if waiting and not share.interval_us and claims.room(share, ask) >= 1:
+                assert picture.bells[share.queue] or share.queue in told | self.unheard
+        assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
+
+    def a_poller_will_look_in_time(self, picture: Picture) -> None:
+        """It knows when the first task is due, or its bell has a token; of a bare ZADD it learns at its next look."""
+        due = [at for at, item in self.model.places.scheduled.values() if isinstance(item, Task)]
+        if due and not self.bare_is_unseen and not picture.poller_bell:
+            assert self.poller_knows is not None
+            assert self.poller_knows <= min(due)

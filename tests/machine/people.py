@@ -1,0 +1,148 @@
+"""What people ask for, and what they look at."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from machine.base import ANSWERED, DELIVERIES, HOUR_MS, QUEUES, SECOND_US
+from machine.working import OUTCOMES, VERBS, Working
+from rota.protocol.replies import Bounded, CancelWord
+
+ACTS = st.sampled_from(
+    ["cancel"] * 3
+    + ["revive", "purge"] * 2
+    + ["pause", "resume", "purge_dead", "trim", "heal", "look", "look_at_queues", "announce"]
+)
+ENOUGH = 8
+"""With fewer tasks than that nobody empties a queue."""
+
+
+class People(Working):
+    """Steering and looking. One rule for all of it, or it would crowd out those of workers."""
+
+    @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
+    def people(self, data: st.DataObject, act: str, delivery: str) -> None:
+        {
+            "cancel": self.cancel,
+            "pause": self.pause,
+            "resume": self.resume,
+            "purge": self.purge,
+            "revive": self.revive,
+            "purge_dead": self.purge_dead,
+            "trim": self.trim,
+            "heal": self.heal,
+            "look": self.look,
+            "look_at_queues": self.look_at_queues,
+            "announce": self.announce,
+        }[act](data, delivery)
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), verb=VERBS, delivery=DELIVERIES)
+    def cancel_what_runs(self, data: st.DataObject, verb: str, delivery: str) -> None:
+        """Whatever its outcome is then, it is the last."""
+        worker = self.workers[self.pick(data, self.workers)]
+        if not worker.claims:
+            self.bring_if_few(data)
+            self.take_turn(worker, 2)
+        if worker.claims:
+            self.send_cancel(worker.claims[0].entry.id, delivery)
+            worker.pending.append((worker.claims.pop(0), OUTCOMES[verb]))
+            self.take_turn(worker, 1)
+
+    def cancel(self, data: st.DataObject, delivery: str) -> None:
+        """Wherever it stands: drawn by place, as most tasks stand in lanes."""
+        places = self.model.places
+        running = [task.id for held in places.inflight.values() for task in held]
+        groups = [group for group in (running, list(places.dead), list(places.tasks)) if group]
+        if groups:
+            self.send_cancel(self.pick(data, data.draw(st.sampled_from(groups))), delivery)
+
+    def send_cancel(self, task_id: str, delivery: str = ANSWERED) -> None:
+        def check(word: CancelWord) -> None:
+            assert word == self.model.cancel(self.now, task_id)
+
+        self.call(self.fleet.store.cancel(task_id), check, delivery)
+
+    def pause(self, data: st.DataObject, delivery: str) -> None:
+        """Never more than one queue, or little would happen."""
+        queue = next(iter(self.model.paused), None) or data.draw(st.sampled_from(QUEUES))
+
+        def check(changed: int) -> None:
+            assert changed == self.model.pause(queue)
+
+        self.call(self.fleet.store.pause(queue), check, delivery)
+
+    def resume(self, data: st.DataObject, delivery: str) -> None:
+        queue = next(iter(self.model.paused), None) or data.draw(st.sampled_from(QUEUES))
+
+        def check(changed: int) -> None:
+            assert changed == self.model.resume(queue)
+
+        self.call(self.fleet.store.resume(queue), check, delivery)
+
+    def purge(self, data: st.DataObject, delivery: str) -> None:
+        queue = data.draw(st.sampled_from([one for one in QUEUES if self.model.places.entries(one)] or QUEUES))
+
+        def check(reply: Bounded) -> None:
+            assert (reply.count, reply.more) == (self.model.purge(queue), False)
+
+        if len(self.model.places.tasks) > ENOUGH:
+            self.call(self.fleet.store.purge(queue), check, delivery)
+
+    def revive(self, data: st.DataObject, delivery: str) -> None:
+        self.send_revive(self._some_dead(data), delivery)
+
+    def _some_dead(self, data: st.DataObject) -> list[str]:
+        dead = st.sampled_from([*self.model.places.dead, "nobody"])
+        return data.draw(st.lists(dead, min_size=1, max_size=3))
+
+    def send_revive(self, ids: list[str], delivery: str = ANSWERED) -> None:
+        def check(revived: int) -> None:
+            assert revived == self.model.revive(self.now, ids)
+
+        self.call(self.fleet.store.revive(ids), check, delivery)
+
+    def purge_dead(self, data: st.DataObject, delivery: str) -> None:
+        ids = self._some_dead(data)
+
+        def check(forgotten: int) -> None:
+            assert forgotten == self.model.purge_dead(ids)
+
+        self.call(self.fleet.store.purge_dead(ids), check, delivery)
+
+    def trim(self, data: st.DataObject, delivery: str) -> None:
+        seconds, most = data.draw(st.sampled_from([1, 20, 3600])), data.draw(st.integers(1, 4))
+
+        def check(reply: Bounded) -> None:
+            assert (reply.count, reply.more) == (self.model.trim(self.now, seconds * SECOND_US, most), False)
+
+        self.call(self.fleet.store.trim(seconds * SECOND_US, most), check, delivery)
+
+    def heal(self, data: st.DataObject, _: str) -> None:
+        """Somebody spoilt a count; it is made good."""
+        field = f"{data.draw(st.sampled_from(['running', 'delayed', 'dead']))}:{data.draw(st.sampled_from(QUEUES))}"
+        if not self.is_full:
+            self.fleet.redis.hset(self.fleet.keys.counts, field, 7)
+        cursor = self.fleet.run(self.fleet.store.heal("0"))
+        while cursor != "0":
+            cursor = self.fleet.run(self.fleet.store.heal(cursor))
+        self.model.places.recount(self.model.leases.expires)
+
+    def look(self, data: st.DataObject, _: str) -> None:
+        task_id = data.draw(st.sampled_from([*self.model.places.tasks, *self.model.places.results, "nobody"]))
+        assert self.fleet.run(self.fleet.store.status(task_id)).state == self.model.state(task_id)
+
+    def look_at_queues(self, _: st.DataObject, __: str) -> None:
+        overview = self.fleet.run(self.fleet.store.overview(QUEUES))
+        places = self.model.places
+        for row in overview.queues:
+            counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
+            assert [row.scheduled, row.inflight, row.dead] == counts
+            assert (row.ready, row.accepted) == (len(places.entries(row.queue)), places.accepted[row.queue])
+            assert row.paused == (row.queue in self.model.paused)
+            assert row.served == (self.model.served.get(row.queue, 0) > self.now)
+
+    def announce(self, data: st.DataObject, _: str) -> None:
+        """What no living master serves is accepted, and its producer told so."""
+        queues, hours = data.draw(st.lists(st.sampled_from(QUEUES), unique=True)), data.draw(st.integers(1, 3))
+        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues))
+        self.model.announce(self.now, queues, hours * HOUR_MS * 1000)

@@ -1,0 +1,80 @@
+"""All that stands in a namespace, read in one go with plain commands."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from protocol import Fleet
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Entries and items as texts, times in microseconds."""
+
+    lanes: dict[tuple[str, str], list[str]]
+    bells: dict[str, int]
+    inflight: dict[str, list[str]]
+    holders: dict[str, str]
+    tasks: dict[str, str]
+    tickets: dict[str, str]
+    delayed: dict[str, int]
+    dead: dict[str, int]
+    owners: dict[str, int]
+    keys: dict[str, str]
+    counts: dict[str, int]
+    marked: set[str]
+    rotation: dict[str, tuple[int, int]]
+    rates: dict[str, int]
+    poller_bell: int
+
+    def without_bells(self) -> "Picture":
+        """To be compared with: a call without effect may still ring."""
+        return replace(self, bells={}, poller_bell=0)
+
+
+def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str]) -> Picture:
+    """Looks at these queues, at the in-flight lists of these owners, at these unique keys, and at everything else."""
+    keys = fleet.keys
+    pipe: Any = fleet.redis.pipeline(transaction=False)  # redis-py types its calls as if each answered at once
+    queues, owners, unique_keys = list(queues), list(owners), list(unique_keys)
+    for queue in queues:
+        pipe.lrange(keys.ready_lane(queue), 0, -1).lrange(keys.delayed_lane(queue), 0, -1).llen(keys.doorbell(queue))
+    for owner in owners:
+        pipe.lrange(keys.inflight(owner), 0, -1)
+    for unique_key in unique_keys:
+        pipe.get(keys.unique(unique_key))
+    pipe.hgetall(keys.tasks).hgetall(keys.tickets)
+    pipe.zrange(keys.delayed, 0, -1, withscores=True).zrange(keys.dead, 0, -1, withscores=True)
+    pipe.zrange(keys.owners, 0, -1, withscores=True)
+    pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
+    pipe.hgetall(keys.rotation).hgetall(keys.rates).llen(keys.poller_doorbell)
+    answers = iter(pipe.execute())
+    lanes: dict[tuple[str, str], list[str]] = {}
+    bells: dict[str, int] = {}
+    for queue in queues:
+        lanes[queue, "ready"], lanes[queue, "delayed"] = next(answers), next(answers)
+        bells[queue] = next(answers)
+    inflight = {owner: next(answers) for owner in owners}
+    holders = {unique_key: next(answers) for unique_key in unique_keys}
+    tasks, tickets, delayed, dead, expires, held_keys, counts, marked, rotation, rates, poller_bell = answers
+    return Picture(
+        lanes,
+        bells,
+        inflight,
+        {unique_key: holder for unique_key, holder in holders.items() if holder},
+        tasks,
+        tickets,
+        _microseconds(delayed),
+        _microseconds(dead),
+        {owner: int(score) for owner, score in expires},
+        held_keys,
+        {name: int(number) for name, number in counts.items() if int(number)},
+        marked,
+        {field: (int(state[:20]), int(state[21:])) for field, state in rotation.items()},
+        {queue: int(paid_off) for queue, paid_off in rates.items()},
+        poller_bell,
+    )
+
+
+def _microseconds(pairs: list[tuple[Any, float]]) -> dict[str, int]:
+    return {member: round(score * 1_000_000) for member, score in pairs}

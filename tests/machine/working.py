@@ -1,0 +1,261 @@
+"""Rules of workers, of the master that speaks for them, and of pollers."""
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from machine.base import (
+    ANSWERED,
+    CAPPED,
+    COPIED,
+    DELIVERIES,
+    DROPPED,
+    HOUR_MS,
+    PACKED,
+    QUEUES,
+    SERVINGS,
+    Worker,
+    texts,
+    texts_of,
+)
+from machine.producing import Producing
+from model.claims import Ask
+from model.items import UNKNOWN_QUEUE
+from model.model import Outcome as ModelOutcome
+from protocol import LEASE_MS, pack_settlements
+from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Release, Retry, Settlement
+from rota.protocol.replies import Claim, Promoted, Swept, TurnReply, TurnWord
+from rota.protocol.store import Turn, pack_limits
+
+OUTCOMES: dict[str, Outcome] = {
+    "done": Done(),
+    "done with a result": Done(b"42", HOUR_MS),
+    "retry at once": Retry(0),
+    "retry soon": Retry(2_000_000),
+    "retry late": Retry(3_600_000_000),
+    "dead": Dead(b'{"reason":"raised"}'),
+    "release": Release(),
+    "cancelled": Cancelled(),
+    "expired": Expired(),
+}
+VERBS = st.sampled_from(sorted(OUTCOMES))
+LIMITS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 5), max_size=2)
+
+
+def in_model(outcome: Outcome) -> ModelOutcome:
+    delay = outcome.delay_us if isinstance(outcome, Retry) else 0
+    result = outcome.result.decode() if isinstance(outcome, Done) else ""
+    return type(outcome).__name__.lower(), delay, result
+
+
+def modelled(told: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutcome]]:
+    return [(claim.entry.text.decode(), in_model(outcome)) for claim, outcome in told]
+
+
+class Working(Producing):
+    """Lives begin, claim, settle; pollers promote and sweep."""
+
+    @precondition(lambda self: len(self.workers) < 3)
+    @rule(pool=st.sampled_from(["all", "all", *SERVINGS]), delivery=DELIVERIES)
+    def register(self, pool: str, delivery: str) -> None:
+        """A copy of the call makes an owner that nobody bears."""
+
+        def check(names: list[str]) -> None:
+            assert names == self.model.register(self.now, ["node:1"])
+            self.named += names
+
+        names = self.call(self.fleet.store.register(LEASE_MS, ["node:1"]), check, delivery)
+        if names:
+            self.workers[names[0]] = Worker(names[0], pool)
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, delivery=DELIVERIES)
+    def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], delivery: str) -> None:
+        worker = self.workers[self.pick(data, self.workers)]
+        self.bring_if_few(data)
+        for claim in list(worker.claims):
+            if data.draw(st.booleans()):
+                worker.claims.remove(claim)
+                worker.pending.append((claim, OUTCOMES[data.draw(VERBS)]))
+        self.take_turn(worker, limit, limits, delivery)
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), verbs=st.lists(VERBS, min_size=2, max_size=4), limit=st.integers(1, 6))
+    def work(self, data: st.DataObject, verbs: list[str], limit: int) -> None:
+        """Some turns without trouble, so that there is a past for the other rules to look back on."""
+        worker = self.workers[self.pick(data, self.workers)]
+        for verb in verbs:
+            self.bring_if_few(data)
+            worker.pending += [(claim, OUTCOMES[verb]) for claim in worker.claims]
+            worker.claims.clear()
+            self.take_turn(worker, limit)
+
+    def take_turn(
+        self, worker: Worker, limit: int, limits: dict[str, int] | None = None, delivery: str = ANSWERED
+    ) -> TurnReply | None:
+        """What the worker has no answer for it tells again in its next turn."""
+        told, held = list(worker.pending), [claim.entry.id for claim in worker.claims]
+        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in told)
+        turn = Turn(limit, held, sorted(worker.tokens), settled, pack_limits(limits or {}))
+        check = self._turn_check(Ask(worker.owner, worker.serving, limit, limits or {}), held, told)
+        command = self.fleet.store.turn(worker.owner, PACKED[worker.pool], turn)
+        reply = self.call(command, check, delivery, worker.owner)
+        if reply:
+            self._hear(worker, reply)
+        return reply
+
+    def _turn_check(self, ask: Ask, held: list[str], told: list[tuple[Claim, Outcome]]) -> Callable[[TurnReply], None]:
+        def check(reply: TurnReply) -> None:
+            expected = self.model.turn(self.now, ask, held, modelled(told))
+            claims = [(claim.entry.text.decode(), claim.body.decode()) for claim in reply.claims]
+            assert (reply.word, texts(reply.stale)) == (expected.word, expected.stale)
+            assert (claims, texts_of(reply.dropped)) == (expected.claims, expected.dropped)
+            assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
+            if expected.word == "lost":  # it rings for all it names, whatever was lost before
+                self.unheard -= {share.queue for tier in ask.serving for share in tier}
+
+        return check
+
+    def _hear(self, worker: Worker, reply: TurnReply) -> None:
+        worker.pending.clear()
+        worker.tokens.clear()
+        worker.claims += reply.claims
+        if reply.word is TurnWord.LOST and worker.owner in self.workers:
+            self.zombies.append(self.workers.pop(worker.owner))
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data())
+    def wake(self, data: st.DataObject) -> None:
+        """A worker asleep at its bells takes a token, and will tell so in its next turn."""
+        worker = self.workers[self.pick(data, self.workers)]
+        self.swallow(worker, data.draw(st.sampled_from(worker.queues)))
+
+    @precondition(lambda self: any(not worker.claims for worker in self.workers.values()))
+    @rule(data=st.data(), limit=st.integers(1, 3))
+    def wake_with_a_turn(self, data: st.DataObject, limit: int) -> None:
+        """Its turn was sent along behind the BLPOP and cannot say which token was taken: that is told in the next one,
+        unless this one claimed from that very queue or found nothing at all."""
+        worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if not one.claims])]
+        self.bring_if_few(data)
+        self.take_turn(worker, 0)
+        queue = data.draw(st.sampled_from(worker.queues))
+        if worker.claims or not self.fleet.redis.lpop(self.fleet.keys.doorbell(queue)):
+            return
+        self.take_turn(worker, limit)
+        if worker.claims and worker.claims[0].entry.queue != queue:
+            worker.tokens.add(queue)
+
+    def swallow(self, worker: Worker, queue: str) -> None:
+        if self.fleet.redis.lpop(self.fleet.keys.doorbell(queue)):
+            worker.tokens.add(queue)
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), verb=VERBS, finished=st.booleans(), delivery=DELIVERIES)
+    def recall(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
+        """The master settles what stands before a task that runs for long and gives back what stands behind it; the
+        worker, which hears of it later, tells those outcomes again."""
+        worker = self.workers[self.pick(data, self.workers)]
+        if len(worker.claims) < 3:
+            self.bring_if_few(data)
+            self.take_turn(worker, 5)
+        if finished and len(worker.claims) > 1:
+            worker.pending.append((worker.claims.pop(0), OUTCOMES[verb]))
+        if worker.claims:
+            running = data.draw(st.sampled_from([worker.claims[0], *worker.claims])).entry.text
+            self.send_recall(worker, running, delivery)
+
+    def send_recall(self, worker: Worker, running: bytes, delivery: str) -> None:
+        told = modelled(worker.pending)
+
+        def check(recalled: int) -> None:
+            assert recalled == self.model.recall(self.now, worker.owner, running.decode(), told, worker.serving)
+
+        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
+        command = self.fleet.store.recall(worker.owner, running, PACKED[worker.pool], settled)
+        self.call(command, check, delivery, worker.owner)
+
+    # Directed: what random steps find too seldom
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data())
+    def swallow_a_token_after_a_lost_answer(self, data: st.DataObject) -> None:
+        """A claim was made and its answer lost: the turn that is answered `again` passes on a token all the same."""
+        worker = self.workers[self.pick(data, self.workers)]
+        self.bring_if_few(data)
+        self.take_turn(worker, 1, delivery=DROPPED)
+        for queue in worker.queues:
+            self.swallow(worker, queue)
+        self.take_turn(worker, 1)
+
+    @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
+    @rule(data=st.data())
+    def release_and_claim_again(self, data: st.DataObject) -> None:
+        """The copy of a release finds nothing, though its owner has claimed the same task again."""
+        worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
+        worker.pending.append((worker.claims.pop(0), Release()))
+        self.take_turn(worker, 0, delivery=COPIED)
+        if worker.owner in self.workers:
+            self.take_turn(worker, 4)
+        self.deliver(self.in_transit.pop())
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data())
+    def make_room_under_a_cap(self, data: st.DataObject) -> None:
+        """The token was taken while nothing had room: whoever makes room rings, though it claims nothing itself."""
+        worker = self.workers[self.pick(data, self.workers)]
+        self.bring(CAPPED.queue, 4)
+        for _ in range(3):
+            self.take_turn(worker, 1)
+        self.swallow(worker, CAPPED.queue)
+        self.take_turn(worker, 0)
+        worker.pending += [(claim, Done()) for claim in worker.claims]
+        worker.claims.clear()
+        self.take_turn(worker, 0)
+
+    # Pollers
+
+    @rule(limit=st.sampled_from([1, 2, 500, 500]), delivery=DELIVERIES)
+    def promote(self, limit: int, delivery: str) -> None:
+        self.send_promote(limit, delivery)
+
+    def send_promote(self, limit: int = 500, delivery: str = ANSWERED) -> None:
+        """A poller was woken by its bell or its timer."""
+
+        def check(reply: Promoted) -> None:
+            expected = self.model.promote(self.now, limit)
+            assert (reply.moved, reply.buried) == (expected.moved, expected.buried)
+            assert (reply.next_due_us, reply.more) == (expected.next_due, expected.more)
+
+        self.fleet.redis.delete(self.fleet.keys.poller_doorbell)
+        reply = self.call(self.fleet.store.promote(limit), check, delivery)
+        self._poller_hears(reply.next_due_us if reply else 0)
+
+    @rule(delivery=DELIVERIES)
+    def sweep(self, delivery: str) -> None:
+        self.send_sweep(delivery)
+
+    def send_sweep(self, delivery: str = ANSWERED) -> tuple[str, ...]:
+        """Answers who expired; rings for what nobody was told of."""
+        entries = {queue: len(self.model.places.entries(queue)) for queue in [*QUEUES, UNKNOWN_QUEUE]}
+        unrung = [queue for queue, bell in self.picture().bells.items() if not bell and entries.get(queue)]
+
+        def check(reply: Swept) -> None:
+            assert list(reply.expired) == self.model.sweep(self.now)
+            assert reply.grace_until_us == self.model.leases.grace_until
+            assert reply.next_due_us == self.model.next_due()
+
+        reply = self.call(self.fleet.store.sweep(LEASE_MS), check, delivery)
+        if not reply:
+            self._poller_hears(0)
+            return ()
+        if delivery == ANSWERED:
+            assert reply.rescues == len(set(unrung) - self.model.paused)
+        self._poller_hears(reply.next_due_us)
+        self.unheard.clear()
+        return reply.expired
+
+    def _poller_hears(self, next_due: int | None) -> None:
+        """Without an answer it looks again at once: 0."""
+        self.poller_knows = next_due
+        self.bare_is_unseen = False

@@ -1,0 +1,34 @@
+"""What the scripts must answer, where that is more than a word or a number."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Told:
+    """What a turn must answer: texts of entries, claims with their bodies."""
+
+    word: str
+    stale: list[str] = field(default_factory=list)
+    claims: list[tuple[str, str]] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    wait: int = 0
+
+
+@dataclass
+class Retired:
+    """What a retirement must answer."""
+
+    alive: bool = False
+    settled: int = 0
+    requeued: list[str] = field(default_factory=list)
+    dead: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """What a promotion must answer."""
+
+    moved: dict[str, int]
+    buried: int
+    next_due: int | None
+    more: bool

@@ -1,0 +1,118 @@
+"""What a claim takes: which queue, how many, which entries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from model.items import Bare, Serving, Share, Task
+from model.places import Places
+from model.rotation import Domain, Rates, Rotation
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What an owner that holds `holding` others asks for: `limit`, or what `limits` say of a queue."""
+
+    owner: str
+    serving: Serving
+    limit: int
+    limits: Mapping[str, int]
+    holding: int = 0
+
+
+@dataclass
+class Claimed:
+    """Entries with their bodies as they were told, what was dropped, and how long a rate limit holds the next back."""
+
+    claims: list[tuple[str, str]] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    wait: int = 0
+
+
+@dataclass
+class Claims:
+    """The claim of one turn."""
+
+    places: Places
+    rotation: Rotation
+    rates: Rates
+    paused: set[str]
+
+    def claim(self, ask: Ask) -> Claimed:
+        claimed = Claimed()
+        self._claim_in_order(ask, claimed)
+        if not claimed.claims and self._mark_unmarked(ask.serving):
+            self._claim_in_order(ask, claimed)
+        return claimed
+
+    def _mark_unmarked(self, serving: Serving) -> bool:
+        """Bare pushes mark nothing; they are looked for when there is nothing else."""
+        queues = {share.queue for tier in serving for share in tier}
+        unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
+        self.places.marked |= unmarked
+        return bool(unmarked)
+
+    def _claim_in_order(self, ask: Ask, claimed: Claimed) -> None:
+        for tier in ask.serving:
+            domain = frozenset(share.queue for share in tier)
+            candidates = [share for share in tier if self._may_serve(share, ask, claimed)]
+            while candidates:
+                share = self.rotation.first(domain, candidates)
+                candidates.remove(share)
+                if self._claim_from(domain, share, ask, claimed):
+                    return
+
+    def _may_serve(self, share: Share, ask: Ask, claimed: Claimed) -> bool:
+        if share.queue not in self.places.marked or share.queue in self.paused:
+            return False
+        if self.room(share, ask) >= 1:
+            return True
+        if share.interval_us and self.places.entries(share.queue):
+            wait = self.rates.wait(share, self.places.now)
+            if wait > 0:
+                claimed.wait = min(wait, claimed.wait or wait)
+        return False
+
+    def room(self, share: Share, ask: Ask) -> int:
+        """How many of this queue may be claimed. Where starts are bounded, a limit of the queue's own says nothing."""
+        bound = share.cap or share.interval_us
+        room = max(1, ask.limit if bound else ask.limits.get(share.queue, ask.limit))
+        if share.cap:
+            room = min(room, share.cap - max(0, self.places.counts[f"running:{share.queue}"]))
+        if share.interval_us:
+            room = min(room, self.rates.allowed(share, self.places.now))
+        return room
+
+    def _claim_from(self, domain: Domain, share: Share, ask: Ask, claimed: Claimed) -> bool:
+        taken = self._take(share.queue, self.room(share, ask), ask.holding, claimed)
+        if not self.places.entries(share.queue):
+            self.places.marked.discard(share.queue)
+        if not taken:
+            return False
+        for task in taken:
+            self.places.hold(ask.owner, task)
+            claimed.claims.append((task.text, task.told_body))
+        self.rotation.charge(domain, share, len(taken))
+        if share.interval_us:
+            self.rates.spend(share, self.places.now, len(taken))
+        return True
+
+    def _take(self, queue: str, most: int, holding: int, claimed: Claimed) -> list[Task]:
+        """The delayed lane first, a suspicious task alone: with others in hand not at all."""
+        taken: list[Task] = []
+        for lane, kind in (("delayed", "d"), ("ready", "i")):
+            items = self.places.lanes[queue, lane]
+            while items and len(taken) < most:
+                item = items[0]
+                if isinstance(item, Task) and item.cancelled:
+                    items.pop(0)
+                    claimed.dropped.append(item.text)
+                    self.places.end(item, "cancelled")
+                    continue
+                if isinstance(item, Task) and item.suspicious and (taken or holding):
+                    return taken
+                items.pop(0)
+                task = self.places.adopt(item, queue, kind, self.places.now) if isinstance(item, Bare) else item
+                taken.append(task)
+                if task.suspicious:
+                    return taken
+        return taken

@@ -1,0 +1,97 @@
+"""What the model moves about: tasks, and items of other producers that nobody has accepted yet."""
+
+from dataclasses import dataclass
+
+UNKNOWN_QUEUE = "unknown"
+"""Where garbage of the delayed set is shown as dead: no queue could be read from it."""
+
+
+@dataclass
+class Task:
+    """One live task: its counters are those of its entry. `starts` counts its claims,
+    `order` tells which of two tasks was accepted first."""
+
+    id: str
+    queue: str
+    body: str
+    order: int
+    kind: str = "i"
+    due: int = 0
+    ready: int = 0
+    failures: int = 0
+    crashes: int = 0
+    losses: int = 0
+    releases: int = 0
+    flag: str = "-"
+    cancelled: bool = False
+    starts: int = 0
+
+    @property
+    def text(self) -> str:
+        """Its entry."""
+        counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
+        return f"{self.id} {self.queue} {self.kind} {self.due} {self.ready} {counters} {self.flag}"
+
+    @property
+    def ticket(self) -> str:
+        """What is kept while it is delayed or dead."""
+        counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
+        return f"{self.queue} {self.kind} {counters} {self.flag}"
+
+    @property
+    def told_body(self) -> str:
+        return "" if self.cancelled else self.body
+
+    @property
+    def lane(self) -> str:
+        return "ready" if self.kind == "i" else "delayed"
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether it has to run alone."""
+        return self.crashes + self.losses > 0
+
+
+@dataclass(frozen=True)
+class Bare:
+    """An item as another language pushed it. `id` and `queue` are what can be read from it, else ""."""
+
+    text: str
+    id: str = ""
+    queue: str = ""
+
+
+@dataclass(frozen=True)
+class New:
+    """A task to be enqueued; `due` is as enqueue takes it, `hold_ms` 0 holds the key for life."""
+
+    id: str
+    queue: str
+    body: str
+    due: str = ""
+    unique_key: str = ""
+    hold_ms: int = 0
+
+    def due_at(self, now: int) -> int:
+        if not self.due:
+            return now
+        return int(self.due[1:]) + (now if self.due[0] == "+" else 0)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A queue as a pool serves it."""
+
+    queue: str
+    weight: int = 1
+    cap: int = 0
+    interval_us: int = 0
+    burst: int = 1
+
+
+Serving = tuple[tuple[Share, ...], ...]
+"""Tiers, highest first."""
+
+
+def shares_of(serving: Serving) -> dict[str, Share]:
+    return {share.queue: share for tier in serving for share in tier}

@@ -1,0 +1,219 @@
+"""What the protocol promises, as a model in plain Python that shares no code with the scripts.
+
+Each method is one call of a script at Redis time `now`: it changes the model and returns what the script must answer.
+A call that is repeated, or comes late, is the same method called again, or later.
+"""
+
+from collections.abc import Sequence
+
+from model.answers import Promoted, Retired, Told
+from model.claims import Ask, Claims
+from model.items import UNKNOWN_QUEUE, New, Serving, Task
+from model.steering import NONCE_US, Steering
+
+CRASH_LIMIT = 3
+LOSS_LIMIT = 5
+RECOUNT_US = 10_000_000
+
+Outcome = tuple[str, int, str]
+"""A verb, the delay of a retry in microseconds, the result of a task that keeps one."""
+
+
+class Model(Steering):
+    """The whole fleet, as Redis should know it."""
+
+    # Producing
+
+    def enqueue(self, now: int, nonce: str, tasks: Sequence[New]) -> list[str]:
+        self.places.at(now)
+        words = self.nonces[nonce][0] if nonce in self.nonces else [self._enqueue(new) for new in tasks]
+        self.nonces[nonce] = (words, now + NONCE_US)
+        return words
+
+    def _enqueue(self, new: New) -> str:
+        if new.id in self.places.tasks:
+            return "duplicate"
+        holder, _ = self.places.holders.get(new.unique_key, ("", 0))
+        if holder in self.places.tasks:
+            return f"held {holder}"
+        self.places.accept(new)
+        served = [queue for queue, until in self.served.items() if until > self.places.now]
+        return "unserved" if served and new.queue not in served else "ok"
+
+    def promote(self, now: int, limit: int) -> Promoted:
+        self.places.at(now)
+        due = sorted((at, member) for member, (at, _) in self.places.scheduled.items() if at <= now)[:limit]
+        moved: dict[str, int] = {}
+        buried = 0
+        for _, member in due:
+            queue = self._promote(member)
+            buried += queue == UNKNOWN_QUEUE
+            if queue != UNKNOWN_QUEUE:
+                moved[queue] = moved.get(queue, 0) + 1
+        return Promoted(moved, buried, self.next_due(), len(due) >= limit)
+
+    def _promote(self, member: str) -> str:
+        due, item = self.places.scheduled.pop(member)
+        if isinstance(item, Task):
+            self.places.counts[f"delayed:{item.queue}"] -= 1
+            self.places.ready(item, due)
+            return item.queue
+        task = self.places.adopt(item, item.queue or UNKNOWN_QUEUE, "d", due)
+        if item.queue:
+            self.places.ready(task, due)
+        else:
+            self.places.bury(task)
+        return task.queue
+
+    def next_due(self) -> int | None:
+        return min((due for due, _ in self.places.scheduled.values()), default=None)
+
+    # Working
+
+    def turn(self, now: int, ask: Ask, held: Sequence[str], outcomes: Sequence[tuple[str, Outcome]]) -> Told:
+        self.places.at(now)
+        told = Told("ok", self._settle(ask.owner, outcomes, ask.serving))
+        if ask.owner not in self.leases.expires:
+            told.word = "lost"
+            return told
+        holds = self.places.inflight.get(ask.owner, [])
+        unnamed = [(task.text, task.told_body) for task in holds if task.id not in held]
+        if unnamed:
+            told.word, told.claims = "again", unnamed
+        elif ask.limit > 0 and not any(task.suspicious for task in holds):
+            claims = Claims(self.places, self.rotation, self.rates, self.paused)
+            claimed = claims.claim(Ask(ask.owner, ask.serving, ask.limit, ask.limits, len(holds)))
+            told.claims, told.dropped, told.wait = claimed.claims, claimed.dropped, claimed.wait
+        return told
+
+    def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
+        """Answers what was stale."""
+        stale = []
+        for text, outcome in outcomes:
+            task = self.places.let_go(owner, text)
+            if not task:
+                stale.append(text)
+                continue
+            if outcome[0] == "release":
+                self._credit(serving, task.queue)
+            self._go_on(task, outcome)
+        return stale
+
+    def _go_on(self, task: Task, outcome: Outcome) -> None:
+        verb, delay, result = outcome
+        if verb in {"done", "expired"} or task.cancelled or verb == "cancelled":
+            self.places.end(task, verb if verb in {"done", "expired"} else "cancelled")
+            if verb == "done" and result:
+                self.places.results[task.id] = result
+        elif verb == "dead":
+            task.failures += 1
+            self.places.bury(task)
+        elif verb == "retry":
+            task.failures += 1
+            task.kind = "r"
+            self.places.schedule(task, self.places.now + delay)
+        else:
+            task.releases += 1
+            self.places.give_back(task)
+
+    def _credit(self, serving: Serving, queue: str) -> None:
+        for tier in serving:
+            for share in tier:
+                if share.queue == queue:
+                    self.rotation.credit(frozenset(one.queue for one in tier), share, 1)
+
+    def recall(
+        self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
+    ) -> int:
+        """Settle what was finished; give back what the owner holds behind the entry that runs, if it holds that one."""
+        self.places.at(now)
+        self._settle(owner, outcomes, serving)
+        held = self.places.inflight.get(owner, [])
+        texts = [task.text for task in held]
+        unstarted = held[texts.index(running) + 1 :] if running in texts else []
+        for task in reversed(unstarted):
+            self.places.let_go(owner, task.text)
+            self._credit(serving, task.queue)
+            self._go_on(task, ("release", 0, ""))
+        return len(unstarted)
+
+    # Owning
+
+    def register(self, now: int, places: Sequence[str]) -> list[str]:
+        owners = []
+        for place in places:
+            self.lives += 1
+            owners.append(f"{place}:{self.lives}")
+            self.leases.begin(owners[-1], now)
+        return owners
+
+    def renew(self, now: int, owners: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The lost ones, and the cancelled tasks of the others."""
+        lost = [owner for owner in owners if not self.leases.renew(owner, now)]
+        held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
+        return lost, [task.id for task in held if task.cancelled]
+
+    def sweep(self, now: int) -> list[str]:
+        """The owners whose lease ran out."""
+        self.places.at(now)
+        known = [*self.served, *self.places.accepted]
+        self.places.marked |= {queue for queue in known if self.places.entries(queue)}
+        pulse = self.leases.pulse
+        if pulse is None or now // RECOUNT_US != pulse // RECOUNT_US:
+            self.places.recount_running(self.leases.expires)
+        return self.leases.sweep(now)
+
+    def adopt_orphans(self, now: int, owners: Sequence[str]) -> int:
+        orphans = [owner for owner in owners if self.places.inflight.get(owner) and owner not in self.leases.expires]
+        for owner in orphans:
+            self.leases.begin(owner, now)
+        if orphans:
+            self.places.recount_running(self.leases.expires)
+        return len(orphans)
+
+    def retire_expired(self, now: int, owner: str) -> Retired:
+        if not self.leases.may_be_retired(owner, now):
+            return Retired(alive=True)
+        return self._retire(now, owner, None, Retired(), ())
+
+    def retire_exited(
+        self,
+        now: int,
+        owner: str,
+        ran: Sequence[str],
+        outcomes: Sequence[tuple[str, Outcome]],
+        serving: Serving,
+    ) -> Retired:
+        self.places.at(now)
+        stale = self._settle(owner, outcomes, serving)
+        return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale)), serving)
+
+    def _retire(self, now: int, owner: str, ran: Sequence[str] | None, retired: Retired, serving: Serving) -> Retired:
+        """`ran` is None when the node was lost: then everything is charged."""
+        self.places.at(now)
+        for task in reversed(self.places.inflight.get(owner, [])):
+            self.places.let_go(owner, task.text)
+            last = self._charge(task, ran, serving)
+            if task.cancelled:
+                self.places.end(task, "cancelled")
+            elif last:
+                retired.dead.insert(0, task.text)
+                self.places.bury(task)
+            else:
+                self.places.give_back(task)
+                retired.requeued.insert(0, task.text)
+        self.places.inflight.pop(owner, None)
+        self.leases.expires.pop(owner, None)
+        return retired
+
+    def _charge(self, task: Task, ran: Sequence[str] | None, serving: Serving) -> bool:
+        """Whether that was its last life."""
+        if ran is None:
+            task.losses += 1
+            return task.losses >= LOSS_LIMIT
+        if task.id in ran:
+            task.crashes += 1
+            return task.crashes >= CRASH_LIMIT
+        task.releases += 1
+        self._credit(serving, task.queue)
+        return False

@@ -1,0 +1,157 @@
+"""Where everything stands. Each change of a task's place is here; when which change is made, `model.model` says."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from model.items import Bare, New, Task
+
+Item = Task | Bare
+
+
+@dataclass
+class Places:
+    """A live task is in exactly one of lanes, scheduled, inflight and dead; a bare item is in a lane or scheduled."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    lanes: defaultdict[tuple[str, str], list[Item]] = field(default_factory=lambda: defaultdict(list))
+    scheduled: dict[str, tuple[int, Item]] = field(default_factory=dict)
+    inflight: dict[str, list[Task]] = field(default_factory=dict)
+    dead: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    holders: dict[str, tuple[str, int]] = field(default_factory=dict)
+    marked: set[str] = field(default_factory=set)
+    results: dict[str, str] = field(default_factory=dict)
+    accepted: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    now: int = 0
+    _order: int = 0
+    _adopted: int = 0
+
+    def at(self, now: int) -> None:
+        """A script begins at this time."""
+        self.now, self._adopted = now, 0
+
+    def entries(self, queue: str) -> list[Item]:
+        return self.lanes[queue, "delayed"] + self.lanes[queue, "ready"]
+
+    def holder_of(self, task_id: str, owners: dict[str, int]) -> str | None:
+        """The registered owner that holds it."""
+        return next((owner for owner in owners if self._holds(owner, task_id)), None)
+
+    def _holds(self, owner: str, task_id: str) -> bool:
+        return any(task.id == task_id for task in self.inflight.get(owner, []))
+
+    # Coming
+
+    def accept(self, new: New) -> None:
+        """A task of ours."""
+        task = self._accept(new.id, new.queue, new.body)
+        if new.unique_key:
+            task.flag = "u"
+            self.keys[task.id] = new.unique_key
+            self.holders[new.unique_key] = (task.id, self.now + new.hold_ms * 1000 if new.hold_ms else 0)
+        if new.due_at(self.now) > self.now:
+            task.kind = "d"
+            self.schedule(task, new.due_at(self.now))
+            return
+        task.due = task.ready = self.now
+        self.lanes[task.queue, "ready"].append(task)
+        self.marked.add(task.queue)
+
+    def adopt(self, bare: Bare, queue: str, kind: str, due: int) -> Task:
+        """A task of somebody else's, in no place yet: its own id, or a fresh one when there is none or it is live."""
+        task_id = bare.id
+        while not task_id or task_id in self.tasks:
+            self._adopted += 1
+            task_id = f"adopted-{self.now}-{self._adopted}"
+        task = self._accept(task_id, queue, bare.text or " ")
+        task.kind, task.due, task.ready = kind, due, self.now
+        return task
+
+    def _accept(self, task_id: str, queue: str, body: str) -> Task:
+        self._order += 1
+        self.accepted[queue] += 1
+        self.tasks[task_id] = Task(task_id, queue, body, self._order)
+        return self.tasks[task_id]
+
+    # Going on
+
+    def schedule(self, task: Task, due: int) -> None:
+        self.scheduled[task.id] = (due, task)
+        self.counts[f"delayed:{task.queue}"] += 1
+
+    def ready(self, task: Task, due: int) -> None:
+        """Its due time has come."""
+        task.due, task.ready = due, self.now
+        self.lanes[task.queue, "delayed"].append(task)
+        self.marked.add(task.queue)
+
+    def hold(self, owner: str, task: Task) -> None:
+        task.starts += 1
+        self.inflight.setdefault(owner, []).append(task)
+        self.counts[f"running:{task.queue}"] += 1
+
+    def let_go(self, owner: str, text: str) -> Task | None:
+        """Take the task of this entry from the owner, who may not have it."""
+        task = next((held for held in self.inflight.get(owner, []) if held.text == text), None)
+        if task:
+            self.inflight[owner].remove(task)
+            self.counts[f"running:{task.queue}"] -= 1
+        return task
+
+    def give_back(self, task: Task) -> None:
+        self.lanes[task.queue, task.lane].insert(0, task)
+        self.marked.add(task.queue)
+
+    def revive(self, task: Task) -> None:
+        del self.dead[task.id]
+        self.counts[f"dead:{task.queue}"] -= 1
+        task.kind, task.due, task.ready = "i", self.now, self.now
+        task.failures = task.crashes = task.losses = 0
+        task.releases += 1
+        task.starts = task.releases
+        self.lanes[task.queue, "ready"].append(task)
+        self.marked.add(task.queue)
+
+    # Ending
+
+    def bury(self, task: Task) -> None:
+        self.free_key(task)
+        task.flag = "-"
+        self.dead[task.id] = self.now
+        self.counts[f"dead:{task.queue}"] += 1
+
+    def forget(self, task_id: str) -> None:
+        self.counts[f"dead:{self.tasks[task_id].queue}"] -= 1
+        del self.dead[task_id]
+        self.end(self.tasks[task_id], "purged")
+
+    def end(self, task: Task, how: str) -> None:
+        del self.tasks[task.id]
+        self.free_key(task)
+        self.ended[how] += 1
+
+    def free_key(self, task: Task) -> None:
+        key = self.keys.pop(task.id, "")
+        if key and self.holders.get(key, ("", 0))[0] == task.id:
+            del self.holders[key]
+
+    # Counting anew
+
+    def recount_running(self, owners: dict[str, int]) -> None:
+        """What registered owners hold."""
+        held = [task for owner in owners for task in self.inflight.get(owner, [])]
+        self._replace("running", Counter(task.queue for task in held))
+
+    def recount(self, owners: dict[str, int]) -> None:
+        self.recount_running(owners)
+        self._replace("dead", Counter(self.tasks[task_id].queue for task_id in self.dead))
+        waiting = [item for _, item in self.scheduled.values() if isinstance(item, Task)]
+        self._replace("delayed", Counter(task.queue for task in waiting))
+
+    def _replace(self, place: str, numbers: Counter[str]) -> None:
+        for field_name in [name for name in self.counts if name.startswith(f"{place}:")]:
+            del self.counts[field_name]
+        for queue, number in numbers.items():
+            self.counts[f"{place}:{queue}"] = number

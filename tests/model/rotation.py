@@ -1,0 +1,70 @@
+"""Whose turn it is: the fair rotation in exact fractions, and rate limits."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from model.items import Share
+
+Domain = frozenset[str]
+UNIT = 720_720
+
+
+def _name(domain: Domain) -> str:
+    return ",".join(sorted(domain))
+
+
+@dataclass
+class Rotation:
+    """Start-time fair queueing: a time of its own for each queue of each domain, counted in entries."""
+
+    clocks: dict[Domain, tuple[Fraction, int]] = field(default_factory=dict)
+    times: dict[tuple[Domain, str], tuple[Fraction, int]] = field(default_factory=dict)
+
+    def as_kept(self) -> dict[str, tuple[int, int]]:
+        """What Redis keeps of it: times in units of which an entry at weight 1 takes `UNIT`."""
+        kept = {_name(domain): state for domain, state in self.clocks.items()}
+        kept |= {f"{_name(domain)} {queue}": state for (domain, queue), state in self.times.items()}
+        return {name: (int(time * UNIT), turn) for name, (time, turn) in kept.items()}
+
+    def first(self, domain: Domain, candidates: list[Share]) -> Share:
+        """The one to serve: never served before, else the least time, ties to the least recently served."""
+        new = [share for share in candidates if (domain, share.queue) not in self.times]
+        return new[0] if new else min(candidates, key=lambda share: self.times[domain, share.queue])
+
+    def charge(self, domain: Domain, share: Share, entries: int) -> None:
+        clock, turn = self.clocks.get(domain, (Fraction(0), 0))
+        time, _ = self.times.get((domain, share.queue), (Fraction(0), 0))
+        start = max(clock, time)
+        self.clocks[domain] = (start, turn + 1)
+        self.times[domain, share.queue] = (start + Fraction(entries, share.weight), turn + 1)
+
+    def credit(self, domain: Domain, share: Share, entries: int) -> None:
+        time, turn = self.times.get((domain, share.queue), (Fraction(0), 0))
+        self.times[domain, share.queue] = (max(Fraction(0), time - Fraction(entries, share.weight)), turn)
+
+
+@dataclass
+class Rates:
+    """When the starts of each queue will have been paid off, and when they were, for the bound itself."""
+
+    paid_off: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, list[int]] = field(default_factory=dict)
+
+    def debt(self, share: Share, now: int) -> int:
+        """Never more than a full burst: what is above that was left by a clock that went back."""
+        return min(max(0, self.paid_off.get(share.queue, 0) - now), share.burst * share.interval_us)
+
+    def allowed(self, share: Share, now: int) -> int:
+        return (share.burst * share.interval_us - self.debt(share, now)) // share.interval_us
+
+    def wait(self, share: Share, now: int) -> int:
+        """How long until the next may start."""
+        return self.debt(share, now) - (share.burst - 1) * share.interval_us
+
+    def spend(self, share: Share, now: int, entries: int) -> None:
+        self.paid_off[share.queue] = now + self.debt(share, now) + entries * share.interval_us
+        self.starts.setdefault(share.queue, []).extend([now] * entries)
+
+    def clock_went_back(self) -> None:
+        """The bound is one of times that go on: what was before is not compared with what comes."""
+        self.starts.clear()

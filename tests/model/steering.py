@@ -1,0 +1,120 @@
+"""The model's own state, and what people, other languages and the server's clock do to it."""
+
+from collections.abc import Sequence
+
+from model.items import Bare
+from model.leases import Leases
+from model.places import Places
+from model.rotation import Rates, Rotation
+
+NONCE_US = 60_000_000
+
+
+class Steering:
+    """All there is, and what comes from outside the fleet."""
+
+    def __init__(self, lease_us: int) -> None:
+        self.places = Places()
+        self.leases = Leases(lease_us)
+        self.rotation = Rotation()
+        self.rates = Rates()
+        self.paused: set[str] = set()
+        self.served: dict[str, int] = {}
+        self.nonces: dict[str, tuple[list[str], int]] = {}
+        self.lives = 0
+
+    # The server
+
+    def keys_expire(self, now: int) -> tuple[list[str], list[str]]:
+        """The nonces and unique keys that the server forgets as their time has come."""
+        nonces = [nonce for nonce, (_, until) in self.nonces.items() if until <= now]
+        keys = [key for key, (_, until) in self.places.holders.items() if 0 < until <= now]
+        for nonce in nonces:
+            del self.nonces[nonce]
+        for key in keys:
+            del self.places.holders[key]
+        return nonces, keys
+
+    # Other languages
+
+    def push_bare(self, bare: Bare, queue: str, lane: str) -> None:
+        self.places.lanes[queue, lane].append(bare)
+
+    def schedule_bare(self, bare: Bare, due: int) -> None:
+        self.places.scheduled[bare.text] = (due, bare)
+
+    # People
+
+    def state(self, task_id: str) -> str:
+        task = self.places.tasks.get(task_id)
+        if not task:
+            return "done" if task_id in self.places.results else "unknown"
+        if task_id in self.places.scheduled:
+            return "scheduled"
+        if task_id in self.places.dead:
+            return "dead"
+        if self.places.holder_of(task_id, self.leases.expires):
+            return "running"
+        return "cancelled" if task.cancelled else "ready"
+
+    def cancel(self, now: int, task_id: str) -> str:
+        self.places.at(now)
+        task = self.places.tasks.get(task_id)
+        if not task:
+            return "unknown"
+        if task_id in self.places.dead:
+            return "dead"
+        if task_id in self.places.scheduled:
+            del self.places.scheduled[task_id]
+            self.places.counts[f"delayed:{task.queue}"] -= 1
+            self.places.end(task, "cancelled")
+            return "cancelled"
+        task.cancelled = True
+        if self.places.holder_of(task_id, self.leases.expires):
+            return "running"
+        self.places.free_key(task)
+        return "cancelled"
+
+    def pause(self, queue: str) -> bool:
+        """Whether it was not paused before."""
+        was_paused = queue in self.paused
+        self.paused.add(queue)
+        return not was_paused
+
+    def resume(self, queue: str) -> bool:
+        was_paused = queue in self.paused
+        self.paused.discard(queue)
+        if self.places.entries(queue):
+            self.places.marked.add(queue)
+        return was_paused
+
+    def purge(self, queue: str) -> int:
+        items = self.places.entries(queue)
+        for item in items:
+            if not isinstance(item, Bare):
+                self.places.end(item, "purged")
+        self.places.lanes[queue, "delayed"], self.places.lanes[queue, "ready"] = [], []
+        self.places.marked.discard(queue)
+        return len(items)
+
+    def revive(self, now: int, ids: Sequence[str]) -> int:
+        self.places.at(now)
+        dead = [task_id for task_id in dict.fromkeys(ids) if task_id in self.places.dead]
+        for task_id in dead:
+            self.places.revive(self.places.tasks[task_id])
+        return len(dead)
+
+    def purge_dead(self, ids: Sequence[str]) -> int:
+        dead = [task_id for task_id in dict.fromkeys(ids) if task_id in self.places.dead]
+        for task_id in dead:
+            self.places.forget(task_id)
+        return len(dead)
+
+    def trim(self, now: int, max_age: int, max_count: int) -> int:
+        by_age = sorted(self.places.dead, key=lambda task_id: (self.places.dead[task_id], task_id))
+        old = [task_id for task_id in by_age if self.places.dead[task_id] <= now - max_age]
+        surplus = by_age[len(old) :][: max(0, len(by_age) - len(old) - max_count)]
+        return self.purge_dead(old + surplus)
+
+    def announce(self, now: int, queues: Sequence[str], ttl_us: int) -> None:
+        self.served.update(dict.fromkeys(queues, now + ttl_us))
