@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from rota.child.settings import PollerSettings, ServerSettings, WorkerSettings
-from rota.child.slots import Phase, Slot, SlotMemory, boottime_ns
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Phase, Slot, boottime_ns
 from rota.protocol.body import Body, encode_body
 from rota.protocol.store import Command, NewTask, QueueShare, Store, domain_of
 from rota.server.address import parse_address

@@ -20,7 +20,7 @@ from typing import Any
 import rota.hooks
 from rota.child.life import Life
 from rota.child.settings import poller_settings_from_json, worker_settings_from_json
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.current import CurrentTask, current_task
 from rota.errors import Dead, Retry
 from rota.poller import run_poller

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.child.settings import ServerSettings
-from rota.child.slots import MASTER_SLOT, Phase, Slot, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry.metrics import REDIS_UP
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings

@@ -5,7 +5,8 @@ import sys
 from dataclasses import dataclass
 
 from rota.child.life import EXIT_ORPHANED, EXIT_OTHER_VERSION
-from rota.child.slots import Slot, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Slot
 from rota_supervisor import messages
 from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD
 from rota_supervisor.process import die_with_parent

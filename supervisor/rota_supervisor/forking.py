@@ -18,7 +18,7 @@ from typing import Final
 
 from rota.child.life import EXIT_ORPHANED, Life
 from rota.child.settings import WorkerSettings
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.worker import run_worker
 from rota_supervisor import messages
 from rota_supervisor.layout import BELL_FD, DEATH_FD, OWNER_MARK

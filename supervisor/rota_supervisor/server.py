@@ -23,7 +23,7 @@ from rota_supervisor.server_check import (
     version_of,
     warnings_of_durability,
 )
-from rota_supervisor.server_permissions import faults_of_permissions, forbidden_commands
+from rota_supervisor.server_permissions import faults_of_permissions, forbidden_commands, needed_commands
 
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
 _VERSION_FIELD: Final = "protocol"
@@ -71,19 +71,20 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
 
     `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
+    failover = parse_address(config.redis_url).sentinels is not None
     with connected(config) as connection:
         info = parse_info(connection.execute("INFO").decode(errors="replace"))
         if config.durability == "waitaof":
             info |= _policy_of_syncs(connection)
         faults = [*faults_of_server(info), *faults_of_durability(info, config.durability)]
         if not faults:  # judged before any script runs: an old server cannot even read their first line
-            faults = faults_of_permissions(forbidden_commands(connection, config.namespace))
+            needed = needed_commands(config.durability, failover=failover)
+            faults = faults_of_permissions(forbidden_commands(connection, config.namespace, needed))
         if not faults:
             faults = _faults_of_namespace(connection, config.namespace, begin=begin)
     if faults:
         where = redact(config.redis_url)
         raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
-    failover = parse_address(config.redis_url).sentinels is not None
     return CheckedServer(version_of(info), tuple(warnings_of_durability(info, config.durability, failover=failover)))
 
 

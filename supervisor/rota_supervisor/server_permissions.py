@@ -10,9 +10,15 @@ from typing import Final
 from rota.protocol.keys import Keys
 from rota.protocol.scripts import load_script, script_names
 from rota.server.connection import Connection
+from rota.server.durability import Durability
 
-_OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "SCAN"})
-_CALLED: Final = re.compile(rb"redis\.p?call\('([A-Z]+)'")
+_OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "SCAN", "INFO"})
+_OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
+    "none": frozenset(),
+    "wait": frozenset({"WAIT"}),
+    "waitaof": frozenset({"WAITAOF"}),
+}
+_CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some have names of their own for them
 # Whole commands, each argument a key that is allowed: asked about an EVALSHA that was too short, Redis 7.0 and Valkey
 # 9 looked for its keys beyond its end, and crashed. A server without the question is not asked.
 _ASK: Final = """#!lua flags=no-writes,allow-oom
@@ -28,15 +34,19 @@ return forbidden
 """
 
 
-def needed_commands() -> list[str]:
-    """All that a fleet's connections and scripts run, but EVAL, without which nothing can be asked."""
+def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
+    """All that a fleet's connections and scripts run, but EVAL, without which nothing can be asked.
+
+    `failover`: whether sentinels name the server, whose role is asked for at each connection.
+    """
     called = {word.decode() for name in script_names() for word in _CALLED.findall(load_script(name).text)}
-    return sorted(_OUTSIDE_SCRIPTS | called)
+    role = {"ROLE"} if failover else set()
+    return sorted(_OUTSIDE_SCRIPTS | _OF_DURABILITY[durability] | role | called)
 
 
-def forbidden_commands(connection: Connection, namespace: str) -> list[str]:
+def forbidden_commands(connection: Connection, namespace: str, needed: list[str]) -> list[str]:
     """Those of them that this connection's user may not run on a key of the namespace. Raises ServerError."""
-    forbidden = connection.execute("EVAL", _ASK, 1, Keys(namespace).tasks, *needed_commands())
+    forbidden = connection.execute("EVAL", _ASK, 1, Keys(namespace).tasks, *needed)
     return [word.decode() for word in forbidden]
 
 

@@ -16,7 +16,8 @@ import sys
 from typing import Final
 
 from rota.child.settings import LogSettings, WorkerSettings, worker_settings_from_json
-from rota.child.slots import Phase, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Phase
 from rota.server.address import parse_address
 from rota.telemetry import events, log
 from rota_supervisor import importing, messages

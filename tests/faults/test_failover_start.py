@@ -1,6 +1,7 @@
 """What is said at the start when sentinels or the durability asked for lead nowhere; and what is no obstacle."""
 
 import asyncio
+import socket
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from rota.server.address import parse_address
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import ConnectionOptions
 from rota.server.primary import find_primary
+from rota.server.sentinel import SENTINEL_SECONDS
 from rota.server.server_errors import ConnectionLost
 from sentinels import SERVICE, Sentinels
 from servers import Server, free_port
@@ -104,6 +106,13 @@ def test_a_replica_that_a_sentinel_still_names_is_not_taken(service: Sentinels, 
     alone = misled.partition(",")[0] + f"/{SERVICE}"
     with pytest.raises(ConnectionLost, match=r"named 127\.0\.0\.1:\d+ \(a replica\)"):
         find_primary(parse_address(alone), ConnectionOptions())
+
+
+def test_a_first_sentinel_that_is_silent_costs_its_own_step_however_short_the_patience(service: Sentinels) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts for it
+        url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
+        impatient = AioConnection(parse_address(url), "rota:test", lambda: SENTINEL_SECONDS / 2)
+        assert asyncio.run(_role(impatient)) == b"master"
 
 
 def test_all_kinds_of_connections_find_the_primary(service: Sentinels, namespace: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from bench import until
 from fleets import Measure
 from rota import Call
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.server.address import parse_address
 from rota.server.connection import DEFAULT_OPTIONS
 from rota.server.link import Link

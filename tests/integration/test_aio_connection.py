@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 def _with(address: Address, use: Callable[[AioConnection], Awaitable[T]], watch: Watch | None = None) -> T:
     async def main() -> T:
-        connection = AioConnection(address, "rota:test", seconds=5.0, watch=watch)
+        connection = AioConnection(address, "rota:test", watch=watch)
         try:
             return await use(connection)
         finally:
@@ -118,11 +118,26 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
 
         silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
-        connection = AioConnection(Address(port=port), "rota:test", seconds=0.2)
+        connection = AioConnection(Address(port=port), "rota:test", lambda: 0.2)
         with pytest.raises(ConnectionLost, match=r"longer than 0\.2 s"):
             await connection.execute("PING")
         await swallowed.wait()
         silent.close()
+
+    asyncio.run(main())
+
+
+def test_the_patience_is_asked_for_anew_by_each_command(server: Server) -> None:
+    patience = 5.0
+
+    async def main() -> None:
+        nonlocal patience
+        connection = AioConnection(parse_address(server.url), "rota:test", lambda: patience)
+        await connection.execute("PING")
+        patience = 0.2
+        with pytest.raises(ConnectionLost, match=r"longer than 0\.2 s"):
+            await connection.execute("BLPOP", "nothing-here", "20")
+        await connection.close()
 
     asyncio.run(main())
 

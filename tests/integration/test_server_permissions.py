@@ -1,14 +1,18 @@
 """A user whom the ACL forbids something: a master that starts says what, all of it, before it does anything."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
 import redis
 
+from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota_supervisor.server_permissions import faults_of_permissions, forbidden_commands, needed_commands
 from servers import Server
+
+NEEDED = needed_commands("wait", failover=True)
 
 
 @pytest.fixture(name="connection")
@@ -27,27 +31,39 @@ def allow(redis_client: "redis.Redis", namespace: str, *but: str) -> None:
         enabled=True,
         reset=True,
         passwords=["+secret"],
-        commands=["+eval", "+info", *(f"+{command.lower()}" for command in needed_commands() if command not in but)],
+        commands=["+eval", *(f"+{command.lower()}" for command in NEEDED if command not in but)],
         keys=[f"{{{namespace}}}:*"],
     )
 
 
 def test_a_user_with_exactly_what_is_needed_is_fit(connection: Connection, namespace: str) -> None:
-    assert forbidden_commands(connection, namespace) == []
+    assert forbidden_commands(connection, namespace, NEEDED) == []
     assert faults_of_permissions([]) == []
 
 
 def test_each_missing_command_is_named(connection: Connection, redis_client: "redis.Redis", namespace: str) -> None:
-    assert {"EVALSHA", "BLPOP", "SCAN", "HSET", "ZRANGEBYSCORE", "TIME"} <= set(needed_commands())
-    for command in needed_commands():
+    assert {"EVALSHA", "BLPOP", "SCAN", "INFO", "HSET", "ZRANGEBYSCORE", "TIME", "WAIT", "ROLE"} <= set(NEEDED)
+    for command in NEEDED:
         allow(redis_client, namespace, command)
-        assert forbidden_commands(connection, namespace) == [command]
+        assert forbidden_commands(connection, namespace, NEEDED) == [command]
+
+
+def test_what_confirms_enqueues_and_finds_primaries_is_needed_by_those_who_use_it() -> None:
+    plain = set(needed_commands("none", failover=False))
+    assert not plain & {"WAIT", "WAITAOF", "ROLE"}
+    assert set(needed_commands("waitaof", failover=True)) - plain == {"WAITAOF", "ROLE"}
+
+
+def test_no_script_calls_what_is_not_in_the_list() -> None:
+    words = {word for name in script_names() for word in re.findall(rb"'([A-Z]{3,})'", load_script(name).text)}
+    called = words - {b"WITHSCORES", b"LIMIT", b"COUNT"}  # options
+    assert called <= {command.encode() for command in NEEDED}
 
 
 def test_all_that_is_missing_is_told_at_once_with_what_to_do(
     connection: Connection, redis_client: "redis.Redis", namespace: str
 ) -> None:
     allow(redis_client, namespace, "BLPOP", "SCAN")
-    (fault,) = faults_of_permissions(forbidden_commands(connection, namespace))
+    (fault,) = faults_of_permissions(forbidden_commands(connection, namespace, NEEDED))
     assert "BLPOP, SCAN" in fault
     assert fault.endswith("ACL SETUSER <user> +blpop +scan")

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.regions import Regions
@@ -19,7 +19,7 @@ WRITER = """
 import itertools, sys
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 
 recorder = Recorder(SlotMemory.attach(int(sys.argv[1])).slot(1).metrics)
 for number in itertools.count():

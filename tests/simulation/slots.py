@@ -2,7 +2,8 @@
 
 from typing import Final, Protocol
 
-from rota.child.slots import Slot, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Slot
 from rota_supervisor.layout import SLOTS
 from simulation.timeline import NANOSECONDS
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.server.address import DEFAULT_PORT, Address, Sentinels, parse_address, redact
+from rota.server.address import DEFAULT_PORT, Address, parse_address, redact
+from rota.server.sentinel_address import Sentinels
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,11 @@ def test_urls_of_sentinels_are_taken_apart(url: str, expected: Address) -> None:
         ("redis+sentinel://one/shop/first", "its database is not a number"),
         ("redis+sentinel://me:hunter2@one/shop?socket_timeout=3", "has the option 'socket_timeout'"),
         ("redis+sentinel://one/shop?sentinel_password=hunter2&password=hunter2", "has the option 'password'"),
+        ("redis+sentinel://one/shop?sentinel_password=hun#hunter2", "has a '#' in it: write it as %23"),
+        ("redis+sentinel://me:hun#hunter2@one/shop", "has a '#' in it: write it as %23"),
+        ("redis+sentinel://me:hun?hunter2@one/shop", "has the option that is no name"),
+        ("redis+sentinel://one:port/shop?sentinel_password=hun@hunter2", "no port"),
+        ("redis+sentinel://one:port/shop?sentinel_password=hun%23@hunter2", "no port"),
     ],
 )
 def test_a_url_of_sentinels_that_is_none_is_refused_without_telling_a_password(url: str, what: str) -> None:
@@ -80,6 +86,27 @@ def test_the_passwords_of_sentinels_and_servers_are_not_shown() -> None:
     url = "redis+sentinel://me:hunter2@one:1,two:2/shop?sentinel_password=hunter2"
     assert "hunter2" not in repr(parse_address(url))
     assert redact(url) == "redis+sentinel://me:***@one:1,two:2/shop?sentinel_password=***"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis+sentinel://h:26379/mymaster?sentinel_password=p@ssword", "redis+sentinel://***"),
+        ("redis+sentinel://h/mymaster?sentinel_password=a#b@ssword", "redis+sentinel://***"),
+        ("redis+sentinel://me:pw@h/mymaster?sentinel_password=p@ssword", "redis+sentinel://***"),
+        ("redis://me:p?ss@word", "redis://***"),
+        ("redis://me:p#ss@word", "redis://***"),
+        ("h/mymaster?sentinel_password=p@ssword", "***"),
+        ("redis+sentinel://h/mymaster?sentinel_password=a#b", "redis+sentinel://h/mymaster?sentinel_password=***"),
+        (
+            "redis+sentinel://h/mymaster?sentinel_password=a#b&sentinel_username=c",
+            "redis+sentinel://h/mymaster?sentinel_password=***&sentinel_username=***",
+        ),
+        ("unix:///run/redis.sock?password=p@ss#word", "unix:///run/redis.sock?password=***"),
+    ],
+)
+def test_no_end_of_a_password_that_somebody_forgot_to_quote_is_shown(url: str, shown: str) -> None:
+    assert redact(url) == shown
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis+cluster://x"])

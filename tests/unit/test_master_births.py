@@ -5,7 +5,8 @@ from typing import cast
 
 import pytest
 
-from rota.child.slots import Slot, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Slot
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
 from rota_supervisor.master.births import Births

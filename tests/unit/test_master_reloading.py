@@ -112,6 +112,18 @@ def test_code_that_works_is_accepted_though_a_later_reload_takes_its_place_and_f
     assert reloads.reloading.config == NEW_CODE
 
 
+def test_a_first_generation_that_worked_is_the_first_though_a_reload_takes_its_place_at_once(reloads: Reloads) -> None:
+    reloads.promote()
+    reloads.child(Role.WORKER, 8)
+    answer = reloads.ask(NEW_CODE)  # before it was looked at again
+    assert reloads.reloading.settle(reloads.fleet, {})
+    assert not reloads.reloading.settle(reloads.fleet, {})
+    reloads.refuse()
+    assert _result(answer) == "failure"
+    assert reloads.reloading.config == CONFIG
+    assert not reloads.reloading.settle(reloads.fleet, {})
+
+
 def test_new_code_takes_over_though_signals_have_left_no_worker_to_show_it(reloads: Reloads) -> None:
     reloads.take_over()
     reloads.reloading.adjust["default"] = -2

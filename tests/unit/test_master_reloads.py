@@ -43,9 +43,11 @@ def test_a_pool_that_comes_or_goes_leaves_the_others_alone() -> None:
 
 
 def test_what_a_reload_cannot_change_is_refused_with_advice() -> None:
-    new = _changed(namespace="other", redis_url="redis://elsewhere", control=Control(socket="/run/x"))
+    new = _changed(
+        namespace="other", redis_url="redis://elsewhere", control=Control(socket="/run/x"), durability="wait"
+    )
     faults = faults_of_change(BASE, new)
-    assert [fault.path for fault in faults] == ["namespace", "redis_url", "control"]
+    assert [fault.path for fault in faults] == ["namespace", "redis_url", "control", "durability"]
     assert all("start it again" in fault.message for fault in faults)
 
 

@@ -9,7 +9,8 @@ import pytest
 from rota.child.life import EXIT_DRAINED, Life
 from rota.child.settings import PollerSettings, ServerSettings
 from rota.child.signals import StopSignals
-from rota.child.slots import Phase, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Phase
 from rota.child.wait import Waiter
 from rota.poller.bell import PollerBell
 from rota.poller.loop import PollerLoop, PollerTools

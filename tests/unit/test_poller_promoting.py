@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.poller.promoting import Promoting
 from rota.poller.report import PollerReport
 from rota.poller.rest import LONGEST_SECONDS, STANDBY_SECONDS, Outlook, Standby

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from rota.child.settings import PollerSettings, ServerSettings
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.poller.report import PollerReport
 from rota.poller.rest import Outlook
 from rota.poller.rounds import Rounds

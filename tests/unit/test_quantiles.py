@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.lag import STEP_SECONDS, WINDOW_SECONDS, LagWindow

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.regions import Regions, SeriesBound, exposed_series

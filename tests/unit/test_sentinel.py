@@ -83,6 +83,37 @@ def test_an_unknown_service_is_told_with_those_that_are_known() -> None:
     assert "one:1, two:2 did not know it" in told(error)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"OK",
+        7,
+        [],
+        [b"10.0.0.1"],
+        [b"10.0.0.1", b"x"],
+        [b"10.0.0.1", b"65536"],
+        [b"10.0.0.1", b"9" * 9999],
+        [b"10.0.0.1", 6379],
+        [b"", b"6379"],
+        [b"a..b", b"6379"],
+        [b"\xff", b"6379"],
+    ],
+)
+def test_an_answer_that_is_no_place_is_told_and_passed_over(answer: Answer) -> None:
+    questions, error = asked(answer, named("10.0.0.1"), PRIMARY)
+    assert error is None
+    assert [question.address.host for question in questions] == ["one", "two", "10.0.0.1"]
+    _, error = asked(answer, SILENT, SILENT, b"OK")
+    assert told(error).startswith(f"no primary of 'shop': one:1 answered {repr(answer)[:20]}")
+    assert len(told(error)) < 300
+
+
+def test_services_that_are_none_do_not_end_the_search_otherwise() -> None:
+    odd = [b"name", [b"name", b"cache"], [b"name", 7], [b"name", b"\xff"], [b"ip"]]
+    assert told(asked(None, None, None, odd)[1]).endswith("three:3 knows 'cache', '\ufffd', '?'")
+    assert "knows" not in told(asked(None, None, None, b"OK")[1])
+
+
 def test_sentinels_that_watch_nothing_are_told_of() -> None:
     assert told(asked(None, None, None, [])[1]).endswith("three:3 knows none at all")
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.child.slot_memory import SlotMemory
 from rota.child.slots import (
     NAME_BYTES,
     OUTCOMES_BYTES,
@@ -20,7 +21,6 @@ from rota.child.slots import (
     CurrentTask,
     Phase,
     Slot,
-    SlotMemory,
 )
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
@@ -212,7 +212,8 @@ def test_untouched_slots_cost_nothing() -> None:
 # Writes tasks of which every field says the same number, as fast as it can, until it is killed.
 _WRITER = """
 import itertools, sys
-from rota.child.slots import CurrentTask, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import CurrentTask
 slot = SlotMemory.attach(int(sys.argv[1])).slot(1)
 assert slot.enter(nonce=9, pid=1)
 for n in itertools.count(1):
@@ -257,7 +258,8 @@ def _read_many(slot: Slot, wanted: int) -> tuple[list[CurrentTask], list[int]]:
 
 _SUICIDE = """
 import os, signal, sys
-from rota.child.slots import CurrentTask, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import CurrentTask
 slot = SlotMemory.attach(int(sys.argv[1])).slot(0)
 slot.enter(nonce=1, pid=os.getpid())
 slot.add_outcomes(4, b"left")

@@ -3,7 +3,7 @@
 import pytest
 
 from rota.child.fence import Fence, fence_ns
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.protocol.entry import parse_entry
 from rota.worker.recycling import life_length
 from rota.worker.times import Anchor, RedisClock, times_of

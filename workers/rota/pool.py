@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import redis
-from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from rota.errors import ServerFull, Unavailable
 from rota.primary_connection import connection_settings
@@ -136,9 +143,10 @@ class Pool:
             connection.send_packed_command([confirmation.trial])  # type: ignore[no-untyped-call]  # not typed
             connection.read_response()
         except ResponseError as error:
+            needs = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
             raise Unavailable(
-                f"{self._shown_url} cannot do what durability = {confirmation.durability!r} asks for: {error} "
-                "(waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
+                f"{self._shown_url} cannot do what durability = {confirmation.durability!r} asks for: {error}"
+                f"{'' if isinstance(error, NoPermissionError) else needs}"
             ) from error
         except (RedisError, OSError) as error:
             raise Unavailable(f"no connection to {self._shown_url}: {error}") from error
@@ -239,6 +247,9 @@ def _teach(connection: redis.Connection, commands: Sequence[Command[Any]], repli
     # What the server did not do for want of the script's text is sent again, with the text; and the tail behind it.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     if unknown:
+        is_same = connection.is_connected
         _, taught = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
+        if tail and not is_same:  # a connection made anew confirms nothing of what went by the one before
+            taught[-1] = redis.ConnectionError("the connection ended before all was confirmed")
         for n, reply in zip([*unknown, -1] if tail else unknown, taught, strict=True):
             replies[n] = reply

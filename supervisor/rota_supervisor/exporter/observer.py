@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rota import __version__
-from rota.child.slots import MASTER_SLOT, SlotMemory
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import MASTER_SLOT
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter import health
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota_supervisor import messages, spawn
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children import Child

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota.protocol.replies import Retired
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log

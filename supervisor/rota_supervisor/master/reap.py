@@ -74,7 +74,8 @@ class Death:
     def words(self) -> str:
         """The death in words, for the log and the epitaph."""
         code, name = self.ending.exit_code, self.ending.signal_name
-        why = _OTHER_VERSION if code == EXIT_OTHER_VERSION else _EXPLANATIONS[self.reason]
+        is_other_version = code == EXIT_OTHER_VERSION and self.child.ready_at is None
+        why = _OTHER_VERSION if is_other_version else _EXPLANATIONS[self.reason]
         return (f"killed by {name}" if name else f"left with exit code {code}") + why
 
     @property

@@ -82,20 +82,21 @@ class Recalls:
         if held_up is not None and boottime_ns() - held_up.task.claimed_ns >= RECALL_AFTER_NS:
             self._asked[child.slot] = child.nonce, held_up.number
             slot.recalled = held_up.number  # before it is sent
-            self._records.background.start(self._recall(child, held_up))
+            self._records.background.start(self._recall(child, slot, held_up))
 
-    async def _recall(self, child: Child, held_up: HeldUp) -> None:
+    async def _recall(self, child: Child, slot: Slot, held_up: HeldUp) -> None:
+        """Call until there is an answer, or the task has ended that held the others up."""
         finished = Packed(*held_up.outcomes)
         call = self._store.recall(child.owner, held_up.task.entry, self._tiers(child), finished)
-        try:
-            recalled = await self._connection.run(call)
-        except ServerError:  # told by the connection's watch
-            await asyncio.sleep(AGAIN_SECONDS)
-            if self._asked.get(child.slot) == (child.nonce, held_up.number):
-                del self._asked[child.slot]
+        while slot.nonce == child.nonce and slot.held_up_by == held_up.number:
+            try:
+                recalled = await self._connection.run(call)
+            except ServerError:  # told by the connection's watch
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            if recalled:
+                log.logger().debug(events.CLAIM_RECALLED, owner=child.owner, slot=child.slot, tasks=recalled)
             return
-        if recalled:
-            log.logger().debug(events.CLAIM_RECALLED, owner=child.owner, slot=child.slot, tasks=recalled)
 
     def _tiers(self, child: Child) -> Packed:
         settings = worker_settings(self._records.config_of(child.generation)).get(child.pool)

@@ -3,7 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from rota.child.slots import SlotMemory, boottime_ns
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import boottime_ns
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.background import Background
 from rota_supervisor.master.backoff import CALM, Backoff

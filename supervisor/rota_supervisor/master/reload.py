@@ -12,8 +12,9 @@ from rota_supervisor.config.rules import served_queues
 from rota_supervisor.master.first_settings import exporter_settings
 from rota_supervisor.messages import MAX_SETTINGS
 
-# Changing these would move the fleet to other tasks or another place under its clients' feet.
-_NEEDS_RESTART: Final = ("namespace", "redis_url", "control")
+# Changing these would move the fleet to other tasks or another place under its clients' feet. Whether the server can
+# confirm what a durability asks for is looked at by a master that starts, and by no other.
+_NEEDS_RESTART: Final = ("namespace", "redis_url", "control", "durability")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from rota_supervisor.master.reload import (
     unknown_overrides,
     unserved_queues,
 )
-from rota_supervisor.master.rollout import Rollout
+from rota_supervisor.master.rollout import Generation, Rollout
 from rota_supervisor.master.targets import Versions, worker_counts
 
 Answer = dict[str, object]
@@ -46,6 +46,11 @@ class _Loading:
     changes: list[str]
     tasks: dict[str, str] = field(default_factory=dict)
     askers: list["asyncio.Future[Answer]"] = field(default_factory=list)
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether it is a reload: the first generation is none, unless something was changed while it loaded."""
+        return bool(self.changes or self.askers)
 
 
 class Reloading:
@@ -63,6 +68,7 @@ class Reloading:
         self._gauges = gauges
         self.fatal: Failure | None = None
         self._loading = _Loading(self.rollout.latest.number, [])
+        self._has_worked = False
 
     @property
     def config(self) -> Config:
@@ -112,7 +118,7 @@ class Reloading:
         self.rollout = self.rollout.with_candidate(config, proven=proven)
         self._enforce(before)  # a promoted candidate that was not proven is given up for the one before it
         self._loading = _Loading(self.rollout.latest.number, change.words, askers=[asker])
-        if proven:  # it is in force, and what is gone back to
+        if proven and superseded.asked_for:  # it is in force, and what is gone back to
             self._accept(superseded.changes, superseded.askers)
         for waiting in superseded.askers:
             _answer(waiting, {"result": "failure", "faults": ["a later reload took its place"]})
@@ -167,20 +173,21 @@ class Reloading:
 
     def settle(self, fleet: Fleet, backoffs: Mapping[PoolKey, Backoff]) -> bool:
         """Commit a candidate that has taken over, or give up one that never works; True when the first is in."""
-        candidate = self.rollout.candidate
-        if candidate is None:
-            return False
+        if self.rollout.candidate is not None:
+            self._settle(self.rollout.candidate, fleet, backoffs)
+        first = self.rollout.current is not None and not self._has_worked
+        self._has_worked = self._has_worked or first
+        return first
+
+    def _settle(self, candidate: Generation, fleet: Fleet, backoffs: Mapping[PoolKey, Backoff]) -> None:
         for key, backoff in backoffs.items():
             if key.generation == candidate.number and key.role in (Role.ZYGOTE, Role.WORKER) and backoff.gave_up:
                 self._refuse([self._fault_of_crash_loop(key, backoff)], ExitCode.GAVE_UP)
-                return False
-        if not (self.rollout.promoted and self._has_taken_over(candidate.number, fleet)):
-            return False
-        first = self.rollout.current is None
-        self.rollout = self.rollout.commit()
-        if not first or self._loading.askers:
-            self._accept(self._loading.changes, self._loading.askers)
-        return first
+                return
+        if self.rollout.promoted and self._has_taken_over(candidate.number, fleet):
+            self.rollout = self.rollout.commit()
+            if self._loading.asked_for:
+                self._accept(self._loading.changes, self._loading.askers)
 
     @staticmethod
     def _fault_of_crash_loop(key: PoolKey, backoff: Backoff) -> Fault:

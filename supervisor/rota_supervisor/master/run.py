@@ -109,8 +109,7 @@ class _Running:
         self._records = records = Records(memory, gauges, Reloading(config, reload, self._listening, gauges))
         self._redis = RedisWatch(gauges, redact(config.redis_url))
         address = parse_address(config.redis_url)
-        patience = min(_MOST_PATIENCE_SECONDS, config.lease.seconds / 4)  # one lost answer must not cost a lease
-        self._connection = AioConnection(address, "rota:master", patience, self._redis.watch)
+        self._connection = AioConnection(address, "rota:master", self._patience, self._redis.watch)
         self._store = Store(config.namespace)
         self._death_pipe = os.pipe2(os.O_CLOEXEC)
         lines = spawn.Lines(memory.fd, self._death_pipe[0], bell_fd(self._rung))
@@ -166,6 +165,10 @@ class _Running:
                 await asyncio.Event().wait()
 
         self._records.background.start(forever())
+
+    def _patience(self) -> float:
+        # One lost answer must not cost a lease, which a reload may have made shorter.
+        return min(_MOST_PATIENCE_SECONDS, self._records.reloading.config.lease.seconds / 4)
 
     def _rung(self) -> None:
         """A child rang: its slot is worth a look."""

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from rota.child.slots import SlotMemory
+from rota.child.slot_memory import SlotMemory
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import SLOTS

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from rota.child.slots import CurrentTask, SlotMemory, boottime_ns
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import CurrentTask, boottime_ns
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children import Child, State
 

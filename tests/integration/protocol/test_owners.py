@@ -294,6 +294,22 @@ def test_a_lease_that_nobody_asked_for_in_twice_its_length_counts_no_more(fleet:
     assert int(fleet.redis.hget(fleet.keys.pulse, "lease") or 0) == LEASE_MS * 1000
 
 
+def test_a_clock_that_goes_back_cuts_down_no_longer_lease_that_is_in_use(fleet: Fleet) -> None:
+    owner = fleet.register(lease_ms=3 * LEASE_MS)
+    ahead = 100 * LEASE_MS * 1000  # so much the clock went back since
+    fleet.redis.hset(fleet.keys.pulse, mapping={"at": fleet.now_us() + ahead, "lease_at": fleet.now_us() + ahead})
+    reply = fleet.run(fleet.store.sweep(LEASE_MS))
+    assert reply.grace_until_us == reply.now_us + 3 * LEASE_MS * 1000
+    assert fleet.score(fleet.keys.owners, owner) > fleet.now_us() + 2 * LEASE_MS * 1000
+    assert int(fleet.redis.hget(fleet.keys.pulse, "lease_at") or 0) == reply.now_us
+
+
+def test_a_pulse_of_another_type_keeps_nobody_from_registering_and_renewing(fleet: Fleet) -> None:
+    fleet.redis.set(fleet.keys.pulse, "overwritten")
+    owner = fleet.register()
+    assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).lost == ()
+
+
 def test_grace_written_before_the_clock_went_back_is_clamped(fleet: Fleet) -> None:
     sweep(fleet)
     fleet.redis.hset(fleet.keys.pulse, "grace_until", fleet.now_us() + 3_600_000_000)

@@ -31,4 +31,4 @@ EXIT_DRAINED = 0
 EXIT_LOST = 75  # the owner is no longer registered: leave without touching anything
 EXIT_RECYCLED = 76  # max_tasks reached, between tasks
 EXIT_ORPHANED = 77  # the master is gone
-EXIT_OTHER_VERSION = 78  # the master runs another version of the package
+EXIT_OTHER_VERSION = 79  # the master runs another version of the package

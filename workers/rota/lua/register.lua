@@ -8,6 +8,7 @@
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local expires = string.format('%.0f', now + lease)
 redis.call('ZCARD', PREFIX .. 'owners')
+redis.call('GET', PREFIX .. 'lives')
 note_lease(lease, now)
 local owners = {}
 for i = 2, #ARGV do

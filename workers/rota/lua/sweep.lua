@@ -37,6 +37,8 @@ for i = from + 1, math.min(from + QUEUES, #queues) do
 end
 local function whole(number) return string.format('%.0f', number) end
 redis.call('HSET', pulse, 'at', whole(now), 'grace_until', whole(grace), 'from', whole(from + QUEUES))
+-- The clock went back: the longest lease counts as asked for now, not for as long as the clock takes to catch up.
+if last and now < last and longest > lease then note_lease(longest, now) end
 
 -- What runs is counted anew now and then, as a count that drifted would hold a capped queue shut, or open, for ever.
 if not last or math.floor(now / RECOUNT) ~= math.floor(last / RECOUNT) then

@@ -5,24 +5,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from rota.server.sentinel_address import Sentinels, SentinelUrl, parse_sentinel_url, shown_option
+
 DEFAULT_PORT = 6379
-DEFAULT_SENTINEL_PORT = 26379
 SCHEMES = ("redis", "rediss", "unix")
-# Scheme, credentials, hosts, path, options. By hand, since urlsplit refuses a list of hosts with an IPv6 address in it.
-_SENTINEL_URL = re.compile(
-    r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE | re.DOTALL
-)
-_OPTION = re.compile(r"([?&](?!db=)[^=&#]*=)[^&#]*")  # some clients take a password=
-
-
-@dataclass(frozen=True, slots=True)
-class Sentinels:
-    """Who is asked for the primary of `service`: host and port of each sentinel, and what they want to hear first."""
-
-    service: str
-    places: tuple[tuple[str, int], ...]
-    username: str = ""
-    password: str = field(default="", repr=False)
+# Some clients take a password=. A value goes on behind a '#', which somebody may have forgotten to quote.
+_OPTION = re.compile(r"([?&](?!db=)[^=&#]*=)[^&]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +50,11 @@ def parse_address(url: str) -> Address:
     but the credentials of sentinels: what a URL says must hold for each connection of a fleet and its producers.
     Raises ValueError saying what is wrong, with the password redacted.
     """
-    through_sentinels = _SENTINEL_URL.fullmatch(url)
-    return _behind_sentinels(url, through_sentinels) if through_sentinels else _of_one_server(url)
+    try:
+        found = parse_sentinel_url(url)
+    except ValueError as error:
+        raise ValueError(f"{redact(url)!r} {error}") from None
+    return _of_one_server(url) if found is None else _behind_sentinels(found)
 
 
 def _of_one_server(url: str) -> Address:
@@ -76,8 +67,9 @@ def _of_one_server(url: str) -> Address:
     query = parse_qs(parts.query, keep_blank_values=True)
     if unknown := sorted(query.keys() - {"db"}):
         raise ValueError(
-            f"{redact(url)!r} has the option {unknown[0]!r}: a URL may say host, port, user, password and database, "
-            "as in redis://user:password@host:6379/0, and no more (authorities for TLS: set SSL_CERT_FILE)"
+            f"{redact(url)!r} has the option {shown_option(unknown[0])}: a URL may say host, port, user, "
+            "password and database, as in redis://user:password@host:6379/0, and no more "
+            "(authorities for TLS: set SSL_CERT_FILE)"
         )
     unix = parts.scheme == "unix"
     try:
@@ -96,50 +88,16 @@ def _of_one_server(url: str) -> Address:
     )
 
 
-def _behind_sentinels(url: str, found: re.Match[str]) -> Address:
-    scheme, credentials, hosts, path, options = (part or "" for part in found.groups())
-    query = parse_qs(options, keep_blank_values=True)
-    if unknown := sorted(query.keys() - {"db", "sentinel_username", "sentinel_password"}):
-        raise ValueError(
-            f"{redact(url)!r} has the option {unknown[0]!r}: beside db there are sentinel_username and "
-            "sentinel_password, for sentinels that want them (authorities for TLS: set SSL_CERT_FILE)"
-        )
-    service, _, database = path.strip("/").partition("/")
-    if not service:
-        raise ValueError(
-            f"{redact(url)!r} names no service: which primary the sentinels are asked for follows their places, "
-            "as in redis+sentinel://one:26379,two:26379,three:26379/mymaster/0"
-        )
-    username, _, password = credentials.partition(":")
-    try:
-        places = tuple(_sentinel_place(member) for member in hosts.split(","))
-        number = int(query.get("db", [""])[0] or database or 0)
-    except ValueError:
-        raise ValueError(
-            f"{redact(url)!r} is not a Redis URL: a sentinel in it has no host or no port, or its database is not a "
-            "number (IPv6 as in [::1]:26379)"
-        ) from None
+def _behind_sentinels(found: SentinelUrl) -> Address:
     return Address(
         host="",
         port=0,
-        tls=scheme.lower() == "rediss",
-        database=number,
-        username=unquote(username),
-        password=unquote(password),
-        sentinels=Sentinels(
-            unquote(service),
-            places,
-            query.get("sentinel_username", [""])[0],
-            query.get("sentinel_password", [""])[0],
-        ),
+        tls=found.tls,
+        database=found.database,
+        username=found.username,
+        password=found.password,
+        sentinels=found.sentinels,
     )
-
-
-def _sentinel_place(member: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{member}")
-    if not parts.hostname:
-        raise ValueError(member)
-    return parts.hostname, parts.port or DEFAULT_SENTINEL_PORT
 
 
 def _split(url: str) -> SplitResult:
@@ -152,17 +110,20 @@ def _split(url: str) -> SplitResult:
 def redact(url: str) -> str:
     """The URL with its password and the values of its options replaced by `***`, fit for logs and messages.
 
-    Of a URL too broken to be taken apart, all between `://` and the last `@` is replaced.
+    Of a URL too broken to be taken apart, all between `://` and the last `@` is replaced, and what follows it too when
+    that `@` may stand in the value of an option.
     """
     return _OPTION.sub(r"\1***", _without_password(url))
 
 
 def _without_password(url: str) -> str:
     before, at, host = url.rpartition("@")
-    scheme, mark, credentials = before.partition("://")
+    scheme, mark, credentials = before.partition("://") if "://" in before else ("", "", before)
     if not at or credentials.startswith("/"):
         return url
+    if "?" in credentials or "#" in credentials:
+        return f"{scheme}{mark}***"
     user, colon, _ = credentials.partition(":")
-    if not mark or any(sign in credentials for sign in "/?#"):
-        return f"{scheme if mark else ''}{mark}***@{host}"
+    if not mark or "/" in credentials:
+        return f"{scheme}{mark}***@{host}"
     return f"{scheme}://{user}:***@{host}" if colon else url

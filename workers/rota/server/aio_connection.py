@@ -6,7 +6,7 @@ know. A connection that broke is made anew by the next command.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ import hiredis
 from rota.protocol.store import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server.address import Address
-from rota.server.sentinel import Question, search
+from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS, Question, search
 from rota.server.server_errors import (
     REASON_NETWORK,
     REASON_PROTOCOL,
@@ -49,8 +49,10 @@ class Watch:
 class AioConnection:
     """One connection, made when it is first needed and again after it broke."""
 
-    def __init__(self, address: Address, name: str, seconds: float = 5.0, watch: Watch | None = None) -> None:
-        """`seconds`: how long a connection or an answer may take."""
+    def __init__(
+        self, address: Address, name: str, seconds: Callable[[], float] = lambda: 5.0, watch: Watch | None = None
+    ) -> None:
+        """`seconds`: how long an answer may take, and a connection too; a search for the primary has its own bound."""
         self._address = address
         self._name = name
         self._seconds = seconds
@@ -94,13 +96,9 @@ class AioConnection:
 
     async def _ask(self, data: bytes) -> Any:
         try:
-            async with asyncio.timeout(self._seconds):
-                if self._streams is None:
-                    await self._connect()
-                return await self._exchange(data)
-        except TimeoutError as error:
-            self._drop()
-            raise ConnectionLost(f"the server took longer than {self._seconds:g} s", REASON_SILENT) from error
+            if self._streams is None:
+                await _within(self._connecting_seconds(), self._connect())
+            return await _within(self._seconds(), self._exchange(data))
         except OSError as error:
             self._drop()
             raise ConnectionLost(f"no connection to {self._address.place}: {error}", REASON_NETWORK) from error
@@ -110,6 +108,13 @@ class AioConnection:
         except asyncio.CancelledError:  # a reply may still come and must not answer the next command
             self._drop()
             raise
+
+    def _connecting_seconds(self) -> float:
+        # A sentinel that is silent costs its own step and no more, however short the patience with the server is: the
+        # next search begins with it again, so one bound for all of them would never let it be passed over.
+        if self._address.sentinels is None:
+            return self._seconds()
+        return len(self._address.sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     async def _connect(self) -> None:
         try:
@@ -183,6 +188,14 @@ class AioConnection:
             with contextlib.suppress(RuntimeError):  # the loop is closing
                 self._streams[1].close()
             self._streams = None
+
+
+async def _within(seconds: float, step: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(seconds):
+            return await step
+    except TimeoutError as error:
+        raise ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT) from error
 
 
 def _secure() -> "SSLContext":

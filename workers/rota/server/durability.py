@@ -15,14 +15,9 @@ LEVELS: Final[tuple[str, ...]] = get_args(Durability)
 _WAITING_SHARE: Final = 0.75
 
 
-def is_level(text: str) -> bool:
-    """Whether that is a level of durability."""
-    return text in LEVELS
-
-
 def level_of(text: str) -> Durability:
     """The text as a level. Raises ValueError naming all."""
-    if not is_level(text):
+    if text not in LEVELS:
         expected = ", ".join(f'"{level}"' for level in LEVELS)
         raise ValueError(f"durability: expected one of {expected}, got {text!r}")
     return cast("Durability", text)

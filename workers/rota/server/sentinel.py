@@ -8,17 +8,20 @@ Nothing is remembered: whoever connects asks anew, so that a failover is noticed
 that of Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 """
 
+import contextlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rota.protocol.wire import Arg
-from rota.server.address import Address, Sentinels, shown_place
+from rota.server.address import Address, shown_place
+from rota.server.sentinel_address import Sentinels
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
 
 SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and to hear from it: the next one may know as well
 PRIMARY_SECONDS: Final = 2.0  # likewise; what was the primary may be a host that is gone, and a failover under way
 _PRIMARY: Final = b"master"
+_MOST_SHOWN: Final = 80  # characters of an answer that is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,12 @@ def search(address: Address) -> Search:
     for place in sentinels.places:
         sentinel = _sentinel(address, sentinels, place)
         answer = yield _of_sentinel(sentinel, "GET-MASTER-ADDR-BY-NAME", sentinels.service)
-        if isinstance(answer, ServerError):
-            told.setdefault(f"did not tell ({_without_place(answer, sentinel)})", []).append(sentinel.place)
-            continue
-        asked = sentinel
-        if answer is None:
-            told.setdefault("did not know it", []).append(sentinel.place)
-            continue
+        if not isinstance(answer, ServerError):
+            asked = sentinel
         named = _place(answer)
+        if named is None:
+            told.setdefault(_without_answer(answer, sentinel), []).append(sentinel.place)
+            continue
         if named not in found:
             candidate = replace(address, host=named[0], port=named[1], sentinels=None)
             fault = _fault((yield Question(candidate, ("ROLE",), PRIMARY_SECONDS)), candidate)
@@ -75,7 +76,7 @@ def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Quest
         answer = yield _of_sentinel(sentinel, "CKQUORUM", service)
         return f"; {answer}" if isinstance(answer, Refused) else ""  # NOQUORUM, and what is missing
     answer = yield _of_sentinel(sentinel, "MASTERS")
-    return "" if isinstance(answer, ServerError) else f"; {sentinel.place} knows {_names(answer)}"
+    return f"; {sentinel.place} knows {_names(answer)}" if isinstance(answer, list) else ""
 
 
 def _sentinel(address: Address, sentinels: Sentinels, place: tuple[str, int]) -> Address:
@@ -87,9 +88,22 @@ def _of_sentinel(sentinel: Address, *args: str) -> Question:
     return Question(sentinel, ("SENTINEL", *args), SENTINEL_SECONDS)
 
 
-def _place(answer: Sequence[bytes]) -> tuple[str, int]:
-    host, port = answer
-    return host.decode(), int(port)
+def _place(answer: Answer) -> tuple[str, int] | None:
+    # None for whatever nobody can connect to: it must pass this sentinel over, and not raise in a resolver.
+    match answer:
+        case [bytes() as host, bytes() as port] if host and port.isdigit() and int(port[:6]) < 1 << 16:
+            with contextlib.suppress(UnicodeError):
+                name = host.decode()
+                name.encode("idna")
+                return name, int(port)
+    return None
+
+
+def _without_answer(answer: Answer, asked: Address) -> str:
+    """What a sentinel did that named no place."""
+    if isinstance(answer, ServerError):
+        return f"did not tell ({_without_place(answer, asked)})"
+    return "did not know it" if answer is None else f"answered {repr(answer)[:_MOST_SHOWN]}"
 
 
 def _without_place(error: ServerError, asked: Address) -> str:
@@ -109,7 +123,8 @@ def _fault(role: Answer, asked: Address) -> str:
             return f"which says no role: {role!r}"
 
 
-def _names(services: Sequence[Sequence[bytes]]) -> str:
+def _names(services: Sequence[object]) -> str:
     # Of each a flat list of fields and values.
-    fields = [dict(zip(service[::2], service[1::2], strict=False)) for service in services]
-    return ", ".join(repr(each.get(b"name", b"?").decode()) for each in fields) or "none at all"
+    fields = [dict(zip(each[::2], each[1::2], strict=False)) for each in services if isinstance(each, list)]
+    names = [each.get(b"name", b"?") for each in fields]
+    return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "none at all"

@@ -64,6 +64,7 @@ class Loop:
         self._last_turn_ns = 0
         self._sent_before = False
         self._recalled = 0
+        self._last_run = b""
 
     def run(self) -> int:
         """Work until there is a reason to leave; answers the exit code. Raises Orphaned."""
@@ -173,10 +174,10 @@ class Loop:
     def _tell_stale(self, reply: TurnReply) -> None:
         """Outcomes that found nothing, but for those that a recall had settled or given back before."""
         recalled_before, self._recalled = self._recalled, self._slot.recalled
-        if self._recalled != recalled_before:
-            return
+        was_recalled = self._recalled != recalled_before and reply.word is not TurnWord.LOST
         for text in reply.stale:
-            if not self._holding.was_given_back(text):
+            by_recall = was_recalled and text != self._last_run  # for whose sake it was, so not settled by it
+            if not (by_recall or self._holding.was_given_back(text)):
                 self._tools.report.stale(text, sent_before=self._sent_before)
 
     # Waiting for work
@@ -237,6 +238,7 @@ class Loop:
         if attempt is None:
             self._holding.put_back(claimed)
             return False
+        self._last_run = attempt.entry.text
         # Before the task is taken off the slot: from here on a kill loses nothing.
         self._finish(Settlement(attempt.entry, attempt.verdict.outcome))
         self._tools.report.attempt(attempt)

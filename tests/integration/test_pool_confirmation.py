@@ -1,0 +1,69 @@
+"""What a pool takes for confirmed when a connection breaks in between, against a server that plays a part."""
+
+import socketserver
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rota.pool import Answered, Pool, Unanswered
+from rota.protocol.store import Store
+from rota.server.durability import Confirmation
+
+WAIT = Confirmation("wait", 1, 3.0)
+DONE = b":1\r\n"
+UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
+
+
+class _Scripted(socketserver.StreamRequestHandler):
+    """Of two scripts sent by their name, knows the first; what is sent as text it does; then WAIT as it is told to."""
+
+    def handle(self) -> None:
+        server = self.server
+        assert isinstance(server, _ScriptedServer)
+        scripts = 0
+        while words := self._command():
+            match words[0]:
+                case b"EVALSHA":
+                    scripts += 1
+                    self.wfile.write(DONE if scripts == 1 else UNKNOWN)
+                case b"EVAL":
+                    self.wfile.write(DONE)
+                case b"WAIT" if scripts == 2 and server.ends:
+                    server.ends = False
+                    return
+                case b"WAIT":
+                    self.wfile.write(DONE)
+                case _:
+                    self.wfile.write(b"+OK\r\n")
+
+    def _command(self) -> list[bytes]:
+        count = int(self.rfile.readline()[1:] or 0)
+        return [self.rfile.read(int(self.rfile.readline()[1:]) + 2)[:-2] for _ in range(count)]
+
+
+class _ScriptedServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    ends = False  # whether the connection ends instead of the first WAIT's answer
+
+
+@pytest.fixture(name="scripted")
+def _scripted() -> Iterator[_ScriptedServer]:
+    with _ScriptedServer(("127.0.0.1", 0), _Scripted) as scripted:
+        thread = threading.Thread(target=scripted.serve_forever, args=(0.01,))
+        thread.start()
+        yield scripted
+        scripted.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(False, Answered), (True, Unanswered)])
+def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
+    scripted: _ScriptedServer, ends: bool, expected: type
+) -> None:
+    scripted.ends = ends
+    commands = [Store("test").pause(queue) for queue in ("a", "b")]
+    pool = Pool(f"redis://127.0.0.1:{scripted.server_address[1]}", 5.0)
+    answers = pool.exchange_confirmed(commands, WAIT)
+    pool.close()
+    assert [type(answer) for answer in answers] == [expected, expected]
