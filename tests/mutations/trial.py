@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mutations.catalogue import Mutation
-from mutations.catchers import Catcher
+from mutations.catchers import Catcher, Result
 from mutations.tree import Replacement, Stale, make_copy
 
 
@@ -51,12 +51,10 @@ def trials_of(mutations: Sequence[Mutation]) -> list[Trial]:
 def perform(trial: Trial) -> Outcome:
     """Make the copy, run the catcher, judge."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="rota-mutation-") as name:
-        try:
-            make_copy(Path(name), trial.replacements)
-        except Stale as stale:
-            return Outcome(trial, is_well=False, words=f"stale: {stale}", seconds=0.0)
-        result = trial.catcher.run(Path(name), trial.budget_seconds)
+    try:
+        result = _run_within_budget(trial, began + trial.budget_seconds)
+    except Stale as stale:
+        return Outcome(trial, is_well=False, words=f"stale: {stale}", seconds=0.0)
     seconds = time.monotonic() - began
     if trial.is_control:
         words = "finds nothing" if result.clean else "fails without a bug"
@@ -65,3 +63,13 @@ def perform(trial: Trial) -> Outcome:
         return Outcome(trial, is_well=True, words=result.found, seconds=seconds)
     words = "NOT CAUGHT" if result.clean else "fails, but not for the expected reason, or not in time"
     return Outcome(trial, is_well=False, words=words, seconds=seconds, said=result.said)
+
+
+def _run_within_budget(trial: Trial, deadline: float) -> Result:
+    """Again while it finds nothing and the budget lasts, as what meets what in a soak is chance; a control once."""
+    while True:
+        with tempfile.TemporaryDirectory(prefix="rota-mutation-") as name:
+            make_copy(Path(name), trial.replacements)
+            result = trial.catcher.run(Path(name), deadline - time.monotonic())
+        if trial.is_control or result.found or not result.clean or time.monotonic() >= deadline:
+            return result
