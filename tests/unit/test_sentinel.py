@@ -92,6 +92,8 @@ def test_an_unknown_service_is_told_with_those_that_are_known() -> None:
         [b"10.0.0.1"],
         [b"10.0.0.1", b"x"],
         [b"10.0.0.1", b"65536"],
+        [b"10.0.0.1", b"0655350"],
+        [b"h\0st", b"6379"],
         [b"10.0.0.1", b"9" * 9999],
         [b"10.0.0.1", 6379],
         [b"", b"6379"],
@@ -109,8 +111,8 @@ def test_an_answer_that_is_no_place_is_told_and_passed_over(answer: Answer) -> N
 
 
 def test_services_that_are_none_do_not_end_the_search_otherwise() -> None:
-    odd = [b"name", [b"name", b"cache"], [b"name", 7], [b"name", b"\xff"], [b"ip"]]
-    assert told(asked(None, None, None, odd)[1]).endswith("three:3 knows 'cache', '\ufffd', '?'")
+    odd = [b"name", [b"name", b"cache"], [b"name", 7], [b"name", b"\xff"], [b"ip"], [[b"name"], b"x"]]
+    assert told(asked(None, None, None, odd)[1]).endswith("three:3 knows 'cache', '\ufffd', '?', '?'")
     assert "knows" not in told(asked(None, None, None, b"OK")[1])
 
 

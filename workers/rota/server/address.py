@@ -9,8 +9,8 @@ from rota.server.sentinel_address import Sentinels, SentinelUrl, parse_sentinel_
 
 DEFAULT_PORT = 6379
 SCHEMES = ("redis", "rediss", "unix")
-# Some clients take a password=. A value goes on behind a '#', which somebody may have forgotten to quote.
-_OPTION = re.compile(r"([?&](?!db=)[^=&#]*=)[^&]*")
+# Some clients take a password=. All that follows may be its value, in which somebody forgot to quote a '#' or an '&'.
+_OPTION = re.compile(r"([?&](?!db=)[^=&#]*=).*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ def _of_one_server(url: str) -> Address:
             f"{redact(url)!r} is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
             "or with redis+sentinel:// to have sentinels asked for the primary"
         )
+    if parts.fragment:
+        raise ValueError(f"{redact(url)!r} has a '#' in it: write it as %23")
     query = parse_qs(parts.query, keep_blank_values=True)
     if unknown := sorted(query.keys() - {"db"}):
         raise ValueError(

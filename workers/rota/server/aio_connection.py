@@ -16,6 +16,7 @@ from rota.protocol.store import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server.address import Address
 from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS, Question, search
+from rota.server.sentinel_address import Sentinels
 from rota.server.server_errors import (
     REASON_NETWORK,
     REASON_PROTOCOL,
@@ -96,9 +97,9 @@ class AioConnection:
 
     async def _ask(self, data: bytes) -> Any:
         try:
-            if self._streams is None:
-                await _within(self._connecting_seconds(), self._connect())
-            return await _within(self._seconds(), self._exchange(data))
+            if self._streams is None and self._address.sentinels is not None:
+                await _within(self._searching_seconds(self._address.sentinels), self._connect())
+            return await _within(self._seconds(), self._connect_and_exchange(data))
         except OSError as error:
             self._drop()
             raise ConnectionLost(f"no connection to {self._address.place}: {error}", REASON_NETWORK) from error
@@ -109,12 +110,16 @@ class AioConnection:
             self._drop()
             raise
 
-    def _connecting_seconds(self) -> float:
+    async def _connect_and_exchange(self, data: bytes) -> Any:
+        if self._streams is None:
+            await self._connect()
+        return await self._exchange(data)
+
+    @staticmethod
+    def _searching_seconds(sentinels: Sentinels) -> float:
         # A sentinel that is silent costs its own step and no more, however short the patience with the server is: the
         # next search begins with it again, so one bound for all of them would never let it be passed over.
-        if self._address.sentinels is None:
-            return self._seconds()
-        return len(self._address.sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
+        return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     async def _connect(self) -> None:
         try:

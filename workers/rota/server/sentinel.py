@@ -19,6 +19,7 @@ from rota.server.sentinel_address import Sentinels
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
 
 SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and to hear from it: the next one may know as well
+_DIGITS: Final = 5  # of a port
 PRIMARY_SECONDS: Final = 2.0  # likewise; what was the primary may be a host that is gone, and a failover under way
 _PRIMARY: Final = b"master"
 _MOST_SHOWN: Final = 80  # characters of an answer that is none
@@ -91,12 +92,16 @@ def _of_sentinel(sentinel: Address, *args: str) -> Question:
 def _place(answer: Answer) -> tuple[str, int] | None:
     # None for whatever nobody can connect to: it must pass this sentinel over, and not raise in a resolver.
     match answer:
-        case [bytes() as host, bytes() as port] if host and port.isdigit() and int(port[:6]) < 1 << 16:
+        case [bytes() as host, bytes() as port] if host and b"\0" not in host and _is_port(port):
             with contextlib.suppress(UnicodeError):
                 name = host.decode()
                 name.encode("idna")
                 return name, int(port)
     return None
+
+
+def _is_port(port: bytes) -> bool:
+    return port.isdigit() and len(port) <= _DIGITS and int(port) < 1 << 16
 
 
 def _without_answer(answer: Answer, asked: Address) -> str:
@@ -125,6 +130,6 @@ def _fault(role: Answer, asked: Address) -> str:
 
 def _names(services: Sequence[object]) -> str:
     # Of each a flat list of fields and values.
-    fields = [dict(zip(each[::2], each[1::2], strict=False)) for each in services if isinstance(each, list)]
-    names = [each.get(b"name", b"?") for each in fields]
+    pairs = [zip(each[::2], each[1::2], strict=False) for each in services if isinstance(each, list)]
+    names = [next((value for field, value in each if field == b"name"), b"?") for each in pairs]
     return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "none at all"

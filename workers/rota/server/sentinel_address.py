@@ -7,6 +7,23 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 DEFAULT_SENTINEL_PORT: Final = 26379
 OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
+# How options of well-known clients begin; what else stands in the place of one is not shown.
+_OF_CLIENTS: Final = (
+    "client_",
+    "db",
+    "decode_",
+    "encoding",
+    "health_",
+    "max_",
+    "password",
+    "protocol",
+    "retry_",
+    "sentinel_",
+    "socket_",
+    "ssl",
+    "timeout",
+    "username",
+)
 # Scheme, credentials, hosts, path, options. By hand, since urlsplit refuses a list of hosts with an IPv6 address in it.
 _URL: Final = re.compile(
     r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
@@ -59,8 +76,8 @@ def parse_sentinel_url(url: str) -> SentinelUrl | None:
 
 
 def shown_option(name: str) -> str:
-    """An option as messages name it: what is no name may be the rest of a password with a ? or & in it."""
-    return repr(name) if name.isidentifier() else "that is no name"
+    """An option as messages name it: what is none of a client may be the rest of a password with a ? or & in it."""
+    return repr(name) if name.startswith(_OF_CLIENTS) else "*** (not shown: it may be the rest of a password)"
 
 
 def _fault(fragment: str, query: dict[str, list[str]], service: str) -> str:

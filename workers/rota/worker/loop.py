@@ -176,7 +176,7 @@ class Loop:
         recalled_before, self._recalled = self._recalled, self._slot.recalled
         was_recalled = self._recalled != recalled_before and reply.word is not TurnWord.LOST
         for text in reply.stale:
-            by_recall = was_recalled and text != self._last_run  # for whose sake it was, so not settled by it
+            by_recall = was_recalled and text != self._last_run
             if not (by_recall or self._holding.was_given_back(text)):
                 self._tools.report.stale(text, sent_before=self._sent_before)
 
@@ -238,7 +238,8 @@ class Loop:
         if attempt is None:
             self._holding.put_back(claimed)
             return False
-        self._last_run = attempt.entry.text
+        # A recall made before its outcome is in the slot cannot have settled it; a later one can.
+        self._last_run = attempt.entry.text if self._slot.recalled != self._recalled else b""
         # Before the task is taken off the slot: from here on a kill loses nothing.
         self._finish(Settlement(attempt.entry, attempt.verdict.outcome))
         self._tools.report.attempt(attempt)
