@@ -11,6 +11,21 @@ from fleet_readings import Line
 from fleets import Fleets, Measure, RunningFleet, seconds_until
 from rota import Call
 
+SLOW_HOOK = """
+import time
+
+import rota
+
+
+@rota.task
+def doomed() -> None:
+    raise rota.Dead("as it was told")
+
+
+@rota.on_dead
+def tell_slowly(task: rota.CurrentTask, error: str) -> None:
+    time.sleep(0.1)  # longer than a claim may be held up
+"""
 BEFORE = 300  # enough short ones for claims to grow
 BEHIND = 20
 ROUNDS = 8
@@ -70,6 +85,20 @@ def test_what_was_finished_before_a_long_task_is_settled_while_that_runs(fleets:
         fleet.wait_for("end", label=label)
         assert len(seconds) < MOST_ROUNDS, "in none of these rounds anything ended right before the long task began"
     measured("s until all before a long task were settled, as the command line sees it, longest", max(seconds))
+    assert not fleet.log("task.stale")
+    assert fleet.books_balance()
+
+
+def test_an_outcome_that_a_recall_settled_while_its_hooks_ran_is_not_called_stale(fleets: Fleets) -> None:
+    fleet = fleets.make(imports=["tasks", "hooks"], workers=1)
+    (fleet.folder / "hooks.py").write_text(SLOW_HOOK)
+    fleet.start()
+    for number in range(ROUNDS):
+        fleet.client.enqueue_many([*_notes(f"before {number}", BEFORE), Call("doomed", queue="default")])
+        fleet.wait_for("end", BEFORE, label=f"before {number}")
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+    assert len(fleet.log("task.dead")) == ROUNDS
     assert not fleet.log("task.stale")
     assert fleet.books_balance()
 
