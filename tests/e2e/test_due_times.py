@@ -3,8 +3,6 @@
 import random
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -15,6 +13,7 @@ from fleets import Fleets, Measure, RunningFleet
 from rota import Call
 from rota.protocol.entry import parse_entry
 from rota.protocol.keys import Keys
+from slow_calls import calls_over_a_millisecond
 
 TASKS = 300
 SPREAD_SECONDS = 15.0
@@ -67,21 +66,6 @@ def test_a_burst_is_promoted_in_order_of_due_none_lost_none_early_and_in_short_c
     measured("last of 20,000 ready in ms", (promoted[-1].ready_us - promoted[-1].due_us) / 1000)
     measured("longest script call in ms", max(seconds, default=0.0) * 1000)
     assert max(seconds, default=0.0) < GENEROUS_CALL_SECONDS
-
-
-@contextmanager
-def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[float]]:
-    """What scripts took meanwhile, filled in at the end: those over a millisecond."""
-    kept = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
-    client.config_set("slowlog-log-slower-than", 1000)
-    client.config_set("slowlog-max-len", 10_000)
-    client.slowlog_reset()
-    seconds: list[float] = []
-    yield seconds
-    slow = client.slowlog_get(10_000)
-    seconds += [call["duration"] / MICROSECONDS for call in slow if b"EVALSHA" in call["command"]]
-    for name, value in kept.items():
-        client.config_set(name, str(value))
 
 
 def test_2_000_tasks_due_at_one_instant_all_start_and_none_early(fleets: Fleets, measured: Measure) -> None:

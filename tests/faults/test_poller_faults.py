@@ -3,8 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,12 +12,12 @@ from bench import until
 from fleets import Fleets, Measure, RunningFleet, seconds_until
 from masters import ON_ONE_SERVER
 from rota import Call
+from slow_calls import calls_over_a_millisecond
 
 TASKS = 300
 SPREAD_SECONDS = 4.0
 LAG_SECONDS = 3.0
 MANY = 100_000
-MICROSECONDS = 1_000_000
 SHORT_CALL_SECONDS = 0.010
 GENEROUS_CALL_SECONDS = 0.25  # a server that is not scheduled for a while counts that as the script's
 DRAIN_SECONDS = 90.0
@@ -53,21 +51,6 @@ def test_when_both_pollers_fail_others_take_over_and_nothing_is_early_late_or_pr
     assert fleet.metrics().total("rota_task_early_starts_total") == 0
     assert fleet.metrics().total("rota_poller_promoted_total") <= TASKS
     assert fleet.books_balance()
-
-
-@contextmanager
-def calls_over_a_millisecond(client: redis.Redis) -> Iterator[list[float]]:
-    """What scripts took meanwhile, filled in at the end: those over a millisecond."""
-    kept = {name: client.config_get(name)[name] for name in ("slowlog-log-slower-than", "slowlog-max-len")}
-    client.config_set("slowlog-log-slower-than", 1000)
-    client.config_set("slowlog-max-len", 100_000)
-    client.slowlog_reset()
-    seconds: list[float] = []
-    yield seconds
-    slow = client.slowlog_get(100_000)
-    seconds += [call["duration"] / MICROSECONDS for call in slow if b"EVALSHA" in call["command"]]
-    for name, value in kept.items():
-        client.config_set(name, str(value))
 
 
 def test_100_000_tasks_due_at_one_instant_are_started_none_lost_none_early_and_their_lag_falls_steadily(

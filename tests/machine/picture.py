@@ -34,21 +34,8 @@ class Picture:
 
 def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str]) -> Picture:
     """Looks at these queues, at the in-flight lists of these owners, at these unique keys, and at everything else."""
-    keys = fleet.keys
-    pipe: Any = fleet.redis.pipeline(transaction=False)  # redis-py types its calls as if each answered at once
     queues, owners, unique_keys = list(queues), list(owners), list(unique_keys)
-    for queue in queues:
-        pipe.lrange(keys.ready_lane(queue), 0, -1).lrange(keys.delayed_lane(queue), 0, -1).llen(keys.doorbell(queue))
-    for owner in owners:
-        pipe.lrange(keys.inflight(owner), 0, -1)
-    for unique_key in unique_keys:
-        pipe.get(keys.unique(unique_key))
-    pipe.hgetall(keys.tasks).hgetall(keys.tickets)
-    pipe.zrange(keys.delayed, 0, -1, withscores=True).zrange(keys.dead, 0, -1, withscores=True)
-    pipe.zrange(keys.owners, 0, -1, withscores=True)
-    pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
-    pipe.hgetall(keys.rotation).hgetall(keys.rates).llen(keys.poller_doorbell)
-    answers = iter(pipe.execute())
+    answers = iter(_ask(fleet, queues, owners, unique_keys))
     lanes: dict[tuple[str, str], list[str]] = {}
     bells: dict[str, int] = {}
     for queue in queues:
@@ -74,6 +61,24 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         {queue: int(paid_off) for queue, paid_off in rates.items()},
         poller_bell,
     )
+
+
+def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[str]) -> list[Any]:
+    keys = fleet.keys
+    pipe: Any = fleet.redis.pipeline(transaction=False)  # redis-py types its calls as if each answered at once
+    for queue in queues:
+        pipe.lrange(keys.ready_lane(queue), 0, -1).lrange(keys.delayed_lane(queue), 0, -1).llen(keys.doorbell(queue))
+    for owner in owners:
+        pipe.lrange(keys.inflight(owner), 0, -1)
+    for unique_key in unique_keys:
+        pipe.get(keys.unique(unique_key))
+    pipe.hgetall(keys.tasks).hgetall(keys.tickets)
+    pipe.zrange(keys.delayed, 0, -1, withscores=True).zrange(keys.dead, 0, -1, withscores=True)
+    pipe.zrange(keys.owners, 0, -1, withscores=True)
+    pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
+    pipe.hgetall(keys.rotation).hgetall(keys.rates).llen(keys.poller_doorbell)
+    answers: list[Any] = pipe.execute()
+    return answers
 
 
 def _microseconds(pairs: list[tuple[Any, float]]) -> dict[str, int]:
