@@ -26,9 +26,12 @@ class Life:
         os.eventfd_write(self.master_bell_fd, 1)
 
 
+class StartFailed(Exception):
+    """The application has this worker not start; says why, without what the application's error may hold."""
+
+
 # Exit codes of children: how the master tells an orderly end from a crash.
 EXIT_DRAINED = 0
 EXIT_LOST = 75  # the owner is no longer registered: leave without touching anything
-EXIT_RECYCLED = 76  # max_tasks reached, between tasks
 EXIT_ORPHANED = 77  # the master is gone
 EXIT_OTHER_VERSION = 79  # the master runs another version of the package

@@ -56,6 +56,7 @@ class WorkerSettings:
     time_limit_seconds: float = 3600.0
     max_tasks: int = 0
     max_tasks_jitter: float = 0.1
+    max_rss_mb: int = 0
     max_payload_kb: int = 256
     durability: str = "none"
     overrides: dict[str, TaskOverride] = field(default_factory=dict)

@@ -4,7 +4,8 @@ import fcntl
 import mmap
 import os
 
-from rota.child.slots import REGION_BYTES, Slot
+from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slots import Slot
 
 
 class SlotMemory:
@@ -15,6 +16,7 @@ class SlotMemory:
         self.count = count
         self._map = mmap.mmap(fd, count * REGION_BYTES)
         self._view = memoryview(self._map)
+        self._slots: dict[int, Slot] = {}
 
     @classmethod
     def create(cls, count: int) -> "SlotMemory":
@@ -31,6 +33,12 @@ class SlotMemory:
 
     def slot(self, number: int) -> Slot:
         """The slot of that number, from 0. Raises IndexError outside the memory."""
+        found = self._slots.get(number)
+        if found is None:  # the master asks for each many times a second
+            found = self._slots[number] = self._cut_out(number)
+        return found
+
+    def _cut_out(self, number: int) -> Slot:
         if not 0 <= number < self.count:
             raise IndexError(f"slot {number} of {self.count}")
         return Slot(self._view[number * REGION_BYTES : (number + 1) * REGION_BYTES])

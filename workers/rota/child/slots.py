@@ -10,29 +10,20 @@ A region: header words | two copies of the current task | finished outcomes | me
 
 import time
 from enum import IntEnum
-from typing import NamedTuple
 
-WORD = 8
-REGION_BYTES = 1 << 20
-HEADER_WORDS = 16
-TASK_WORDS = 80
-OUTCOMES_AT = (HEADER_WORDS + 2 * TASK_WORDS) * WORD
-METRICS_AT = 1 << 16
-OUTCOMES_BYTES = METRICS_AT - OUTCOMES_AT
+from rota.child.slot_outcomes import HEADER_WORDS, METRICS_AT, OUTCOMES_WORD, TASK_WORDS, WORD, OutcomesOfSlot
+from rota.child.slot_task import UNKNOWN_TASK, CurrentTask, HeldUp, TaskTimes
+
 ENTRY_BYTES = 55 * WORD  # the longest entry has 374: two names of 128, six numbers of at most 16 digits, and the rest
 NAME_BYTES = 128
 
-# The header's words. The last one says of the outcomes how many arguments they are and how many bytes, in one word, so
-# that a process killed between two writes never leaves a count with the length of another.
-_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _OUTCOMES, _RECALLED = range(9)
-_COUNT_SHIFT = 32
-_LENGTH_MASK = (1 << _COUNT_SHIFT) - 1
+# The header's words; the first is that of the outcomes.
+_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _RECALLED, _QUIET, _WISH, _SHORTEST = range(1, 12)
 _WATCH_OFF, _WATCH_ASKED, _WATCH_ON = range(3)
 # A current task's words; each text is its length and then its bytes.
-_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _ENTRY_AT, _NAME_AT = 0, 1, 2, 3, 4, 60
+_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _ENTRY_AT, _NAME_AT, _SOFT_DEADLINE = 0, 1, 2, 3, 4, 60, 77
 
 MASTER_SLOT = 0
-UNKNOWN_TASK = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
 
 
 class Phase(IntEnum):
@@ -46,6 +37,14 @@ class Phase(IntEnum):
     QUIET = 5
 
 
+class RecycleWish(IntEnum):
+    """Why a worker would have a fresh one in its place."""
+
+    NONE = 0
+    MAX_TASKS = 1
+    MAX_RSS = 2
+
+
 def _base_of(number: int) -> int:  # where the copy of the current task stands that this number publishes
     return HEADER_WORDS + ((number >> 1) & 1) * TASK_WORDS
 
@@ -55,49 +54,12 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-class CurrentTask(NamedTuple):
-    """The task a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
-
-    `started_ns`, `deadline_ns` (0 for none) and `claimed_ns` in CLOCK_BOOTTIME; `unstarted`: how many entries of the
-    same claim come after it.
-    """
-
-    entry: bytes
-    name: str
-    started_ns: int
-    deadline_ns: int
-    claimed_ns: int = 0
-    unstarted: int = 0
-
-    @property
-    def id(self) -> str:
-        return self._field(0)
-
-    @property
-    def queue(self) -> str:
-        return self._field(1)
-
-    def _field(self, number: int) -> str:
-        fields = self.entry.split(b" ")
-        return fields[number].decode(errors="replace") if number < len(fields) else ""
-
-
-class HeldUp(NamedTuple):
-    """A task, and the `outcomes` of those that ran before it and are not known to be settled: how many arguments, and
-    their wire form. `number` is that of the task among those of this life."""
-
-    number: int
-    task: CurrentTask
-    outcomes: tuple[int, bytes]
-
-
-class Slot:
-    """One region. The process that lives in the slot writes, except
-    `renewed_ns`, `recalled` and the end of a watch, which the master writes."""
+class Slot(OutcomesOfSlot):
+    """One region. The process that lives in the slot writes, except `renewed_ns`, `recalled`, `quiet_asked` and the end
+    of a watch, which the master writes."""
 
     def __init__(self, region: memoryview) -> None:
-        self._bytes = region
-        self._words = region.cast("q")
+        super().__init__(region)
         self._base = HEADER_WORDS
 
     # Life
@@ -107,10 +69,13 @@ class Slot:
         words = self._words
         words[_PID] = 0
         words[_PHASE] = Phase.EMPTY
-        words[_OUTCOMES] = 0
+        self.clear_outcomes()
         words[_WATCH] = _WATCH_OFF
         words[_RECALLED] = 0
         words[_TASK_NUMBER] = 0
+        words[_QUIET] = 0
+        words[_WISH] = RecycleWish.NONE
+        words[_SHORTEST] = 0
         words[_BEAT] = boottime_ns()
         words[_NONCE] = nonce
 
@@ -164,18 +129,46 @@ class Slot:
     def renewed_ns(self, at_ns: int) -> None:
         self._words[_RENEWED] = at_ns
 
+    @property
+    def quiet_asked(self) -> bool:
+        """Whether the worker is to claim nothing, until this is taken back. Written first; then comes WAKE_SIGNAL."""
+        return self._words[_QUIET] != 0
+
+    @quiet_asked.setter
+    def quiet_asked(self, asked: bool) -> None:
+        self._words[_QUIET] = asked
+
+    @property
+    def recycle_wish(self) -> RecycleWish:
+        """Why the worker would be replaced. It leaves only when it is told to."""
+        return RecycleWish(self._words[_WISH])
+
+    @recycle_wish.setter
+    def recycle_wish(self, wish: RecycleWish) -> None:
+        self._words[_WISH] = wish
+
+    @property
+    def shortest_soft_ns(self) -> int:
+        """The shortest soft limit under a second that this life has met; 0 for none. The master looks as often."""
+        return self._words[_SHORTEST]
+
+    @shortest_soft_ns.setter
+    def shortest_soft_ns(self, limit_ns: int) -> None:
+        self._words[_SHORTEST] = limit_ns
+
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 
     def start_task(self, task: CurrentTask) -> None:
         """Publish the task about to run. A `name` of "" is told later, by `name_task`."""
         words = self._words
-        entry, name, started_ns, deadline_ns, claimed_ns, unstarted = task
+        entry, name, started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns = task
         number = (words[_TASK_NUMBER] + 1) | 1
         base = self._base = _base_of(number)
         words[base + _STARTED] = started_ns
         words[base + _DEADLINE] = deadline_ns
         words[base + _CLAIMED] = claimed_ns
         words[base + _UNSTARTED] = unstarted
+        words[base + _SOFT_DEADLINE] = soft_deadline_ns
         self._put_text(base + _ENTRY_AT, entry[:ENTRY_BYTES])
         self._put_text(base + _NAME_AT, name.encode()[:NAME_BYTES])
         words[_TASK_NUMBER] = number
@@ -188,9 +181,16 @@ class Slot:
         """Publish that nothing runs."""
         self._words[_TASK_NUMBER] += 1
 
-    def extend_task(self, deadline_ns: int) -> None:
-        """Move the deadline of the current task."""
-        self._words[self._base + _DEADLINE] = deadline_ns
+    @property
+    def tasks_ended(self) -> int:
+        """How many tasks have ended in this life."""
+        return self._words[_TASK_NUMBER] // 2
+
+    def extend_task(self, deadline_ns: int, soft_deadline_ns: int) -> None:
+        """Move the deadlines of the current task; 0 for no soft one."""
+        words, base = self._words, self._base
+        words[base + _SOFT_DEADLINE] = soft_deadline_ns
+        words[base + _DEADLINE] = deadline_ns
 
     def current_task(self) -> CurrentTask | None:
         """The task that runs, or that ran when the process died; None when there is none."""
@@ -207,9 +207,22 @@ class Slot:
                 words[base + _DEADLINE],
                 words[base + _CLAIMED],
                 words[base + _UNSTARTED],
+                words[base + _SOFT_DEADLINE],
             )
             if words[_TASK_NUMBER] == number:
                 return task
+
+    def task_times(self) -> TaskTimes | None:
+        """Of the task that runs, without its texts: the master looks at all slots many times a second."""
+        words = self._words
+        while True:
+            number = words[_TASK_NUMBER]
+            if number % 2 == 0:
+                return None
+            base = _base_of(number)
+            times = TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE])
+            if words[_TASK_NUMBER] == number:
+                return times
 
     def _put_text(self, word: int, raw: bytes) -> None:
         # No length while the bytes change: whoever reads in between, or after a kill, finds no text, never half of one.
@@ -247,7 +260,7 @@ class Slot:
         """The number of the task that runs while others of its claim wait, to be started after it or to be settled;
         0 when none does. Cheap, and right a moment later at the latest."""
         words, number = self._words, self._words[_TASK_NUMBER]
-        waits = number % 2 == 1 and (words[_base_of(number) + _UNSTARTED] > 0 or words[_OUTCOMES] > 0)
+        waits = number % 2 == 1 and (words[_base_of(number) + _UNSTARTED] > 0 or words[OUTCOMES_WORD] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:
@@ -267,31 +280,6 @@ class Slot:
     @recalled.setter
     def recalled(self, number: int) -> None:
         self._words[_RECALLED] = number
-
-    # Outcomes finished and not yet known to be settled
-
-    def add_outcomes(self, count: int, data: bytes) -> None:
-        """Leave packed settlements, `count` arguments, for the master, behind those left before.
-
-        What does not fit into OUTCOMES_BYTES is known to the process alone: killed before its turn is answered, those
-        tasks run again.
-        """
-        left = self._words[_OUTCOMES]
-        length = left & _LENGTH_MASK
-        end = length + len(data)
-        if end <= OUTCOMES_BYTES:
-            self._bytes[OUTCOMES_AT + length : OUTCOMES_AT + end] = data
-            self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + len(data)
-
-    def clear_outcomes(self) -> None:
-        """Forget what was left: it is settled."""
-        self._words[_OUTCOMES] = 0
-
-    def outcomes(self) -> tuple[int, bytes]:
-        """How many arguments were left, and their wire form. Right when the process is gone, or runs one and the same
-        task meanwhile: it clears them between two tasks only."""
-        left = self._words[_OUTCOMES]
-        return left >> _COUNT_SHIFT, bytes(self._bytes[OUTCOMES_AT : OUTCOMES_AT + (left & _LENGTH_MASK)])
 
     @property
     def metrics(self) -> memoryview:

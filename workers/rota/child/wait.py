@@ -59,7 +59,7 @@ class Waiter:
         if fd in ready:
             return Woken.READY
         if self._signals.fileno() in ready:
-            self._signals.quiet()
+            self._signals.empty()
             return Woken.SIGNAL
         return Woken.TIMEOUT
 

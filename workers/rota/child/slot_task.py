@@ -1,0 +1,50 @@
+"""The task that a slot names, as it is read there."""
+
+from typing import Final, NamedTuple
+
+UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
+
+
+class CurrentTask(NamedTuple):
+    """The task a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
+
+    `started_ns`, `deadline_ns`, `soft_deadline_ns` (0 for none) and `claimed_ns` in CLOCK_BOOTTIME; `unstarted`: how
+    many entries of the same claim come after it.
+    """
+
+    entry: bytes
+    name: str
+    started_ns: int
+    deadline_ns: int
+    claimed_ns: int = 0
+    unstarted: int = 0
+    soft_deadline_ns: int = 0
+
+    @property
+    def id(self) -> str:
+        return self._field(0)
+
+    @property
+    def queue(self) -> str:
+        return self._field(1)
+
+    def _field(self, number: int) -> str:
+        fields = self.entry.split(b" ")
+        return fields[number].decode(errors="replace") if number < len(fields) else ""
+
+
+class TaskTimes(NamedTuple):
+    """When a task began, and its deadlines, as `CurrentTask` has them."""
+
+    started_ns: int
+    deadline_ns: int
+    soft_deadline_ns: int
+
+
+class HeldUp(NamedTuple):
+    """A task, and the `outcomes` of those that ran before it and are not known to be settled: how many arguments, and
+    their wire form. `number` is that of the task among those of this life."""
+
+    number: int
+    task: CurrentTask
+    outcomes: tuple[int, bytes]
