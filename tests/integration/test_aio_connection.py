@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import dataclasses
+import socket
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -150,6 +152,51 @@ def test_no_server_is_a_lost_connection_that_names_the_place() -> None:
             await connection.execute("PING")
 
     _with(Address(port=port), use)
+
+
+def test_a_server_is_found_by_its_name(server: Server) -> None:
+    async def use(connection: AioConnection) -> bytes:
+        answer: bytes = await connection.execute("ECHO", "a")
+        return answer
+
+    assert _with(dataclasses.replace(parse_address(server.url), host="localhost"), use) == b"a"
+
+
+@pytest.mark.parametrize("name", ["no.invalid", "a..b"], ids=["unknown", "impossible"])
+def test_a_name_that_leads_nowhere_is_a_lost_connection(name: str) -> None:
+    async def use(connection: AioConnection) -> None:
+        for _ in range(2):
+            with pytest.raises(ConnectionLost, match=f"no connection to {name}:"):
+                await connection.execute("PING")
+
+    _with(Address(host=name), use)
+
+
+def test_a_resolver_that_hangs_takes_one_thread_and_holds_nobody_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, go_on = threading.Semaphore(0), threading.Event()
+
+    def hang(*_args: object, **_more: object) -> list[object]:
+        asked.release()
+        go_on.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+
+    async def main() -> None:
+        connection = AioConnection(Address(host="redis.example"), "rota:test", lambda: 0.1)
+        for _ in range(3):
+            with pytest.raises(ConnectionLost, match="took longer"):
+                await connection.execute("PING")
+
+    ending = threading.Thread(target=asyncio.run, args=(main(),))
+    ending.start()
+    ending.join(30)
+    try:
+        assert not ending.is_alive()
+        assert asked.acquire(timeout=0)
+        assert not asked.acquire(blocking=False)
+    finally:
+        go_on.set()
 
 
 def test_password_database_and_unix_socket_are_used(server: Server, tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import LEASE_SECONDS, Bench, settings_for, until
-from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_RECYCLED
-from rota.child.slots import Phase, boottime_ns
+from bench import LEASE_SECONDS, Bench, Child, settings_for, until
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED
+from rota.child.signals import WAKE_SIGNAL
+from rota.child.slots import Phase, RecycleWish, boottime_ns
 from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from servers import Server
@@ -161,13 +162,99 @@ def test_a_cut_connection_keeps_the_outcome_and_runs_nothing_twice(bench: Bench)
     until(lambda: len(bench.events("redis.back")) == 1)
 
 
-def test_a_worker_leaves_after_its_tasks_and_says_that_it_was_recycled(bench: Bench) -> None:
-    for number in range(3):
+def test_a_worker_that_has_made_all_its_attempts_wishes_to_be_replaced_and_waits_for_it(bench: Bench) -> None:
+    ids = [bench.enqueue("note", str(number)) for number in range(8)]
+    worker = bench.start(settings_for(bench.server, bench.namespace, max_tasks=6, max_tasks_jitter=0.0))
+    until(lambda: worker.slot.recycle_wish is RecycleWish.MAX_TASKS)
+    until(lambda: bench.inflight(worker.owner) == 0)  # what it had claimed beyond, others may run
+    assert [bench.state(task_id) for task_id in ids] == ["unknown"] * 6 + ["ready"] * 2
+    assert worker.slot.phase is Phase.IDLE
+    worker.terminate()
+    assert worker.exit_code() == 0
+    assert bench.ran() == ["worker start", *map(str, range(6)), "worker stop"]
+
+
+def test_a_worker_wishes_within_the_share_of_jitter_and_works_on_meanwhile(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace, max_tasks=100, max_tasks_jitter=1.0))
+    for number in range(100):
         bench.enqueue("note", str(number))
-    worker = bench.start(settings_for(bench.server, bench.namespace, max_tasks=2, max_tasks_jitter=0.0))
-    assert worker.exit_code() == EXIT_RECYCLED
-    assert bench.ran() == ["worker start", "0", "1", "worker stop"]
-    assert bench.inflight(worker.owner) == 0
+    until(lambda: len(bench.ran()) == 101)
+    assert worker.slot.recycle_wish is RecycleWish.MAX_TASKS
+
+
+def test_a_worker_that_has_grown_too_large_wishes_to_be_replaced_and_works_on(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace, max_rss_mb=60)).until_phase(Phase.IDLE)
+    bench.enqueue("grow", 4)
+    until(lambda: "grown by 4" in bench.ran())
+    until(lambda: bench.inflight(worker.owner) == 0)
+    assert worker.slot.recycle_wish is RecycleWish.NONE
+    bench.enqueue("grow", 60)
+    until(lambda: worker.slot.recycle_wish is RecycleWish.MAX_RSS)
+    bench.enqueue("note", "after")
+    until(lambda: bench.ran()[-1] == "after")
+
+
+# Quiet
+
+
+def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
+    worker.slot.quiet_asked = quiet
+    worker.process.send_signal(WAKE_SIGNAL)
+
+
+def test_a_worker_that_starts_quiet_is_ready_without_a_claim_and_works_at_once_when_it_may(bench: Bench) -> None:
+    task_id = bench.enqueue("note", "a")
+    worker = bench.start(settings_for(bench.server, bench.namespace), quiet=True).until_phase(Phase.QUIET)
+    assert bench.state(task_id) == "ready"
+    _ask_for_quiet(worker, quiet=False)
+    until(lambda: bench.ran() == ["worker start", "a"])
+    worker.until_phase(Phase.IDLE)
+
+
+def test_quiet_is_heard_at_the_doorbell_and_what_rings_meanwhile_is_left_to_others(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    until(lambda: b"cmd=blpop" in _client_of(bench, worker.owner))
+    before_ns = boottime_ns()
+    _ask_for_quiet(worker, quiet=True)
+    worker.until_phase(Phase.QUIET)
+    assert boottime_ns() - before_ns < 1_900_000_000
+    until(lambda: b"cmd=evalsha" in _client_of(bench, worker.owner))  # it has asked anew, and listens no more
+    bench.enqueue("note", "by the other")
+    bench.start(settings_for(bench.server, bench.namespace), slot=2)
+    until(lambda: bench.ran() == ["worker start", "worker start", "by the other"])
+    worker.terminate()
+    assert worker.exit_code() == 0
+
+
+def test_quiet_in_a_task_lets_it_end_and_gives_back_the_rest_of_the_claim_unharmed(bench: Bench) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    # Notes first, so that several are claimed at once.
+    for number in range(100):
+        bench.enqueue("note", str(number))
+    until(lambda: len(bench.ran()) == 101)
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    held = bench.enqueue("hold", "a")
+    waiting = [bench.enqueue("note", f"after {number}") for number in range(20)]
+    os.kill(worker.process.pid, signal.SIGCONT)
+    until(lambda: "start a 1" in bench.ran())
+    _ask_for_quiet(worker, quiet=True)
+    bench.release()
+    worker.until_phase(Phase.QUIET)
+    until(lambda: bench.inflight(worker.owner) == 0)
+    assert bench.ran()[101:] == ["start a 1", "end a"]
+    assert bench.state(held) == "unknown"
+    stati = [bench.run(bench.store.status(task_id)) for task_id in waiting]
+    assert {(found.state, found.failures, found.crashes, found.losses) for found in stati} == {("ready", 0, 0, 0)}
+    _ask_for_quiet(worker, quiet=False)
+    until(lambda: bench.ran()[103:] == [f"after {number}" for number in range(20)])
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_for_a_master_do_nothing_to_a_worker(bench: Bench, number: signal.Signals) -> None:
+    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
+    worker.process.send_signal(number)
+    bench.enqueue("note", "a")
+    until(lambda: bench.ran() == ["worker start", "a"])
 
 
 def test_a_start_hook_that_fails_ends_the_worker_before_its_first_claim(bench: Bench) -> None:

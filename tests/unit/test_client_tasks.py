@@ -218,13 +218,6 @@ def test_attributes_of_the_function_do_not_become_those_of_the_task() -> None:
     assert (task.name, task.options.queue, task.function) == ("tagged", "default", tagged)
 
 
-def test_a_soft_limit_is_accepted_with_the_warning_that_nothing_enforces_it_yet() -> None:
-    with pytest.warns(rota.RotaWarning, match="soft_time_limit has no effect yet") as caught:
-        task = rota.task(soft_time_limit=5, time_limit=10)(add)
-    assert caught[0].filename == __file__
-    assert task.options.soft_time_limit == 5
-
-
 def test_options_of_one_call_stand_apart_from_the_parameters() -> None:
     @rota.task
     def move(queue: str, delay: int = 0) -> None: ...

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,19 @@ def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None
         rota_log.logger().info(events.TASK_DONE, filler="x" * 1000)
     assert rota_log.counts().dropped > before
     assert not fcntl.fcntl(pipe[1], fcntl.F_GETFL) & os.O_NONBLOCK, "our flag must not leak to others"
+
+
+def test_what_others_print_into_a_redirected_log_overwrites_none_of_its_lines(tmp_path: Path) -> None:
+    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # as `> log` opens it, without O_APPEND
+    os.write(shells, b"printed before\n")
+    rota_log.configure(LogSettings(), fd=shells)
+    rota_log.logger().info(events.TASK_DONE, task_id="a")
+    os.write(shells, b"printed by a task\n")
+    rota_log.logger().info(events.TASK_DONE, task_id="b")
+    os.close(shells)
+    first, *lines = (tmp_path / "log").read_text().splitlines()
+    assert (first, lines.pop(1)) == ("printed before", "printed by a task")
+    assert [json.loads(line)["task_id"] for line in lines] == ["a", "b"]
 
 
 def test_a_socket_as_stderr_is_written_without_blocking() -> None:

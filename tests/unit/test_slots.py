@@ -13,20 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import (
-    NAME_BYTES,
-    OUTCOMES_BYTES,
-    REGION_BYTES,
-    UNKNOWN_TASK,
-    CurrentTask,
-    Phase,
-    Slot,
-)
+from rota.child.slot_outcomes import OUTCOMES_BYTES, REGION_BYTES
+from rota.child.slot_task import UNKNOWN_TASK, CurrentTask
+from rota.child.slots import NAME_BYTES, Phase, RecycleWish, Slot
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)
 _ENTRIES = st.builds("{} {} d 1 2 0 0 0 0 -".format, _NAMES, _NAMES).map(str.encode)
-_TASKS = st.builds(CurrentTask, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127))
+_TASKS = st.builds(CurrentTask, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127), _TIMES)
 _ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 DEADLINE_SECONDS = 30.0
@@ -59,7 +53,10 @@ def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     slot.add_outcomes(4, b"x")
     assert slot.ask_for_watch()
     assert slot.grant_watch()
+    slot.quiet_asked = True
+    slot.recycle_wish = RecycleWish.MAX_RSS
     slot.begin(nonce=2)
+    assert (slot.quiet_asked, slot.recycle_wish) == (False, RecycleWish.NONE)
     assert slot.current_task() is None
     assert slot.outcomes() == (0, b"")
     assert slot.ask_for_watch()
@@ -109,18 +106,34 @@ def test_id_and_queue_are_read_from_the_entry() -> None:
     assert (CurrentTask(b"torn", "", 1, 2).id, CurrentTask(b"torn", "", 1, 2).queue) == ("torn", "")
 
 
-def test_a_deadline_can_be_moved_while_the_task_runs() -> None:
+def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> None:
     slot = _slot()
-    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2))
-    slot.extend_task(99)
-    assert slot.current_task() == CurrentTask(_ENTRY, "name", 1, 99)
+    for _ in range(3):  # in both copies
+        slot.start_task(CurrentTask(_ENTRY, "name", 1, 2))
+        assert slot.current_task() == CurrentTask(_ENTRY, "name", 1, 2, soft_deadline_ns=0)
+        slot.extend_task(99, 98)
+        assert slot.current_task() == CurrentTask(_ENTRY, "name", 1, 99, soft_deadline_ns=98)
+        slot.end_task()
+
+
+def test_what_the_master_asks_and_the_worker_wishes_stand_in_words_of_their_own() -> None:
+    slot = _slot()
+    slot.begin(nonce=3)
+    seen = [(slot.quiet_asked, slot.recycle_wish)]
+    slot.quiet_asked = True
+    seen.append((slot.quiet_asked, slot.recycle_wish))
+    slot.recycle_wish = RecycleWish.MAX_TASKS
+    slot.quiet_asked = False
+    seen.append((slot.quiet_asked, slot.recycle_wish))
+    assert seen == [(False, RecycleWish.NONE), (True, RecycleWish.NONE), (False, RecycleWish.MAX_TASKS)]
+    assert (slot.nonce, slot.phase, slot.recalled, slot.outcomes()) == (3, Phase.EMPTY, 0, (0, b""))
 
 
 def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     slot = _slot()
     number = "9" * 16
     entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
-    task = CurrentTask(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127)
+    task = CurrentTask(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61)
     slot.start_task(task)
     assert slot.current_task() == task
 
@@ -213,7 +226,7 @@ def test_untouched_slots_cost_nothing() -> None:
 _WRITER = """
 import itertools, sys
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import CurrentTask
+from rota.child.slot_task import CurrentTask
 slot = SlotMemory.attach(int(sys.argv[1])).slot(1)
 assert slot.enter(nonce=9, pid=1)
 for n in itertools.count(1):
@@ -259,7 +272,7 @@ def _read_many(slot: Slot, wanted: int) -> tuple[list[CurrentTask], list[int]]:
 _SUICIDE = """
 import os, signal, sys
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import CurrentTask
+from rota.child.slot_task import CurrentTask
 slot = SlotMemory.attach(int(sys.argv[1])).slot(0)
 slot.enter(nonce=1, pid=os.getpid())
 slot.add_outcomes(4, b"left")

@@ -5,8 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from rota.child.settings import ServerSettings, WorkerSettings
-from rota.child.slots import REGION_BYTES, UNKNOWN_TASK, Slot, boottime_ns
-from rota.child.slots import CurrentTask as SlotTask
+from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slot_task import UNKNOWN_TASK
+from rota.child.slot_task import CurrentTask as SlotTask
+from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
@@ -21,6 +23,7 @@ from rota.worker.holding import Claimed
 from rota.worker.prepare import Preparer
 from rota.worker.runner import Runner
 from rota.worker.times import Anchor
+from rota.worker.urgency import Urgency
 
 FLEET_LIMIT_SECONDS = 100.0
 SECOND_NS = 1_000_000_000
@@ -32,6 +35,8 @@ class Place:
     def __init__(self, registry: Registry | None = None) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)))
         self.hooks = Hooks()
+        self.claimed = 0
+        self.rings: list[int] = []
         self.looks: list[SlotTask | None] = []
         settings = WorkerSettings(ServerSettings("redis://", "n"), "main", (), time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
@@ -44,6 +49,7 @@ class Place:
             lambda *_: None,
             NoCopies(),
             lambda: 0.5,
+            Urgency(self.slot, lambda: self.rings.append(1)),
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:
@@ -59,7 +65,8 @@ class Place:
         return made
 
     def try_attempt(self, body: bytes, start_by_ns: int) -> Attempt | None:
-        entry = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
+        self.claimed += 1
+        entry = parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % self.claimed)
         now_ns = boottime_ns()
         claimed = Claimed(entry, body, Anchor(2000, now_ns, now_ns), 3, start_by_ns)
         return make_attempt(self.bench, claimed, now_ns)
@@ -163,6 +170,27 @@ def test_a_beat_of_the_task_moves_its_deadline_in_the_slot_too() -> None:
     assert first is not None
     assert second is not None
     assert second > first
+
+
+def test_a_beat_that_comes_after_its_task_has_ended_extends_no_other() -> None:
+    place = Place()
+    left_running: list[CurrentTask] = []
+
+    def leave_something_running() -> None:
+        left_running.append(current_task())
+
+    def resize() -> None:
+        place.look()
+        left_running[0].beat()
+        place.look()
+
+    place.declare(leave_something_running, time_limit=7000.0, soft_time_limit=6000.0)
+    place.declare(resize, time_limit=7.0, soft_time_limit=6.0)
+    place.attempt(_body("leave_something_running"))
+    place.attempt(_body("resize"))
+    before, after = place.looks
+    assert before is not None
+    assert before == after
 
 
 def test_an_expired_task_meets_no_hook() -> None:

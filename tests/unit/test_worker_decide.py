@@ -29,6 +29,14 @@ EVERY_SITUATION = [
         (Situation(waiting=True, overrun=True, fenced=True), Step.GIVE_BACK),
         (Situation(fenced=True), Step.HOLD),
         (Situation(fenced=True, waiting=True), Step.GIVE_BACK),
+        (Situation(quiet=True), Step.HOLD),
+        (Situation(quiet=True, idle=True), Step.HOLD),
+        (Situation(quiet=True, waiting=True), Step.GIVE_BACK),
+        (Situation(quiet=True, owing=True), Step.SETTLE),
+        (Situation(quiet=True, turn_due=True), Step.SETTLE),
+        (Situation(quiet=True, leaving=True), Step.LEAVE),
+        (Situation(spent=True), Step.HOLD),
+        (Situation(spent=True, waiting=True), Step.GIVE_BACK),
         (Situation(fenced=True, owing=True), Step.SETTLE),
         (Situation(fenced=True, turn_due=True), Step.SETTLE),
         (Situation(leaving=True, waiting=True, owing=True), Step.GIVE_BACK),
@@ -43,7 +51,7 @@ def test_each_situation_has_its_step(situation: Situation, step: Step) -> None:
 
 def test_nothing_starts_and_nothing_is_claimed_when_it_must_not() -> None:
     for situation in EVERY_SITUATION:
-        if situation.lost or situation.leaving or situation.fenced:
+        if situation.lost or situation.leaving or situation.fenced or situation.quiet or situation.spent:
             assert decide(situation) not in (Step.RUN, Step.CLAIM, Step.PARK), situation
 
 

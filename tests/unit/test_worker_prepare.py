@@ -3,7 +3,7 @@
 import pytest
 
 from rota.child.settings import ServerSettings, TaskOverride, WorkerSettings
-from rota.child.slots import UNKNOWN_TASK
+from rota.child.slot_task import UNKNOWN_TASK
 from rota.options import TaskOptions, check_options
 from rota.registry import Registry
 from rota.tasks import Task
@@ -72,7 +72,7 @@ def test_a_limit_that_is_written_down_holds_whatever_it_is() -> None:
 def test_a_soft_limit_that_the_hard_one_forestalls_is_none(soft: float, in_force: float | None) -> None:
     ready = _prepare(b'["resize",[1]]', options=TaskOptions(soft_time_limit=soft))
     assert isinstance(ready, Ready)
-    assert ready.options.soft_time_limit == in_force
+    assert (ready.options.soft_time_limit, ready.soft_limit_ns) == (in_force, (in_force or 0) * 10**9)
 
 
 def test_options_of_any_producer_do_no_harm() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rota.child.settings import LogSettings, ServerSettings, WorkerSettings
-from rota.child.slots import REGION_BYTES, Slot
+from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slots import Slot
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Outcome, Retry
 from rota.protocol.replies import Claim, TurnReply, TurnWord

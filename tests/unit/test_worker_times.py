@@ -5,7 +5,7 @@ import pytest
 from rota.child.fence import Fence, fence_ns
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.entry import parse_entry
-from rota.worker.recycling import life_length
+from rota.worker.recycling import ENDLESS, Span, span_of
 from rota.worker.times import Anchor, RedisClock, times_of
 
 # Redis said 1,000,000 us between 5 ms and 7 ms of our clock.
@@ -48,14 +48,16 @@ def test_the_fence_goes_up_before_the_lease_ends_and_down_with_a_renewal() -> No
     assert fence_ns(20.0) == 18 * 10**9
 
 
-@pytest.mark.parametrize(("random", "length"), [(0.0, 100), (0.999, 91), (0.5, 95)])
-def test_workers_that_started_together_do_not_leave_together(random: float, length: int) -> None:
-    assert life_length(100, 0.1, random) == length
+@pytest.mark.parametrize(("random", "wish_at"), [(0.0, 100), (0.999, 91), (0.5, 95)])
+def test_workers_that_started_together_do_not_wish_together_and_none_passes_the_limit(
+    random: float, wish_at: int
+) -> None:
+    assert span_of(100, 0.1, random) == Span(wish_at, 100)
 
 
 def test_a_life_without_a_limit_and_one_of_a_single_task() -> None:
-    assert life_length(0, 0.1, 0.5) == 0
-    assert life_length(1, 1.0, 0.999) == 1
+    assert span_of(0, 0.1, 0.5) is ENDLESS
+    assert span_of(1, 1.0, 0.999) == Span(1, 1)
 
 
 MINUTE_NS = 60 * 10**9

@@ -19,6 +19,7 @@ from rota.registry import default_registry
 from rota.sender import Sender
 from rota.server.address import parse_address
 from rota.server.durability import Durability, confirmation, level_of
+from rota.soft_limit import time_limit_deferred
 from rota.status import State, TaskStatus, status_of
 
 R = TypeVar("R")
@@ -68,7 +69,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections. May be repeated."""
-        self._pool.close()
+        with time_limit_deferred:
+            self._pool.close()
 
     # Producing
 
@@ -155,7 +157,8 @@ class Client:
 
         Raises Unavailable, or Uncertain when no answer came.
         """
-        [answer] = self._pool.exchange([command])
+        with time_limit_deferred:
+            [answer] = self._pool.exchange([command])
         match answer:
             case Answered(value):
                 return value

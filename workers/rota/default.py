@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from rota.soft_limit import time_limit_deferred
+
 if TYPE_CHECKING:
     from rota.call import Call
     from rota.client import Client
@@ -63,9 +65,10 @@ class DefaultClient:
         """The client. Raises NotConfigured or, for a URL that is none, ValueError."""
         client = self._client
         if client is None:
-            from rota.resolve import make_client  # noqa: PLC0415 - it brings redis-py, which `import rota` must not
+            with time_limit_deferred:  # an import torn in two is none
+                from rota.resolve import make_client  # noqa: PLC0415 - brings redis-py, which `import rota` must not
 
-            client = self._client = make_client(self._configured.or_else(self._fleet))
+                client = self._client = make_client(self._configured.or_else(self._fleet))
         return client
 
 

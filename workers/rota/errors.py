@@ -129,7 +129,12 @@ class Dead(Exception):
 
 
 class TimeLimit(BaseException):
-    """Raised inside a task when its soft time limit has passed; catch it to clean up, then raise it again."""
+    """Raised inside a task when its soft time limit has passed; catch it to clean up, then raise it again.
+
+    It comes at any line of the function, but in its main thread only, and in none of Rota's own calls: those it waits
+    for. It comes once, and again only after `current_task().beat()`. A coroutine meets it as a cancellation
+    (`asyncio.CancelledError`). An attempt that it ends has failed, and is retried as after any exception.
+    """
 
 
 class Cancelled(BaseException):

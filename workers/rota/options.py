@@ -42,7 +42,7 @@ class TaskOptions:
 
     `retries` 10 means 11 attempts. `backoff`: see `retry`. `time_limit` kills an attempt that runs longer; None is
     the fleet's (`limits.time_limit_seconds` of its configuration, 3600 unless it says otherwise).
-    `soft_time_limit` is to raise TimeLimit in the task; this release checks it and enforces nothing yet.
+    `soft_time_limit` raises TimeLimit in one that runs longer; one that is no shorter than the time limit is none.
     `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
     arguments, for its life or for `unique_for`.
     """

@@ -16,6 +16,7 @@ from rota.pool import Answer, Answered, Pool, Refused, Unanswered, Unconfirmed
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import Command, NewTask, Store
 from rota.server.durability import Confirmation
+from rota.soft_limit import time_limit_deferred
 
 T = TypeVar("T")
 
@@ -55,6 +56,10 @@ class Sender:
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
+        with time_limit_deferred:
+            return self._send(tasks)
+
+    def _send(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
         handles: list[Handle[Any]] = []
         for batches in self._rounds(tasks):
             try:
@@ -138,7 +143,8 @@ class Sender:
     def _repeat(self, batches: Sequence[Batch], sent_at: float) -> list[Handle[Any]]:
         if not _is_remembered(sent_at):
             raise self._uncertain(f"it is too late to repeat the enqueue; {_PERHAPS}", batches, sent_at)
-        return self._sort_out(batches, self._exchange_again(batches), sent_at)
+        with time_limit_deferred:
+            return self._sort_out(batches, self._exchange_again(batches), sent_at)
 
 
 def _is_remembered(sent_at: float) -> bool:

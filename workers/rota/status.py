@@ -29,8 +29,9 @@ class TaskStatus:
     """Where a task stands. Texts are "" and times None where they do not apply.
 
     `attempt` is the number of the attempt that runs, comes next, or was the last: failures, crashes and losses
-    (of a whole node) were attempts too. `epitaph` is what is known of a dead task's end. `error` says why
-    nothing could be found out, as when the server is not reachable.
+    (of a whole node) were attempts too. `epitaph` is what is known of a dead task's end, `last_crash` what is known of
+    the last crash or loss of one that lives. `error` says why nothing could be found out, as when the server is not
+    reachable.
     """
 
     id: str
@@ -45,24 +46,28 @@ class TaskStatus:
     owner: str = ""
     epitaph: dict[str, Any] | None = None
     error: str = ""
+    last_crash: dict[str, Any] | None = None
 
 
 def status_of(task_id: str, found: TaskState) -> TaskStatus:
     """What the store found, for the caller."""
     ended_or_unknown = found.state in (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
     starts = found.failures + found.crashes + found.losses
+    account = _account(found.epitaph)
+    is_dead = found.state == State.DEAD
     return TaskStatus(
         id=task_id,
         state=State(found.state),
         queue=found.queue,
         name=_name_in(found.body),
         due_at=utc_datetime(found.due_us) if found.due_us else None,
-        attempt=0 if ended_or_unknown else starts + (found.state != State.DEAD),
+        attempt=0 if ended_or_unknown else starts + (not is_dead),
         failures=found.failures,
         crashes=found.crashes,
         losses=found.losses,
         owner=found.owner,
-        epitaph=_epitaph(found.epitaph),
+        epitaph=account if is_dead else None,
+        last_crash=None if is_dead else account,
     )
 
 
@@ -73,7 +78,7 @@ def _name_in(body: bytes) -> str:
         return ""
 
 
-def _epitaph(raw: bytes) -> dict[str, Any] | None:
+def _account(raw: bytes) -> dict[str, Any] | None:
     if not raw:
         return None
     try:

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import MethodType
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 from rota.call import Call, CallOptions, plain_call
 from rota.default import default_client
 from rota.durations import Duration
-from rota.errors import InvalidArguments, InvalidName, RotaWarning
+from rota.errors import InvalidArguments, InvalidName
 from rota.options import TaskArguments, TaskOptions, check_options
 from rota.protocol.names import fault_in_name
 from rota.registry import default_registry
@@ -149,12 +148,14 @@ def task(
     Without `name` it has the function's; the options and their defaults are those of TaskOptions, durations
     seconds or timedelta. Arguments are checked against the signature of what is given here: a decorator under this
     one that adds arguments must have a signature of its own, since a plain `*args, **kwargs` counts as passing on.
-    Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong; warns with RotaWarning of an
-    option that has no effect yet.
+    Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong.
+
+    After `soft_time_limit` seconds `rota.TimeLimit` is raised inside the function, which may catch it to end early: it
+    is done when it returns, and has failed when TimeLimit comes out of it. In a coroutine it is a cancellation
+    (`asyncio.CancelledError`) of what it awaits, and TimeLimit only when that comes out. After `time_limit` the worker
+    is killed. `current_task().beat()` starts both anew.
     """
     declare = Declare(name, check_options(options))
-    if options.get("soft_time_limit") is not None:
-        warnings.warn("soft_time_limit has no effect yet: time_limit alone ends a task", RotaWarning, stacklevel=2)
     return declare if function is None else declare(function)
 
 

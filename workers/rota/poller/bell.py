@@ -89,6 +89,6 @@ class PollerBell:
         if self._death_fd in ready:
             raise Orphaned
         if self._signals.fileno() in ready:
-            self._signals.quiet()
+            self._signals.empty()
             return True
         return False

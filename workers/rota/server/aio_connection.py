@@ -15,6 +15,7 @@ import hiredis
 from rota.protocol.store import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server.address import Address
+from rota.server.resolving import Resolver
 from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS, Question, search
 from rota.server.sentinel_address import Sentinels
 from rota.server.server_errors import (
@@ -59,6 +60,7 @@ class AioConnection:
         self._seconds = seconds
         self._watch = watch or Watch()
         self._lock = asyncio.Lock()
+        self._resolver = Resolver()
         self._reader = _new_reader()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -159,14 +161,24 @@ class AioConnection:
         if address.path:
             self._streams = await asyncio.open_unix_connection(address.path)
         else:
-            secure = _secure() if address.tls else None
-            self._streams = await asyncio.open_connection(address.host, address.port, ssl=secure)
+            self._streams = await self._open_tcp(address)
         if address.username or address.password:
             await self._exchange(command((pack(("AUTH", address.username or "default", address.password)),)))
         if address.database:
             await self._exchange(command((pack(("SELECT", address.database)),)))
         with contextlib.suppress(Refused):  # as in rota.server.connection
             await self._exchange(command((pack(("CLIENT", "SETNAME", self._name)),)))
+
+    async def _open_tcp(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        secure = _secure() if address.tls else None
+        failed: OSError = OSError("its name has no address")
+        for each in await self._resolver.addresses_of(address.host):
+            try:
+                called = address.host if address.tls else None
+                return await asyncio.open_connection(each, address.port, ssl=secure, server_hostname=called)
+            except OSError as error:
+                failed = error
+        raise failed
 
     async def _exchange(self, data: bytes) -> Any:
         assert self._streams is not None

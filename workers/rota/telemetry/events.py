@@ -18,6 +18,7 @@ WORKER_KILLED: Final = "worker.killed"
 WORKER_HUNG: Final = "worker.hung"
 WORKER_LOST: Final = "worker.lost"
 WORKER_FENCED: Final = "worker.fenced"
+WORKER_STACK: Final = "worker.stack"
 HOOK_FAILED: Final = "hook.failed"
 
 ZYGOTE_READY: Final = "zygote.ready"
@@ -34,6 +35,13 @@ EXPORTER_STARTED: Final = "exporter.started"
 EXPORTER_EXITED: Final = "exporter.exited"
 EXPORTER_REQUEST_FAILED: Final = "exporter.request_failed"
 
+# Of these each child that ends has one.
+DEATHS: Final = (WORKER_EXITED, WORKER_KILLED, WORKER_HUNG, ZYGOTE_EXITED, POLLER_EXITED, EXPORTER_EXITED)
+
+POOL_BACKOFF: Final = "pool.backoff"
+POOL_FATAL: Final = "pool.fatal"
+POOL_BACK: Final = "pool.back"
+
 CONFIG_RELOADED: Final = "config.reloaded"
 CONFIG_REJECTED: Final = "config.rejected"
 CONFIG_WARNING: Final = "config.warning"
@@ -49,6 +57,10 @@ EMBEDDED_RESTARTED: Final = "embedded.restarted"
 FLEET_STARTING: Final = "fleet.starting"
 FLEET_READY: Final = "fleet.ready"
 FLEET_SCALED: Final = "fleet.scaled"
+FLEET_QUIET: Final = "fleet.quiet"
+FLEET_RESUMED: Final = "fleet.resumed"
+FLEET_REFUSED: Final = "fleet.refused"
+FLEET_STATUS: Final = "fleet.status"
 FLEET_DRAINING: Final = "fleet.draining"
 FLEET_STOPPED: Final = "fleet.stopped"
 FLEET_FAILED: Final = "fleet.failed"

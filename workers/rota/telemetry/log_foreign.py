@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rota.soft_limit import time_limit_deferred
+
 if TYPE_CHECKING:
     from rota.telemetry.log import Logger
 
@@ -14,6 +16,12 @@ class ForeignHandler(logging.Handler):
     def __init__(self, logger: "Callable[[], Logger]") -> None:
         super().__init__()
         self._logger = logger
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """As any handler does. A soft limit waits meanwhile: raised in here, it could leave the handler's lock taken,
+        and threads of later tasks would wait for it for ever."""
+        with time_limit_deferred:
+            return bool(super().handle(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from rota.child.slots import WORD
+from rota.child.slot_outcomes import WORD
 from rota.telemetry.metrics import (
     BY_NAME,
     OTHER,

@@ -39,15 +39,16 @@ class NoCopies:
             _leave(error)
 
 
-def call_hook(hook: Callable[..., object], *args: Any) -> bool:
-    """Call a hook; False, and a line in the log, when it fails."""
+def call_hook(hook: Callable[..., object], *args: Any) -> str:
+    """Call a hook. When it fails, the log has the error; the answer, "" if not, says that without the error's text."""
     try:
         with NoCopies():
             hook(*args)
     except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
-        log.logger().error(events.HOOK_FAILED, hook=f"{hook.__module__}.{hook.__qualname__}", exc_info=error)
-        return False
-    return True
+        name = f"{hook.__module__}.{hook.__qualname__}"
+        log.logger().error(events.HOOK_FAILED, hook=name, exc_info=error)
+        return f"{name} raised {type(error).__name__}"
+    return ""
 
 
 def _leave(error: BaseException | None) -> None:

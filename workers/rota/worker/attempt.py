@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, assert_never
 
-from rota.child.slots import CurrentTask as SlotTask
+from rota.child.slot_task import CurrentTask as SlotTask
 from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
@@ -15,11 +15,13 @@ from rota.protocol.entry import Entry
 from rota.protocol.epitaph import Epitaph, error_line, traceback_text
 from rota.protocol.outcome import DONE, Cancelled, Dead, Expired, Outcome, Retry
 from rota.retry import GiveUp, decide
+from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.holding import Claimed
 from rota.worker.prepare import Fault, Preparer, Ready, Unfit
 from rota.worker.runner import Runner
 from rota.worker.times import Times, times_of
+from rota.worker.urgency import Urgency
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
@@ -40,7 +42,8 @@ _WELL: Final = Verdict(DONE)
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt, running or ended. `times` are those of a start now, until the function is called."""
+    """An attempt, running or ended. `times` are those of a start now, until the function is called.
+    `soft_limit_ns` and `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit."""
 
     entry: Entry
     name: str
@@ -49,6 +52,8 @@ class Attempt:
     slot: Slot
     runtime_seconds: float = 0.0
     verdict: Verdict = _WELL
+    soft_limit_ns: int = 0
+    soft_deadline_ns: int = 0
     _current: CurrentTask | None = None
 
     def current(self) -> CurrentTask:
@@ -78,10 +83,16 @@ class Attempt:
             self._extend,
         )
 
-    def _extend(self) -> datetime:
+    def _extend(self) -> datetime | None:
+        running = self.slot.current_task()
+        if running is None or running.entry != self.entry.text:
+            return None  # said by what an earlier task left running, a thread or a coroutine: the limits are another's
         now_ns = boottime_ns()
+        if self.soft_limit_ns:
+            self.soft_deadline_ns = now_ns + self.soft_limit_ns
+            soft_limit.extend(self.soft_deadline_ns)
         self.slot.beat(now_ns)
-        self.slot.extend_task(now_ns + self.limit_ns)
+        self.slot.extend_task(now_ns + self.limit_ns, self.soft_deadline_ns)
         return datetime.now(UTC) + timedelta(microseconds=self.limit_ns // _NANOSECONDS_A_MICROSECOND)
 
 
@@ -89,7 +100,7 @@ class Attempt:
 class Bench:
     """What attempts are made with. `limit_ns`: the fleet's time limit in nanoseconds. `started` is told of each start
     before the function is called, as a task that kills its worker has started too. `alone` keeps copies of this process
-    out of it. `random` answers a number in [0, 1).
+    out of it. `random` answers a number in [0, 1). `urgency` is told of soft limits.
     """
 
     limit_ns: int
@@ -100,6 +111,7 @@ class Bench:
     started: Callable[[Entry, Times], None]
     alone: NoCopies
     random: Callable[[], float]
+    urgency: Urgency
 
 
 def make_attempt(bench: Bench, claimed: Claimed, at_ns: int) -> Attempt | None:
@@ -108,20 +120,23 @@ def make_attempt(bench: Bench, claimed: Claimed, at_ns: int) -> Attempt | None:
     `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
     """
     entry, slot = claimed.entry, bench.slot
-    limit_ns = bench.limit_ns
+    limit_ns, soft_limit_ns = bench.limit_ns, 0
     # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
     slot.start_task(SlotTask(entry.text, "", at_ns, at_ns + limit_ns, claimed.anchor.received_ns, claimed.unstarted))
     prepared = _prepare(bench, claimed.body)
     name = NO_TASK if prepared is None else prepared.name
     slot.name_task(name)
     if isinstance(prepared, Ready):
-        limit_ns = prepared.limit_ns
-        slot.extend_task(at_ns + limit_ns)
+        limit_ns, soft_limit_ns = prepared.limit_ns, prepared.soft_limit_ns
+        slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
     start_ns = boottime_ns()  # after the slot was written: see `rota.worker.holding`
     if start_ns > claimed.start_by_ns:
         slot.end_task()
         return None
     attempt = Attempt(entry, name, times_of(entry, claimed.anchor, start_ns), limit_ns, slot)
+    if soft_limit_ns:
+        attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
+        bench.urgency.met(soft_limit_ns)
     attempt.verdict = _carry_out(bench, claimed, prepared, attempt)
     return attempt
 
@@ -131,7 +146,7 @@ def tell_of_death(bench: Bench, attempt: Attempt) -> None:
     counts. They have a time limit of their own, the fleet's."""
     if not isinstance(attempt.verdict.outcome, Dead):
         return
-    bench.slot.extend_task(boottime_ns() + bench.limit_ns)
+    bench.slot.extend_task(boottime_ns() + bench.limit_ns, 0)
     for hook in bench.hooks.dead:
         call_hook(hook, attempt.current(), attempt.verdict.error)
 
@@ -181,7 +196,7 @@ def _call(bench: Bench, claimed: Claimed, ready: Ready, attempt: Attempt) -> Non
     bench.started(claimed.entry, attempt.times)
     started = time.monotonic()
     try:
-        bench.runner.call(ready.task, ready.args, ready.kwargs)
+        bench.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
     finally:
         attempt.runtime_seconds = time.monotonic() - started
 

@@ -8,7 +8,7 @@ from rota.protocol.replies import TurnReply, TurnWord
 
 class Step(Enum):
     """`RUN` what is claimed; `CLAIM` or only `SETTLE` by a turn; `PARK` at the doorbells; `HOLD` still
-    while the fence is up; `GIVE_BACK` what was claimed and not started; `LEAVE`."""
+    while nothing may be claimed; `GIVE_BACK` what was claimed and not started; `LEAVE`."""
 
     RUN = "run"
     CLAIM = "claim"
@@ -23,15 +23,18 @@ class Step(Enum):
 class Situation:
     """All that the next step depends on.
 
-    `lost`: the owner is no longer registered. `leaving`: a stop was asked for, or it is time to recycle.
-    `fenced`: the lease may have run out. `waiting`: tasks are claimed and not started; `overrun`: so long ago that they
-    may have been given back. `owing`: outcomes or tokens that no answer has named yet. `idle`: the last claim found
-    nothing, and nobody rang since. `turn_due`: the last turn was long ago.
+    `lost`: the owner is no longer registered. `leaving`: a stop was asked for. `fenced`: the lease may have run out.
+    `quiet`: the master asked it to claim nothing. `spent`: it has made all its attempts. `waiting`: tasks are claimed
+    and not started; `overrun`: so long ago that they may have been given back. `owing`: outcomes or tokens that no
+    answer has named yet. `idle`: the last claim found nothing, and nobody rang since. `turn_due`: the last turn was
+    long ago.
     """
 
     lost: bool = False
     leaving: bool = False
     fenced: bool = False
+    quiet: bool = False
+    spent: bool = False
     waiting: bool = False
     overrun: bool = False
     owing: bool = False
@@ -45,8 +48,8 @@ def decide(situation: Situation) -> Step:
         return Step.LEAVE
     if situation.leaving:
         return _on_the_way_out(situation)
-    if situation.fenced:
-        return _behind_the_fence(situation)
+    if situation.fenced or situation.quiet or situation.spent:
+        return _claiming_nothing(situation)
     if situation.waiting:
         return Step.GIVE_BACK if situation.overrun else Step.RUN
     if situation.idle and not situation.owing and not situation.turn_due:
@@ -54,9 +57,9 @@ def decide(situation: Situation) -> Step:
     return Step.CLAIM
 
 
-def _behind_the_fence(situation: Situation) -> Step:
+def _claiming_nothing(situation: Situation) -> Step:
     if situation.waiting:
-        return Step.GIVE_BACK  # what was not started is not to be charged with a lease that may be lost
+        return Step.GIVE_BACK  # others may start it; and it is not to be charged with a lease that may be lost
     return Step.SETTLE if situation.owing or situation.turn_due else Step.HOLD
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota.child.fence import NANOSECONDS, Fence
-from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_RECYCLED, Life
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, Life
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
@@ -21,17 +21,20 @@ from rota.worker.bell import Bell
 from rota.worker.decide import Situation, Step, decide, is_passed_on
 from rota.worker.holding import Holding
 from rota.worker.portion import Portions, Stretch
+from rota.worker.recycling import Recycling
 from rota.worker.report import Report
 from rota.worker.times import Anchor, RedisClock
 
 CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet
 _FENCED_TURN_NS: Final = 1_000_000_000  # behind the fence it asks more often: the answer may be `lost`
 _HOLD_SECONDS: Final = 0.2
+_REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it; then it asks what Redis knows of it
+_QUIET_TURN_NS: Final = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the loop works with. `tiers` in wire form; `life_length` attempts at most, 0 for no limit."""
+    """What the loop works with. `tiers` in wire form."""
 
     life: Life
     store: Store
@@ -43,7 +46,7 @@ class Tools:
     bell: Bell
     bench: Bench
     report: Report
-    life_length: int
+    recycling: Recycling
 
 
 class Loop:
@@ -58,6 +61,7 @@ class Loop:
         self._ready = False
         self._lost = False
         self._fenced = False
+        self._quiet = False
         self._idle = False
         self._wait_us = 0
         self._attempts = 0
@@ -82,7 +86,7 @@ class Loop:
                 case Step.PARK:
                     self._park()
                 case Step.HOLD:
-                    self._tools.waiter.pause(_HOLD_SECONDS)
+                    self._hold(situation)
                 case Step.GIVE_BACK:
                     self._give_back()
                 case Step.LEAVE:
@@ -93,38 +97,47 @@ class Loop:
     def _situation(self) -> Situation:
         now_ns = boottime_ns()
         fenced = self._tools.fence.is_up(now_ns)
+        quiet, spent = self._slot.quiet_asked, self._tools.recycling.is_spent(self._attempts)
         return Situation(
             lost=self._lost,
-            leaving=self._is_leaving(),
+            leaving=self._tools.signals.asked,
             fenced=fenced,
+            quiet=quiet,
+            spent=spent,
             waiting=bool(self._holding.waiting),
             overrun=self._holding.is_overrun(now_ns),
             owing=self._holding.owing,
             idle=self._idle,
-            turn_due=self._is_turn_due(now_ns, fenced=fenced),
+            turn_due=self._is_turn_due(now_ns, fenced=fenced, resting=quiet or spent),
         )
 
-    def _is_turn_due(self, now_ns: int, *, fenced: bool) -> bool:
-        if fenced:
-            return now_ns - self._last_turn_ns > _FENCED_TURN_NS
+    def _is_turn_due(self, now_ns: int, *, fenced: bool, resting: bool) -> bool:
+        if fenced or resting:
+            return now_ns - self._last_turn_ns >= (_FENCED_TURN_NS if fenced else _QUIET_TURN_NS)
         return not self._clock.is_good(now_ns)
 
-    def _is_leaving(self) -> bool:
-        return self._tools.signals.asked or 0 < self._tools.life_length <= self._attempts
-
     def _tell_of_change(self, situation: Situation) -> None:
-        """Log a fence that went up; show the master that this worker leaves."""
+        """Log a fence that went up; show the master that this worker leaves, or is quiet, or is so no more."""
         if situation.fenced and not self._fenced:
             log.logger().warning(events.WORKER_FENCED, owner=self._tools.life.owner)
         self._fenced = situation.fenced
-        if situation.leaving and self._slot.phase is not Phase.DRAINING:
-            self._slot.phase = Phase.DRAINING
+        if situation.leaving:
+            self._show(Phase.DRAINING)
+        elif self._ready and situation.quiet is not self._quiet:  # the same reading as the next step is decided by
+            self._show_rest(quiet=situation.quiet)
+
+    def _show(self, phase: Phase) -> None:
+        if self._slot.phase is not phase:
+            self._slot.phase = phase
             self._tools.life.ring_master()
 
+    def _show_rest(self, *, quiet: bool) -> None:
+        """Show what it is between two tasks, as long as it stays."""
+        self._quiet = quiet
+        self._show(Phase.QUIET if quiet else Phase.IDLE)
+
     def _exit_code(self) -> int:
-        if self._lost:
-            return EXIT_LOST
-        return EXIT_DRAINED if self._tools.signals.asked else EXIT_RECYCLED
+        return EXIT_LOST if self._lost else EXIT_DRAINED
 
     # Turns
 
@@ -149,8 +162,7 @@ class Loop:
     def _say_ready(self) -> None:
         """The first answer has come: this worker works."""
         self._ready = True
-        self._slot.phase = Phase.IDLE
-        self._tools.life.ring_master()
+        self._show_rest(quiet=self._slot.quiet_asked)
         log.logger().info(events.WORKER_STARTED, owner=self._tools.life.owner)
 
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
@@ -185,6 +197,7 @@ class Loop:
     def _park(self) -> None:
         """Wait at the doorbells until one rings, the time is over, or a signal comes."""
         self._tools.report.log_lines.record()
+        self._tools.recycling.look_at_memory(boottime_ns())
         seconds = self._tools.bell.patience(self._wait_us)
         if seconds:
             self._listen(seconds)
@@ -215,6 +228,12 @@ class Loop:
         """Listen no more on this connection: a token or a claim may have been lost with it, or may still come."""
         self._tools.link.close()
         self._idle = False
+        self._last_turn_ns = 0
+
+    def _hold(self, situation: Situation) -> None:
+        """Claim nothing for a while, or until a signal comes."""
+        self._idle = False  # what was there, and who rang, is looked for when this is over
+        self._tools.waiter.pause(_HOLD_SECONDS if situation.fenced else _REST_SECONDS)
 
     # Tasks
 
@@ -222,14 +241,15 @@ class Loop:
         """Run what is claimed, in order, until nothing of it is left or there is a reason to look around."""
         self._slot.phase = Phase.BUSY
         self._tools.report.busy()
-        stretch = Stretch(self._holding.waiting[0].entry.queue, boottime_ns())
+        tools, stretch = self._tools, Stretch(self._holding.waiting[0].entry.queue, boottime_ns())
         while self._holding.waiting and self._run_next(stretch.at_ns):
             stretch.ended(boottime_ns())
-            if self._is_leaving() or self._tools.fence.is_up(stretch.at_ns):
+            if tools.signals.asked or tools.recycling.is_spent(self._attempts) or tools.fence.is_up(stretch.at_ns):
                 break
         self._portions.worked(stretch)
-        self._tools.report.idle()
+        tools.report.idle()
         self._slot.phase = Phase.IDLE
+        tools.recycling.worked(self._attempts, stretch.at_ns)
 
     def _run_next(self, at_ns: int) -> bool:
         """Run the next entry; False when it may not be started without asking."""
@@ -251,7 +271,7 @@ class Loop:
 
     def _give_back(self) -> None:
         report = self._tools.report
-        tell = report.released if self._is_leaving() else report.given_back
+        tell = report.released if self._tools.signals.asked else report.given_back
         for settlement in self._holding.give_back():
             self._finish(settlement)
             tell(settlement.entry)

@@ -1,12 +1,13 @@
 """From a claimed body to a call that can be made, or the reason why it never can. Pure."""
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rota.child.fence import NANOSECONDS
 from rota.child.settings import WorkerSettings
-from rota.child.slots import UNKNOWN_TASK
+from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
@@ -27,13 +28,15 @@ class Fault(StrEnum):
 
 
 class Ready(NamedTuple):
-    """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds."""
+    """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
+    `soft_limit_ns` its soft one, 0 for none."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: TaskOptions
     limit_ns: int
+    soft_limit_ns: int
 
     @property
     def name(self) -> str:
@@ -57,7 +60,7 @@ class Preparer:
         self._registry = registry
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
-        self._declared: dict[str, tuple[TaskOptions, int]] = {}
+        self._declared: dict[str, tuple[TaskOptions, int, int]] = {}
 
     def prepare(self, raw: bytes) -> Ready | Unfit:
         """Decode a body, find its task, fit its arguments, and work out its options."""
@@ -75,14 +78,16 @@ class Preparer:
             return Unfit(Fault.ARGUMENTS, str(error), task.name)
         return Ready(task, args, kwargs, *self._options(task, body.options))
 
-    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int]:
-        """The options in force, and the time limit: without one of its own a task has the fleet's."""
+    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int, int]:
+        """The options in force, and both time limits: without one of its own a task has the fleet's."""
         known = self._declared.get(task.name)
         if known is not None and not enqueued:
             return known
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = self._settings.time_limit_seconds if options.time_limit is None else options.time_limit
-        worked_out = _with_sound_limits(options, time_limit), round(time_limit * NANOSECONDS)
+        options = _with_sound_limits(options, time_limit)
+        soft_limit_ns = math.ceil((options.soft_time_limit or 0.0) * NANOSECONDS)
+        worked_out = options, round(time_limit * NANOSECONDS), soft_limit_ns
         if not enqueued:
             self._declared[task.name] = worked_out
         return worked_out

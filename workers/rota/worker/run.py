@@ -2,13 +2,12 @@
 
 import os
 import random
-from typing import Final
 
 from rota import default
 from rota.child.fence import NANOSECONDS, Fence
-from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life, StartFailed
 from rota.child.settings import WorkerSettings
-from rota.child.signals import StopSignals
+from rota.child.signals import SOFT_LIMIT_SIGNAL, StopSignals
 from rota.child.wait import Orphaned, Waiter
 from rota.hooks import Hooks, default_hooks
 from rota.protocol.store import Store, pack_tiers
@@ -16,50 +15,55 @@ from rota.registry import default_registry
 from rota.server.address import parse_address
 from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
+from rota.soft_limit import soft_limit
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.attempt import Bench
 from rota.worker.bell import Bell
+from rota.worker.growth import Growth
 from rota.worker.loop import Loop, Tools
 from rota.worker.prepare import Preparer
-from rota.worker.recycling import life_length
+from rota.worker.recycling import Recycling, span_of
 from rota.worker.report import Report
 from rota.worker.runner import Runner
-
-EXIT_FAILED: Final = 1
+from rota.worker.urgency import Urgency
 
 
 def run_worker(settings: WorkerSettings, life: Life) -> int:
     """Live one life as a worker in this process, in its main thread; answers the exit code.
 
-    Signals may be blocked when it is called; they are let through once their handlers are in place.
+    Signals may be blocked when it is called; they are let through once their handlers are in place. Raises StartFailed.
     """
+    growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None  # first of all: from the fork on
     log.configure(settings.log, role="worker", slot=life.slot_number, pid=os.getpid())
     log.adopt_foreign(settings.log)
     signals = StopSignals()
     signals.install()
+    soft_limit.install(SOFT_LIMIT_SIGNAL)
     server = settings.server
     default.inherit_from_fleet(
         default.ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability)
     )
     runner = Runner()
     try:
-        if not all(call_hook(hook) for hook in default_hooks.worker_start):
-            return EXIT_FAILED
-        code = Loop(_tools(settings, life, signals, runner)).run()
+        for hook in default_hooks.worker_start:
+            if failure := call_hook(hook):
+                raise StartFailed(failure)
+        code = Loop(_tools(settings, life, signals, runner, growth)).run()
         return _leave(life, default_hooks, runner, code)
     except Orphaned:
         return EXIT_ORPHANED
 
 
-def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner) -> Tools:
+def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Tools:
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics)
     report = Report(settings, recorder)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
+    span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
     return Tools(
         life=life,
         store=store,
@@ -78,9 +82,10 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
             report.started,
             NoCopies(),
             random.random,
+            Urgency(life.slot, life.ring_master),
         ),
         report=report,
-        life_length=life_length(settings.max_tasks, settings.max_tasks_jitter, spread),
+        recycling=Recycling(life, span, growth),
     )
 
 

@@ -1,0 +1,246 @@
+"""The soft time limit: it comes out of the call that is over it, and nowhere else, whenever the signal comes."""
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rota.child.signals import SOFT_LIMIT_SIGNAL
+from rota.child.slots import boottime_ns
+from rota.errors import TimeLimit
+from rota.soft_limit import SoftLimit, soft_limit, time_limit_deferred
+from rota.telemetry.log import Logger
+from rota.telemetry.log_foreign import ForeignHandler
+
+MILLISECOND_NS = 1_000_000
+_LATER_NS = 3600 * 10**9
+
+
+def _forever() -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _tell() -> None:
+    os.kill(os.getpid(), SOFT_LIMIT_SIGNAL)
+
+
+@pytest.fixture
+def limit() -> Iterator[SoftLimit]:
+    """The one of this process, which the client's calls defer; it hears the signal while a test runs."""
+    before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
+    yield soft_limit
+    signal.signal(SOFT_LIMIT_SIGNAL, before)
+
+
+def test_a_signal_before_the_deadline_or_outside_of_a_call_does_nothing(limit: SoftLimit) -> None:
+    def task() -> str:
+        _tell()
+        return "done"
+
+    _tell()
+    assert limit.call(boottime_ns() + _LATER_NS, task, (), {}) == "done"
+    _tell()
+
+
+def test_a_signal_after_the_deadline_ends_what_runs(limit: SoftLimit) -> None:
+    with pytest.raises(TimeLimit):
+        limit.call(boottime_ns(), _forever, (), {})  # the signal had come already
+    deadline_ns = boottime_ns() + 20 * MILLISECOND_NS
+    threading.Timer(0.1, _tell).start()
+    with pytest.raises(TimeLimit):
+        limit.call(deadline_ns, _forever, (), {})
+    assert boottime_ns() > deadline_ns
+
+
+def test_it_comes_once_and_again_only_after_a_beat(limit: SoftLimit) -> None:
+    def task() -> list[str]:
+        caught = []
+        for _ in range(2):
+            try:
+                _tell()
+                caught.append("went on")
+            except TimeLimit:
+                caught.append("told")
+        limit.extend(boottime_ns() - 1)
+        try:
+            _tell()
+        except TimeLimit:
+            caught.append("told again")
+        return caught
+
+    deadline_ns = boottime_ns() + MILLISECOND_NS
+
+    def late() -> list[str]:
+        while boottime_ns() < deadline_ns:
+            pass
+        return task()
+
+    assert limit.call(deadline_ns, late, (), {}) == ["told", "went on", "told again"]
+
+
+def test_a_call_of_ours_is_finished_first(limit: SoftLimit) -> None:
+    done = []
+
+    def task() -> None:
+        with time_limit_deferred:
+            limit.extend(boottime_ns() - 1)
+            with time_limit_deferred:
+                _tell()
+            done.append("both")
+        done.append("more")
+
+    with pytest.raises(TimeLimit):
+        limit.call(boottime_ns() + _LATER_NS, task, (), {})
+    assert done == ["both"]
+
+
+def test_what_a_thread_of_the_task_calls_keeps_nothing_from_the_task(limit: SoftLimit) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def in_thread() -> None:
+        with time_limit_deferred:
+            entered.set()
+            leave.wait()
+
+    def task() -> None:
+        entered.wait()
+        limit.extend(boottime_ns() - 1)
+        _tell()
+        pytest.fail("deferred for another thread")
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    with pytest.raises(TimeLimit):
+        limit.call(boottime_ns() + _LATER_NS, task, (), {})
+    leave.set()
+    thread.join()
+
+
+# What follows runs in a process of its own, as it listens to forks for good.
+
+_FORKS = """
+import os, signal
+from rota.child.signals import SOFT_LIMIT_SIGNAL
+from rota.child.slots import boottime_ns
+from rota.errors import TimeLimit
+from rota.soft_limit import soft_limit
+
+def before():
+    if told:
+        os.kill(os.getpid(), SOFT_LIMIT_SIGNAL)  # as if it came in the middle of the fork
+        done.append("before")
+
+told, done = [], []
+os.register_at_fork(before=before)
+soft_limit.install(SOFT_LIMIT_SIGNAL)
+
+def task():
+    soft_limit.extend(boottime_ns() - 1)
+    told.append(True)
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), SOFT_LIMIT_SIGNAL)
+        os._exit(7)  # the copy heard nothing of it
+    raise AssertionError("went on after the fork")
+
+try:
+    soft_limit.call(boottime_ns() + 10**12, task, (), {})
+except TimeLimit:
+    done.append("told")
+print(*done, os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_signal_in_the_middle_of_a_fork_waits_for_its_end_and_the_copy_has_no_limit() -> None:
+    answer = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=True)
+    assert (answer.stdout.split(), answer.stderr) == (["before", "told", "7"], "")
+
+
+# Thousands of them, at any step
+
+_RAIN = """
+import os, random, sys, time
+pid, number = int(sys.argv[1]), int(sys.argv[2])
+print("raining", flush=True)
+while os.getppid() == pid:
+    os.kill(pid, number)
+    until = time.perf_counter() + random.random() * 2e-5
+    while time.perf_counter() < until:
+        pass
+"""
+
+
+@contextmanager
+def _rain() -> Iterator[None]:
+    argv = [sys.executable, "-c", _RAIN, str(os.getpid()), str(SOFT_LIMIT_SIGNAL)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+class _Books:
+    """Two counts that only code of ours changes, one after the other: equal unless that was interrupted."""
+
+    first = second = 0
+
+    def protocol_call(self) -> None:
+        with time_limit_deferred:
+            self.first += 1
+            for _ in range(random.randrange(50)):
+                pass
+            self.second += 1
+
+
+def test_of_thousands_of_signals_at_any_step_none_escapes_into_our_own_code(limit: SoftLimit) -> None:
+    books, outcomes = _Books(), {"done": 0, "told": 0}
+
+    def task(steps: int) -> None:
+        for _ in range(steps):
+            books.protocol_call()
+
+    with _rain():
+        for _ in range(20_000):
+            # This loop stands for the worker's: whatever is raised in it, outside of the try, fails the test.
+            deadline_ns = boottime_ns() + random.randrange(100_000)
+            outcome = "done"
+            try:
+                limit.call(deadline_ns, task, (random.randrange(12),), {})
+            except TimeLimit:
+                outcome = "told" if boottime_ns() >= deadline_ns else "told too early"
+            outcomes[outcome] += 1
+            assert books.first == books.second
+    assert min(outcomes["done"], outcomes["told"]) > 500, outcomes
+
+
+def test_a_line_of_the_application_is_logged_whole_and_its_handler_left_free(limit: SoftLimit) -> None:
+    lines: list[str] = []
+
+    class Telling(Logger):
+        def info(self, event: str, /, **_fields: object) -> None:
+            _tell()
+            lines.append(event)
+
+    handler = ForeignHandler(lambda: Telling.__new__(Telling))
+
+    def task() -> None:
+        time.sleep(0.002)
+        handler.handle(logging.LogRecord("theirs", logging.INFO, "", 0, "said", (), None))
+        lines.append("went on")
+
+    with pytest.raises(TimeLimit):
+        limit.call(boottime_ns() + MILLISECOND_NS, task, (), {})
+    assert lines == ["said"]
