@@ -7,6 +7,7 @@ from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, t
 from machine.working import OUTCOMES, VERBS, Working, modelled
 from model.answers import Retired as ModelRetired
 from protocol import LEASE_MS, pack_settlements
+from rota.protocol.entry import Setback
 from rota.protocol.outcome import Settlement
 from rota.protocol.replies import Renewed, Retired
 from rota.protocol.store import Blame
@@ -44,11 +45,12 @@ class Dying(Working):
 
     def send_retire_exited(self, worker: Worker, guilty: list[str], delivery: str) -> None:
         settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
-        blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in guilty))
+        ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}')
+        blame = Blame(ran=tuple((task_id, account.encode()) for task_id, account in ran.items()), setback=Setback.OOM)
         told = modelled(worker.pending)
 
         def check(reply: Retired) -> None:
-            self._compare(reply, self.model.retire_exited(self.now, worker.owner, guilty, told, worker.serving))
+            self._compare(reply, self.model.retire_exited(self.now, worker.owner, ran, told, worker.serving))
             self.retired.add(worker.owner)
 
         command = self.fleet.store.retire_exited(worker.owner, blame, settled, PACKED[worker.pool])

@@ -26,6 +26,7 @@ class Invariants(Machine):
         self.i6_first_attempts_stand_in_the_order_they_came(picture)
         self.i7_nothing_is_ready_before_it_is_due(picture)
         self.i12_a_unique_key_is_held_by_one_live_task(picture)
+        self.an_account_is_kept_exactly_as_long_as_its_task(picture)
         self.caps_and_rates_are_kept(picture)
         self.nothing_waits_unheard(picture)
         self.a_poller_will_look_in_time(picture)
@@ -99,6 +100,14 @@ class Invariants(Machine):
         for key, holder in picture.holders.items():
             assert holder in picture.tasks
             assert picture.keys[holder] == key
+
+    def an_account_is_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
+        """What is there of the dead is why they died; of the living their last crash or loss; and nothing else."""
+        living = {task_id: text for task_id, text in picture.epitaphs.items() if task_id not in picture.dead}
+        assert living == self.model.places.accounts
+        assert picture.epitaphs.keys() == {*living, *picture.dead}
+        marked = {task.id for task in self.model.places.tasks.values() if any(map(str.isupper, task.flag))}
+        assert marked == living.keys()
 
     def caps_and_rates_are_kept(self, picture: Picture) -> None:
         """Any `burst` + k starts of a queue take at least k intervals."""

@@ -129,7 +129,15 @@ class People(Working):
 
     def look(self, data: st.DataObject, _: str) -> None:
         task_id = data.draw(st.sampled_from([*self.model.places.tasks, *self.model.places.results, "nobody"]))
-        assert self.fleet.run(self.fleet.store.status(task_id)).state == self.model.state(task_id)
+        found = self.fleet.run(self.fleet.store.status(task_id))
+        assert found.state == self.model.state(task_id)
+        if found.state != "dead" and not self.is_cancelled(task_id):
+            assert found.epitaph.decode() == self.model.places.accounts.get(task_id, "")
+
+    def is_cancelled(self, task_id: str) -> bool:
+        """Of what was cancelled while it waits nothing is told but that."""
+        task = self.model.places.tasks.get(task_id)
+        return task is not None and task.cancelled
 
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))

@@ -17,6 +17,7 @@ class Picture:
     holders: dict[str, str]
     tasks: dict[str, str]
     tickets: dict[str, str]
+    epitaphs: dict[str, str]
     delayed: dict[str, int]
     dead: dict[str, int]
     owners: dict[str, int]
@@ -43,7 +44,7 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         bells[queue] = next(answers)
     inflight = {owner: next(answers) for owner in owners}
     holders = {unique_key: next(answers) for unique_key in unique_keys}
-    tasks, tickets, delayed, dead, expires, held_keys, counts, marked, rotation, rates, poller_bell = answers
+    tasks, tickets, epitaphs, delayed, dead, expires, held_keys, counts, marked, rotation, rates, poller_bell = answers
     return Picture(
         lanes,
         bells,
@@ -51,6 +52,7 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         {unique_key: holder for unique_key, holder in holders.items() if holder},
         tasks,
         tickets,
+        epitaphs,
         _microseconds(delayed),
         _microseconds(dead),
         {owner: int(score) for owner, score in expires},
@@ -72,7 +74,7 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
         pipe.lrange(keys.inflight(owner), 0, -1)
     for unique_key in unique_keys:
         pipe.get(keys.unique(unique_key))
-    pipe.hgetall(keys.tasks).hgetall(keys.tickets)
+    pipe.hgetall(keys.tasks).hgetall(keys.tickets).hgetall(keys.epitaphs)
     pipe.zrange(keys.delayed, 0, -1, withscores=True).zrange(keys.dead, 0, -1, withscores=True)
     pipe.zrange(keys.owners, 0, -1, withscores=True)
     pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)

@@ -4,7 +4,7 @@ Each method is one call of a script at Redis time `now`: it changes the model an
 A call that is repeated, or comes late, is the same method called again, or later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from model.answers import Promoted, Retired, Told
 from model.claims import Ask, Claims
@@ -13,6 +13,8 @@ from model.steering import NONCE_US, Steering
 
 CRASH_LIMIT = 3
 LOSS_LIMIT = 5
+LOSS = "{}"
+"""The account of a lost node, as a poller that says nothing tells it."""
 RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
@@ -180,7 +182,7 @@ class Model(Steering):
         self,
         now: int,
         owner: str,
-        ran: Sequence[str],
+        ran: Mapping[str, str],
         outcomes: Sequence[tuple[str, Outcome]],
         serving: Serving,
     ) -> Retired:
@@ -188,32 +190,39 @@ class Model(Steering):
         stale = self._settle(owner, outcomes, serving)
         return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale)), serving)
 
-    def _retire(self, now: int, owner: str, ran: Sequence[str] | None, retired: Retired, serving: Serving) -> Retired:
-        """`ran` is None when the node was lost: then everything is charged."""
+    def _retire(
+        self, now: int, owner: str, ran: Mapping[str, str] | None, retired: Retired, serving: Serving
+    ) -> Retired:
+        """`ran`: what was in hand, with the account of its crash; None when the node was lost: then everything is
+        charged."""
         self.places.at(now)
         for task in reversed(self.places.inflight.get(owner, [])):
             self.places.let_go(owner, task.text)
-            last = self._charge(task, ran, serving)
+            account, last = self._charge(task, ran, serving)
             if task.cancelled:
                 self.places.end(task, "cancelled")
             elif last:
                 retired.dead.insert(0, task.text)
                 self.places.bury(task)
             else:
+                if account:
+                    self.places.keep_account(task, *account)
                 self.places.give_back(task)
                 retired.requeued.insert(0, task.text)
         self.places.inflight.pop(owner, None)
         self.leases.expires.pop(owner, None)
         return retired
 
-    def _charge(self, task: Task, ran: Sequence[str] | None, serving: Serving) -> bool:
-        """Whether that was its last life."""
+    def _charge(
+        self, task: Task, ran: Mapping[str, str] | None, serving: Serving
+    ) -> tuple[tuple[str, str] | None, bool]:
+        """The mark and the account of what it is charged with, and whether that was its last life."""
         if ran is None:
             task.losses += 1
-            return task.losses >= LOSS_LIMIT
+            return ("L", LOSS), task.losses >= LOSS_LIMIT
         if task.id in ran:
             task.crashes += 1
-            return task.crashes >= CRASH_LIMIT
+            return ("O", ran[task.id]), task.crashes >= CRASH_LIMIT
         task.releases += 1
         self._credit(serving, task.queue)
-        return False
+        return None, False

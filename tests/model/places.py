@@ -21,6 +21,7 @@ class Places:
     holders: dict[str, tuple[str, int]] = field(default_factory=dict)
     marked: set[str] = field(default_factory=set)
     results: dict[str, str] = field(default_factory=dict)
+    accounts: dict[str, str] = field(default_factory=dict)
     accepted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -100,6 +101,11 @@ class Places:
             self.counts[f"running:{task.queue}"] -= 1
         return task
 
+    def keep_account(self, task: Task, mark: str, account: str) -> None:
+        """Of its last crash or loss, while it lives: its flag says that there is one."""
+        task.flag = ("u" if "u" in task.flag else "") + mark
+        self.accounts[task.id] = account
+
     def give_back(self, task: Task) -> None:
         self.lanes[task.queue, task.lane].insert(0, task)
         self.marked.add(task.queue)
@@ -119,6 +125,7 @@ class Places:
     def bury(self, task: Task) -> None:
         self.free_key(task)
         task.flag = "-"
+        self.accounts.pop(task.id, None)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
 
@@ -129,6 +136,7 @@ class Places:
 
     def end(self, task: Task, how: str) -> None:
         del self.tasks[task.id]
+        self.accounts.pop(task.id, None)
         self.free_key(task)
         self.ended[how] += 1
 

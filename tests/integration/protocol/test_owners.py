@@ -1,9 +1,12 @@
 """Claims about lives, leases, blame and the pollers' sweep."""
 
-from protocol import LEASE_MS, Fleet, one_tier, pack_settlements
-from rota.protocol.outcome import Done, Settlement
-from rota.protocol.replies import TurnWord
-from rota.protocol.store import Blame
+import pytest
+
+from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements
+from rota.protocol.entry import Setback
+from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Retry, Settlement
+from rota.protocol.replies import Claim, TurnWord
+from rota.protocol.store import Blame, NewTask
 
 Q = one_tier("q")
 
@@ -79,6 +82,84 @@ def test_the_third_crash_is_the_last_and_leaves_its_epitaph(fleet: Fleet) -> Non
     page = fleet.run(fleet.store.dead_page(0, 1))
     assert (page.tasks[0].id, page.tasks[0].epitaph) == ("a", b'{"reason":"crash 2"}')
     assert fleet.run(fleet.store.audit()).missing == 0
+
+
+ACCOUNT = b'{"reason":"crashed","cause":"oom"}'
+
+
+def crash(fleet: Fleet, *ids: str) -> list[Claim]:
+    """Have each of them kill a worker; answers the claims of their next attempts."""
+    fleet.push(*ids)
+    claims: list[Claim] = []
+    for task_id in ids:
+        owner = fleet.register()
+        [claim] = fleet.turn(owner, Q).claims
+        fleet.exit(owner, blame=Blame(ran=((task_id, ACCOUNT),), setback=Setback.OOM))
+        owner = fleet.register()
+        claims += fleet.turn(owner, Q).claims
+        assert claim.entry.id == claims[-1].entry.id == task_id
+    return claims
+
+
+def test_a_task_that_goes_on_after_a_crash_keeps_the_account_of_it_wherever_it_stands(fleet: Fleet) -> None:
+    [claim] = crash(fleet, "a")
+    owner = fleet.run(fleet.store.status("a")).owner
+    assert (claim.entry.setback, claim.entry.flag) == (Setback.OOM, "O")
+    assert fleet.run(fleet.store.status("a")).epitaph == ACCOUNT
+    fleet.turn(owner, Q, (claim, Retry(9_000_000)), limit=0)
+    scheduled = fleet.run(fleet.store.status("a"))
+    assert (scheduled.state, scheduled.epitaph) == ("scheduled", ACCOUNT)
+    fleet.run(fleet.store.cancel("a"))
+    assert not fleet.redis.exists(fleet.keys.epitaphs)
+
+
+@pytest.mark.parametrize("outcome", [Done(), Cancelled(), Expired()])
+def test_the_end_of_a_task_takes_the_account_of_its_crash_with_it(fleet: Fleet, outcome: Outcome) -> None:
+    [claim] = crash(fleet, "a")
+    fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, outcome))
+    assert not fleet.redis.exists(fleet.keys.epitaphs)
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_an_epitaph_takes_the_place_of_the_account_and_a_revival_forgets_it(fleet: Fleet) -> None:
+    [claim] = crash(fleet, "a")
+    fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, Dead(b'{"reason":"retries"}')))
+    assert fleet.run(fleet.store.status("a")).epitaph == b'{"reason":"retries"}'
+    fleet.run(fleet.store.revive(["a"]))
+    found = fleet.run(fleet.store.status("a"))
+    assert (found.state, found.crashes, found.epitaph) == ("ready", 0, b"")
+
+
+def test_a_lost_node_leaves_an_account_and_a_later_crash_another(fleet: Fleet) -> None:
+    owner = hold(fleet, "a")
+    fleet.expire_lease(owner)
+    [lost] = fleet.run(fleet.store.retire_expired(owner, Blame(loss_epitaph=b'{"reason":"lost"}'))).requeued
+    assert (lost.setback, fleet.run(fleet.store.status("a")).epitaph) == (Setback.LOST, b'{"reason":"lost"}')
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    [crashed] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), setback=Setback.SIGNAL)).requeued
+    assert (crashed.flag, fleet.run(fleet.store.status("a")).epitaph) == ("S", ACCOUNT)
+
+
+def test_a_task_with_a_unique_key_keeps_both_until_it_ends(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    [entry] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), setback=Setback.HUNG)).requeued
+    assert (entry.flag, entry.setback) == ("uH", Setback.HUNG)
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, Q).claims
+    fleet.turn(owner, Q, (claim, Done()))
+    assert not fleet.redis.exists(fleet.keys.epitaphs, fleet.keys.unique("k"), fleet.keys.unique_keys)
+
+
+def test_epitaphs_of_another_type_keep_no_task_from_its_end(fleet: Fleet) -> None:
+    [claim] = crash(fleet, "a")
+    owner = fleet.run(fleet.store.status("a")).owner
+    fleet.redis.delete(fleet.keys.epitaphs)
+    fleet.redis.set(fleet.keys.epitaphs, "somebody's")
+    fleet.turn(owner, Q, (claim, Done()))
+    assert fleet.run(fleet.store.audit()).done == 1
 
 
 def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:

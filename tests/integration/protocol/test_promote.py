@@ -6,7 +6,7 @@ import pytest
 
 from protocol import SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.outcome import Dead, Done
+from rota.protocol.outcome import Dead, Done, Retry
 from rota.protocol.store import NewTask
 
 Q = one_tier("q")
@@ -116,6 +116,23 @@ def test_a_dead_task_that_somebody_scheduled_by_hand_stays_dead(fleet: Fleet) ->
     assert fleet.redis.zcard(fleet.keys.delayed) == 0
     assert fleet.run(fleet.store.status("a")).state == "dead"
     assert fleet.run(fleet.store.revive(["a"])) == 1
+
+
+def test_the_account_of_a_crash_ends_with_its_task_though_the_ticket_was_deleted(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    fleet.exit(owner, ["a"])
+    owner = fleet.register()
+    fleet.turn(owner, Q, (fleet.turn(owner, Q).claims[0], Retry(9_000_000)), limit=0)
+    fleet.redis.delete(fleet.keys.tickets)
+    make_due(fleet, "a")
+    fleet.promote()
+    owner = fleet.register()
+    claim = fleet.turn(owner, Q).claims[0]
+    assert claim.entry.setback is None  # nobody knows any more what it was
+    fleet.turn(owner, Q, (claim, Done()))
+    assert not fleet.redis.exists(fleet.keys.epitaphs)
 
 
 def test_a_unique_key_is_freed_though_its_tasks_ticket_was_deleted(fleet: Fleet) -> None:

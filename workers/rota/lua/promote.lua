@@ -74,13 +74,19 @@ local function take_out()
   if #ticketed > 0 then redis.call('HDEL', PREFIX .. 'tickets', unpack(ticketed)) end
 end
 
+local function flag_without_ticket(id)
+  local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
+  local has_account = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1
+  return not (has_key or has_account) and '-' or (has_key and 'u' or '') .. (has_account and 'X' or '')
+end
+
 local function without_ticket(task)
   local queue = task.queue and task.queue.name or UNKNOWN_QUEUE
   if not task.known then return adopt(task.member, task.id, queue, 'd', task.due.us, now) end
   return {
     id = task.member, queue = queue, kind = 'd', due = task.due.us, ready = now,
     failures = 0, crashes = 0, losses = 0, releases = 0,
-    flag = redis.call('HEXISTS', PREFIX .. 'keys', task.member) == 1 and 'u' or '-',
+    flag = flag_without_ticket(task.member),
   }
 end
 

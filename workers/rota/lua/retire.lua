@@ -3,20 +3,21 @@
 -- with the blame where it belongs.
 -- with: prefix clock entry doorbell books ending settle bare adopt tiers rotation
 -- KEYS[1]  tasks
--- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss,
+-- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
 -- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead
 --   exit     the process is known to be gone. Only what ran is charged with the crash.
+--            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
-local crash_limit, loss_limit, loss_epitaph = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local crash_limit, loss_limit, loss_epitaph, mark = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local inflight = PREFIX .. 'inflight:' .. owner
-local at, ran = 7, {}
-for _ = 1, tonumber(ARGV[6]) do
+local at, ran = 8, {}
+for _ = 1, tonumber(ARGV[7]) do
   ran[ARGV[at]] = ARGV[at + 1]
   at = at + 2
 end
@@ -41,18 +42,18 @@ for queue, of in pairs(by_queue) do
   credit(share_of(domains, queue), of.released)
 end
 
--- Charge an entry; answers the epitaph when this was its last life.
-local function charge_with_end(e)
+-- Charge an entry; answers the account of what it is charged with, and whether this was its last life.
+local function charge(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
-    return e.losses >= loss_limit and loss_epitaph
+    return loss_epitaph, e.losses >= loss_limit
   elseif ran[e.id] then
     e.crashes = e.crashes + 1
-    return e.crashes >= crash_limit and ran[e.id]
+    return ran[e.id], e.crashes >= crash_limit
   end
   e.releases = e.releases + 1
   credit(share_of(domains, e.queue), 1)
-  return nil
+  return nil, false
 end
 
 local requeued, dead = {}, {}
@@ -64,12 +65,16 @@ end
 local function let_go(e)
   count('running:' .. e.queue, -1)
   touched[e.queue] = true
-  local epitaph = charge_with_end(e)
+  local account, is_last = charge(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     end_task(e, 'cancelled')
-  elseif epitaph then
-    set_aside(e, epitaph)
-  elseif give_back(e, now) then
+    return
+  elseif is_last then
+    set_aside(e, account)
+    return
+  end
+  if account then keep_account(e, mark, account) end
+  if give_back(e, now) then
     table.insert(requeued, 1, entry_text(e))
   else
     table.insert(dead, 1, entry_text(e))

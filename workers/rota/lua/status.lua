@@ -8,11 +8,17 @@ local LOOK = 500
 local id = ARGV[1]
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 
+-- What is kept of why it died, or of its last crash: then its flag has a capital letter.
+local function epitaph_of(e)
+  local kept = e.died or string.find(e.flag or '', '%u')
+  return kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or ''
+end
+
 local function answer(state, e, more)
   e, more = e or {}, more or {}
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
-    body or '', more.epitaph or '', more.result or '',
+    body or '', epitaph_of(e), more.result or '',
   }
 end
 
@@ -36,8 +42,8 @@ if not body then
 end
 local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
 if e then
-  local died = redis.call('ZSCORE', PREFIX .. 'dead', id)
-  if died then return answer('dead', e, { epitaph = redis.call('HGET', PREFIX .. 'epitaphs', id) }) end
+  e.died = redis.call('ZSCORE', PREFIX .. 'dead', id)
+  if e.died then return answer('dead', e) end
   e.due = from_score(redis.call('ZSCORE', PREFIX .. 'delayed', id))
   return answer('scheduled', e)
 end

@@ -2,7 +2,8 @@
 
 Text: `id queue kind due ready failures crashes losses releases flag`, times in whole microseconds of
 Redis time. The counters only grow, so no two lives of a task have the same text, and a late
-settlement of an earlier life finds nothing to remove.
+settlement of an earlier life finds nothing to remove. The flag is `-`, or `u` while the task holds a unique key
+and the mark of its last setback.
 """
 
 from enum import StrEnum
@@ -29,6 +30,25 @@ class Kind(StrEnum):
 _KINDS = {kind.value: kind for kind in Kind}
 
 
+class Setback(StrEnum):
+    """The mark, in the flag of an entry, of its last crash or loss: an account of that is kept while the task lives."""
+
+    CRASH = "C"
+    SIGNAL = "S"
+    OOM = "O"
+    HUNG = "H"
+    TIMEOUT = "T"
+    LOST = "L"
+
+    @property
+    def label(self) -> str:
+        """The setback in logs."""
+        return self.name.lower()
+
+
+_SETBACKS = {setback.value: setback for setback in Setback}
+
+
 class Entry(NamedTuple):
     """A parsed entry. `text` is what Redis holds; settlements send it back unchanged."""
 
@@ -48,6 +68,11 @@ class Entry(NamedTuple):
     def attempt(self) -> int:
         """The number of this start, from 1: failures, crashes and losses were starts too."""
         return 1 + self.failures + self.crashes + self.losses
+
+    @property
+    def setback(self) -> Setback | None:
+        """Its last crash or loss, if there was one that is known."""
+        return _SETBACKS.get(self.flag.removeprefix("u"))
 
 
 def parse_entry(text: bytes) -> Entry:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from rota.protocol import replies, views
+from rota.protocol.entry import Setback
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.scripts import Script, load_script, sha1_of
@@ -134,13 +135,14 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What a retired owner died of. `ran`: the id that ran, with the epitaph it gets if this crash is its
-    last; none when nothing ran. `loss_epitaph`: for all it held when a lease ran out."""
+    """What a retired owner died of. `ran`: the id that ran, with the epitaph that it keeps; none when nothing ran.
+    `loss_epitaph`: for all it held when a lease ran out. `setback`: what the crash was."""
 
     ran: tuple[tuple[str, bytes], ...] = ()
     loss_epitaph: bytes = b"{}"
     crash_limit: int = 3
     loss_limit: int = 5
+    setback: Setback = Setback.CRASH
 
 
 class Store:
@@ -203,7 +205,8 @@ class Store:
     def _retire(
         self, reason: str, owner: str, blame: Blame, settlements: Packed, tiers: Packed
     ) -> Command[replies.Retired]:
-        args: list[Arg] = [owner, reason, blame.crash_limit, blame.loss_limit, blame.loss_epitaph, len(blame.ran)]
+        mark = Setback.LOST if reason == "expired" else blame.setback
+        args: list[Arg] = [owner, reason, blame.crash_limit, blame.loss_limit, blame.loss_epitaph, mark, len(blame.ran)]
         for task_id, epitaph in blame.ran:
             args += [task_id, epitaph]
         settled = pack((settlements.count // ARGS_PER_SETTLEMENT,)) + settlements

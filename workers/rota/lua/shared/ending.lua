@@ -9,9 +9,23 @@ local function free_unique_key(e)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
+-- What a task that ends may leave elsewhere: its unique key, and the account of its last crash. Its flag says of both
+-- whether they are there, so one that has neither costs a comparison.
+local function clear_up(e)
+  if e.flag == '-' then return end
+  free_unique_key(e)
+  if string.find(e.flag, '%u') then redis.pcall('HDEL', PREFIX .. 'epitaphs', e.id) end
+end
+
+-- A task that goes on keeps the account of its last crash or loss; the mark, a capital letter, says which it was.
+local function keep_account(e, mark, account)
+  e.flag = string.gsub(e.flag, '[%u-]', '') .. mark
+  redis.call('HSET', PREFIX .. 'epitaphs', e.id, account)
+end
+
 local function end_task(e, how)
   redis.call('HDEL', PREFIX .. 'tasks', e.id)
-  free_unique_key(e)
+  clear_up(e)
   total(how, 1)
 end
 

@@ -50,7 +50,7 @@ local function settle(inflight, at, n, now)
       if verb == 'done' then
         done[#done + 1] = e.id
         keep_result(e.id, ARGV[s + 2], ARGV[s + 3])
-        free_unique_key(e)
+        clear_up(e)
       else
         settle_otherwise(e, verb, ARGV[s + 2], now)
         if verb == 'release' then of.released = of.released + 1 end
