@@ -5,6 +5,7 @@ container a TERM during the imports would be lost, and elsewhere it would end th
 kept by the kernel until the master's loop runs.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -39,8 +40,18 @@ def command_of(arguments: Sequence[str]) -> str:
     return ""
 
 
+def open_what_is_closed() -> None:
+    """Give this process the standard descriptors that its parent closed: what is opened next would get their numbers,
+    and our log would be written into it."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == fd:
+            os.set_inheritable(fd, True)
+            setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", encoding="utf-8"))
+
+
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
+    open_what_is_closed()
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked

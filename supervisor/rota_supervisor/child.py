@@ -1,5 +1,6 @@
-"""What every spawned child does first: read its first packet and tie its life to the master's."""
+"""What every spawned child does first: read its first packet, tie its life to the master's, leave stacks when asked."""
 
+import os
 import socket
 import sys
 from dataclasses import dataclass
@@ -8,8 +9,9 @@ from rota.child.life import EXIT_ORPHANED, EXIT_OTHER_VERSION
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Slot
 from rota_supervisor import messages
-from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD
+from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD, STACK_FD
 from rota_supervisor.process import die_with_parent
+from rota_supervisor.stack_file import leave_none_at_the_end, leave_stacks_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,10 @@ def enter(pid: int) -> Entrance:
         sys.exit(EXIT_OTHER_VERSION)
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
+    if first.has_stack_file:
+        os.set_inheritable(STACK_FD, False)
+    leave_stacks_in(STACK_FD if first.has_stack_file else None)
+    leave_none_at_the_end()
     memory = SlotMemory.attach(SLOTS_FD)
     slot = memory.slot(first.slot)
     if not slot.enter(first.nonce, pid):

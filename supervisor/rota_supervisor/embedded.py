@@ -136,8 +136,7 @@ def _check_free(address: Address) -> None:
 
 
 def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
-    state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    for folder in (beside.resolve() / FOLDER, Path(state) / "rota"):
+    for folder in (beside.resolve() / FOLDER, *_state_folder(environment)):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
@@ -145,6 +144,14 @@ def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
         if os.access(folder, os.W_OK):
             return folder
     raise EmbeddedError(f"--embedded finds no folder to keep its data in: make {beside / FOLDER} writable")
+
+
+def _state_folder(environment: Mapping[str, str]) -> list[Path]:
+    state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME")
+    try:
+        return [(Path(state) if state else Path.home() / ".local/state") / "rota"]
+    except RuntimeError:  # neither HOME nor an entry in the list of users, as with an arbitrary user of a container
+        return []
 
 
 def _write_config(folder: Path, address: Address) -> Path:

@@ -5,7 +5,6 @@ then falls to the master, the nearest subreaper.
 """
 
 import contextlib
-import faulthandler
 import gc
 import os
 import select
@@ -16,13 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.life import EXIT_ORPHANED, Life
+from rota.child.life import EXIT_ORPHANED, Life, StartFailed
 from rota.child.settings import WorkerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.worker import run_worker
 from rota_supervisor import messages
 from rota_supervisor.layout import BELL_FD, DEATH_FD, OWNER_MARK
-from rota_supervisor.process import die_with_parent
+from rota_supervisor.process import die_with_parent, keep_mapped
+from rota_supervisor.stack_file import leave_last_words, leave_no_stacks, leave_stacks_in
+from rota_supervisor.titles import show_title
 
 _OOM_EXTRA: Final = 300  # a worker is a better victim than the master
 _OOM_MOST: Final = 1000
@@ -33,23 +34,27 @@ _CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGST
 
 @dataclass(frozen=True, slots=True)
 class Nursery:
-    """What the zygote forks with."""
+    """What the zygote forks with. `stack_fd`: its own stack file."""
 
     channel: socket.socket
     memory: SlotMemory
     master_pid: int
     pools: Mapping[str, WorkerSettings]
+    stack_fd: int | None
 
 
-def fork_worker(nursery: Nursery, request: messages.Fork) -> None:
-    """Start the worker that was asked for, or say why not."""
+def fork_worker(nursery: Nursery, request: messages.Fork, stack_fd: int | None) -> None:
+    """Start the worker that was asked for, or say why not. `stack_fd`, its stack file, is closed here."""
     try:
         pid = os.fork()
+        if pid == 0:
+            _be_intermediate(nursery, request, stack_fd)
     except OSError as error:
         _refuse(nursery, request, error)
         return
-    if pid == 0:
-        _be_intermediate(nursery, request)
+    finally:  # not in the children: neither comes here
+        if stack_fd is not None:
+            os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
     if status != 0:  # it died before its report; a worker it may have left finds its slot taken
         reason = f"the intermediate ended with wait status {status}"
@@ -60,13 +65,13 @@ def _refuse(nursery: Nursery, request: messages.Fork, error: OSError) -> None:
     messages.send(nursery.channel, messages.ForkFailed(request.slot, request.nonce, str(error)))
 
 
-def _be_intermediate(nursery: Nursery, request: messages.Fork) -> None:
+def _be_intermediate(nursery: Nursery, request: messages.Fork, stack_fd: int | None) -> None:
     status = EXIT_CRASHED
     try:
         itself = os.pidfd_open(os.getpid())
         pid = os.fork()
         if pid == 0:
-            _be_worker(nursery, request, itself)
+            _be_worker(nursery, request, itself, stack_fd)
         messages.send(nursery.channel, messages.Spawned(request.slot, request.nonce, pid))
         status = 0
     except OSError as error:
@@ -76,7 +81,7 @@ def _be_intermediate(nursery: Nursery, request: messages.Fork) -> None:
         os._exit(status)
 
 
-def _be_worker(nursery: Nursery, request: messages.Fork, intermediate: int) -> None:
+def _be_worker(nursery: Nursery, request: messages.Fork, intermediate: int, stack_fd: int | None) -> None:
     """Never returns; nothing of the zygote's stack above may run in the worker."""
     status = EXIT_CRASHED
     try:
@@ -86,7 +91,7 @@ def _be_worker(nursery: Nursery, request: messages.Fork, intermediate: int) -> N
         if not die_with_parent(nursery.master_pid):
             os._exit(EXIT_ORPHANED)
         nursery.channel.close()
-        status = _work(nursery, request)
+        status = _work(nursery, request, stack_fd)
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else EXIT_CRASHED
     except BaseException:  # noqa: BLE001 - the last frame of this process: say why, then leave
@@ -103,19 +108,30 @@ def _wait_until_gone(pidfd: int) -> None:
     os.close(pidfd)
 
 
-def _work(nursery: Nursery, request: messages.Fork) -> int:
+def _work(nursery: Nursery, request: messages.Fork, stack_fd: int | None) -> int:
+    leave_no_stacks()
+    if nursery.stack_fd is not None:
+        os.close(nursery.stack_fd)
     _reset_signals()
+    leave_stacks_in(stack_fd)
+    if stack_fd is not None:
+        keep_mapped(stack_fd)  # so that a copy of this process is known for what it is: see `master.strangers`
     _empty_stdin()
     _offer_to_oom_killer()
     _reseed()
     os.environ[OWNER_MARK] = request.owner
-    faulthandler.enable()
     slot = nursery.memory.slot(request.slot)
     if not slot.enter(request.nonce, os.getpid()):
         return EXIT_ORPHANED
     gc.enable()
     life = Life(request.slot, slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
-    return run_worker(nursery.pools[request.pool], life)
+    settings = nursery.pools[request.pool]
+    show_title(f"worker {request.pool} {request.slot}", settings.server.namespace)
+    try:
+        return run_worker(settings, life)
+    except StartFailed as failure:
+        leave_last_words(stack_fd, str(failure))
+        return EXIT_CRASHED
 
 
 def _reset_signals() -> None:

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,9 +40,10 @@ def make_importable(folders: Iterable[str]) -> None:
     sys.path[at:at] = [folder for folder in folders if folder not in sys.path]
 
 
-def import_all(modules: Iterable[str]) -> Failure | None:
-    """Import the modules in order, up to the first that fails."""
+def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> Failure | None:
+    """Import the modules in order, up to the first that fails; `begin` is told each before it is imported."""
     for module in modules:
+        begin(module)
         try:
             importlib.import_module(module)
         except KeyboardInterrupt:

@@ -15,7 +15,9 @@ SLOTS_FD: Final = 4  # the memfd of all slots
 DEATH_FD: Final = 5  # read end of the death pipe: readable when the master is gone
 BELL_FD: Final = 6  # the master's bell, an eventfd
 LISTEN_FD: Final = 7  # the exporter's listening socket
+STACK_FD: Final = 8  # its stack file, when the master had a descriptor left for one
 
+STACK_FILE: Final = "rota-stack"  # with slot and nonce the name of a child's stack file
 OWNER_MARK: Final = "ROTA_OWNER"  # in the environment of what a task starts: the owner whose task it was
 
 

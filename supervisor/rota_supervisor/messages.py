@@ -4,19 +4,23 @@ A packet is whole or not there at all, also when several processes write to one 
 intermediates do. Each message is a dataclass here; its `type` on the wire is the class's name.
 """
 
+import array
 import dataclasses
+import errno
 import json
 import socket
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
-ABI: Final = 1
+ABI: Final = 2
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
 TASKS_A_PACKET: Final = 500
+_FD_BYTES: Final = array.array("i").itemsize
+_ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
 
 
 class WrongAbi(Exception):
@@ -25,20 +29,25 @@ class WrongAbi(Exception):
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first packet to a spawned child. `settings` has the shape of the role's settings class."""
+    """The first packet to a spawned child. `settings` has the shape of the role's settings class. `has_stack_file`:
+    its STACK_FD is one."""
 
     role: str
     master_pid: int
     slot: int
     nonce: int
     settings: dict[str, Any] = field(repr=False)
+    has_stack_file: bool = False
     abi: int = ABI
 
 
 @dataclass(frozen=True, slots=True)
 class ZygoteSettings:
-    """`imports`: the modules with the tasks. `path`: folders that become importable, after the standard library."""
+    """`imports`: the modules with the tasks. `path`: folders that become importable, after the standard library.
+    `namespace` and `generation` are for its title."""
 
+    namespace: str
+    generation: int
     imports: tuple[str, ...]
     path: tuple[str, ...]
     log: dict[str, Any]
@@ -57,7 +66,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Please: one worker."""
+    """Please: one worker. The descriptor of its stack file comes along, when it has one."""
 
     slot: int
     nonce: int
@@ -71,6 +80,13 @@ class Bye:
 
 
 # Zygote to master
+
+
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """It is about to import this module, which may be the last that is heard of it."""
+
+    module: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +138,8 @@ class ForkFailed:
     error: str
 
 
-Message = First | Pool | Fork | Bye | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
-_TYPES: Final[dict[str, type[Message]]] = {
-    kind.__name__: kind for kind in (First, Pool, Fork, Bye, Imported, Warned, Ready, ImportFailed, Spawned, ForkFailed)
-}
+Message = First | Pool | Fork | Bye | Importing | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
+_TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_args(Message)}
 Kind = TypeVar("Kind", bound=Message)
 
 
@@ -135,7 +149,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(packet: bytes) -> Message:
-    """The message of a packet. Raises ValueError, KeyError or TypeError for anything else."""
+    """The message of a packet. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
     raw = json.loads(packet)
     kind = _TYPES[raw.pop("type")]
     return kind(**raw)
@@ -154,13 +168,29 @@ def send(channel: socket.socket, message: Message) -> None:
     channel.send(encode(message), socket.MSG_NOSIGNAL)
 
 
-def receive(channel: socket.socket) -> Message | None:
-    """Wait for one packet; None when the other side is gone."""
+def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
+    """Wait for one packet; None when the other side is gone. With it the descriptor that came along, for the caller to
+    close; none came when the sender had none, or this process could take no more."""
     try:
-        packet = channel.recv(MAX_PACKET)
+        packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
-        return None
-    return decode(packet) if packet else None
+        return None, None
+    fds = array.array("i", b"".join(data[:_FD_BYTES] for _, _, data in ancillary))
+    return decode(packet) if packet else None, fds[0] if fds else None
+
+
+def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
+    """Send an encoded packet, and a descriptor along with it. Raises OSError, as `BlockingIOError`.
+
+    The kernel bounds how many descriptors may be under way; beyond that the packet goes without.
+    """
+    along = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+    try:
+        channel.sendmsg([packet], along, socket.MSG_NOSIGNAL)
+    except OSError as error:
+        if error.errno != errno.ETOOMANYREFS:
+            raise
+        channel.send(packet, socket.MSG_NOSIGNAL)
 
 
 def receive_first(channel: socket.socket) -> First:

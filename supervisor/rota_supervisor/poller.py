@@ -9,6 +9,7 @@ from rota.child.settings import poller_settings_from_json
 from rota.poller import run_poller
 from rota_supervisor.child import enter
 from rota_supervisor.layout import BELL_FD, DEATH_FD
+from rota_supervisor.titles import show_title
 
 
 def main() -> int:
@@ -16,6 +17,7 @@ def main() -> int:
     entrance = enter(os.getpid())
     first = entrance.first
     settings = poller_settings_from_json(json.dumps(first.settings))
+    show_title("poller", settings.server.namespace)
     return run_poller(settings, Life(first.slot, entrance.slot, first.nonce, "", DEATH_FD, BELL_FD))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota_supervisor import messages
-from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, Role
+from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, STACK_FD, Role
 
 MODULES: Final = {
     Role.ZYGOTE: "rota_supervisor.zygote",
@@ -44,8 +44,8 @@ class Spawned:
     channel: socket.socket
 
 
-def spawn(first: messages.First, lines: Lines, listen_fd: int | None = None) -> Spawned:
-    """Start the child of `first.role` in a session of its own and send it `first`.
+def spawn(first: messages.First, lines: Lines, listen_fd: int | None = None, stack_fd: int | None = None) -> Spawned:
+    """Start the child of `first.role` in a session of its own and send it `first`, which tells of a `stack_fd`.
 
     Raises OSError when the kernel refuses (EAGAIN, ENOMEM), with nothing left behind.
     """
@@ -58,6 +58,8 @@ def spawn(first: messages.First, lines: Lines, listen_fd: int | None = None) -> 
     }
     if listen_fd is not None:
         targets[LISTEN_FD] = listen_fd
+    if stack_fd is not None:
+        targets[STACK_FD] = stack_fd
     try:
         messages.send(ours, first)  # it waits in the socket until the child reads it
         ours.setblocking(False)

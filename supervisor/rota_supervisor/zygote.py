@@ -1,6 +1,6 @@
 """The zygote: imports the user's code once, then forks workers from it, as the master asks.
 
-1. PDEATHSIG, signals blocked, garbage collection off.
+1. PDEATHSIG, signals blocked but those that have it leave its stack, garbage collection off.
 2. Import the task modules; warn of threads and connections they left; collect, freeze, say ready.
 3. A plain blocking loop: one request, one fork.
 4. When the master's end of the channel closes without a Bye, the master is dead: kill the process groups of
@@ -23,8 +23,10 @@ from rota.telemetry import events, log
 from rota_supervisor import importing, messages
 from rota_supervisor.child import Entrance, enter
 from rota_supervisor.forking import Nursery, fork_worker
-from rota_supervisor.layout import BELL_FD, CHANNEL_FD, RANGES, Role
-from rota_supervisor.process import outlive_parent
+from rota_supervisor.layout import BELL_FD, CHANNEL_FD, RANGES, STACK_FD, Role
+from rota_supervisor.process import UNREACHABLE, outlive_parent
+from rota_supervisor.stack_file import ANSWERED
+from rota_supervisor.titles import show_title
 
 BEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
@@ -36,6 +38,7 @@ def main() -> int:
     entrance = enter(os.getpid())
     gc.disable()
     raw = entrance.first.settings
+    show_title(f"zygote generation {raw['generation']}", raw["namespace"])
     log.configure(LogSettings(**raw["log"]), role=Role.ZYGOTE.value, slot=entrance.first.slot)
     if not _load(entrance, raw["imports"], raw["path"]):
         return EXIT_IMPORT_FAILED
@@ -51,11 +54,11 @@ def _load(entrance: Entrance, imports: list[str], path: list[str]) -> bool:
     """Import everything and report; False when a module failed, which is reported too."""
     channel = entrance.channel
     importing.make_importable(path)
-    failure = importing.import_all(imports)
+    failure = importing.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
         messages.send(channel, messages.ImportFailed(failure.module, failure.error, failure.where))
         return False
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # whatever the modules unblocked
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - ANSWERED)  # whatever the modules unblocked
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended
     for text in importing.warnings(frozenset({CHANNEL_FD, 0, 1, 2})):
         messages.send(channel, messages.Warned(text))
@@ -70,16 +73,19 @@ def _load(entrance: Entrance, imports: list[str], path: list[str]) -> bool:
 def _serve(entrance: Entrance) -> bool:
     """Fork on request until the master says Bye (True) or is gone (False)."""
     pools: dict[str, WorkerSettings] = {}
-    nursery = Nursery(entrance.channel, entrance.memory, entrance.first.master_pid, pools)
+    first = entrance.first
+    stack_fd = STACK_FD if first.has_stack_file else None
+    nursery = Nursery(entrance.channel, entrance.memory, first.master_pid, pools, stack_fd)
     waiting = select.poll()
     waiting.register(entrance.channel, select.POLLIN)
     while True:
         entrance.slot.beat()
         if not waiting.poll(BEAT_SECONDS * 1000):
             continue
-        match messages.receive(entrance.channel):
+        message, stack_fd = messages.receive(entrance.channel)
+        match message:
             case messages.Fork() as request:
-                fork_worker(nursery, request)
+                fork_worker(nursery, request, stack_fd)
             case messages.Pool(name, settings):
                 pools[name] = worker_settings_from_json(settings)
                 parse_address(pools[name].server.redis_url)  # kept, for its workers
@@ -97,7 +103,7 @@ def _kill_live_groups(memory: SlotMemory) -> None:
     for number in RANGES[Role.WORKER]:
         pid = memory.slot(number).pid
         if pid > 0:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(*UNREACHABLE):
                 os.killpg(pid, signal.SIGKILL)
                 killed += 1
     log.logger().warning(events.ZYGOTE_EXITED, reason="the master is gone", groups_killed=killed)

@@ -17,11 +17,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
 from rota.child.life import EXIT_ORPHANED
-from rota.child.slots import CurrentTask, Phase, boottime_ns
+from rota.child.slot_task import CurrentTask
+from rota.child.slots import Phase, boottime_ns
 from rota.protocol.store import NewTask, Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.telemetry import metrics as m
+from rota_supervisor.notice import Held, Notice
 from servers import Server
 
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
@@ -186,6 +188,26 @@ def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
         ["master_serves", "redis"],
     )
     assert exporter.get("/livez").status == 200
+
+
+def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> None:
+    notice = Notice(exporter.memory.slot(0).spare)
+    notice.write([Held("poller", "pollers", "backoff", 3, 0.0, "killed by SIGSEGV")])
+    refused = exporter.get("/readyz")
+    assert refused.status == 503
+    assert "the poller is in backoff: 3 failures in a row" in refused.body
+    assert exporter.get("/status.json").json()["held"] == [
+        {
+            "role": "poller",
+            "pool": "pollers",
+            "state": "backoff",
+            "failures_in_a_row": 3,
+            "next_try_seconds": 0.0,
+            "last_error": "killed by SIGSEGV",
+        }
+    ]
+    notice.write([])
+    assert exporter.get("/readyz").status == 200
 
 
 def test_a_silent_master_is_not_alive(exporter: Exporter) -> None:

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from rota.child.slots import CurrentTask, Phase
+from rota.child.slot_task import CurrentTask
+from rota.child.slots import Phase
 from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.health import alive, ready, serves
+from rota_supervisor.exporter.health import Verdict, alive, ready, serves
 from rota_supervisor.layout import Role
+from rota_supervisor.notice import Held, Json
 
 MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
 POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)
@@ -16,9 +18,13 @@ WORKER = Member(8, Role.WORKER, 3, Phase.IDLE, 0.5)
 TASK = CurrentTask(b"id images i 1 1 0 0 0 0 -", "resize", 1, 2)
 
 
+def verdict_on(*fleet: Member, held: tuple[Json, ...] = (), redis_up: bool = True) -> Verdict:
+    return ready(fleet, held, tick_seconds=1.0, beat_seconds=30.0, redis_up=redis_up)
+
+
 def faults(*fleet: Member, redis_up: bool = True) -> list[str]:
     """The names of the checks that failed."""
-    verdict = ready(fleet, tick_seconds=1.0, beat_seconds=30.0, redis_up=redis_up)
+    verdict = verdict_on(*fleet, redis_up=redis_up)
     assert verdict.ok == all(check.ok for check in verdict.checks)
     return [check.name for check in verdict.checks if not check.ok]
 
@@ -51,6 +57,14 @@ def test_ready_needs_a_worker_a_poller_and_redis() -> None:
     assert faults() == ["master_beats", "master_serves", "worker_serves", "poller_serves"]
 
 
+def test_a_pool_in_back_off_makes_it_unready_in_words_though_others_serve() -> None:
+    held = Held("worker", "mail", "fatal", 12, 105.0, "left with exit code 3 before it was ready")
+    found = verdict_on(MASTER, POLLER, WORKER, held=(held.row(now=100.0),))
+    assert [check.seen for check in found.checks if not check.ok] == [
+        "pool mail is in fatal: 12 failures in a row, next try in 5 s; last: left with exit code 3 before it was ready"
+    ]
+
+
 def test_one_worker_that_serves_is_enough() -> None:
     hung = but(WORKER, slot=9, beat_age_seconds=1000.0)
     assert faults(MASTER, POLLER, hung, WORKER, but(WORKER, slot=10, phase=Phase.BOOTING)) == []
@@ -76,11 +90,12 @@ def test_inside_a_task_the_deadline_rules_and_outside_the_beat(member: Member, o
 
 
 def test_what_was_seen_is_told_in_words() -> None:
-    verdict = ready((but(MASTER, phase=Phase.DRAINING),), tick_seconds=1.0, beat_seconds=30.0, redis_up=False)
+    verdict = verdict_on(but(MASTER, phase=Phase.DRAINING), redis_up=False)
     assert [check.seen for check in verdict.checks] == [
         "last beat 0.5 s ago, limit 3 s",
         "the master is draining",
         "0 of 0 workers serve",
         "0 of 0 pollers serve",
         "the master does not reach Redis",
+        "no pool is in back-off",
     ]

@@ -7,7 +7,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from rota.child.settings import ServerSettings
-from rota.child.slots import CurrentTask, Phase
+from rota.child.slot_task import CurrentTask
+from rota.child.slots import Phase
 from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage

@@ -16,6 +16,7 @@ ALL = [
     messages.Imported((("send", "mail"),)),
     messages.Warned("a thread"),
     messages.Ready(2, 3),
+    messages.Importing("tasks"),
     messages.ImportFailed("tasks", "ImportError: no", "tasks.py:1"),
     messages.Spawned(8, 3, 77),
     messages.ForkFailed(8, 3, "EAGAIN"),
@@ -32,7 +33,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
 def test_a_message_arrives_whole(ends: tuple[socket.socket, socket.socket], message: messages.Message) -> None:
     messages.send(ends[0], message)
-    received = messages.receive(ends[1])
+    received, _ = messages.receive(ends[1])
     assert type(received) is type(message)
     assert messages.encode(received) == messages.encode(message)
 
@@ -45,12 +46,12 @@ def test_messages_are_not_joined_or_split(ends: tuple[socket.socket, socket.sock
     long = messages.Pool("mail", "x" * 150_000)
     for message in (messages.Bye(), long, messages.Bye()):
         messages.send(ends[0], message)
-    assert [messages.receive(ends[1]) for _ in range(3)] == [messages.Bye(), long, messages.Bye()]
+    assert [messages.receive(ends[1])[0] for _ in range(3)] == [messages.Bye(), long, messages.Bye()]
 
 
 def test_the_end_of_the_other_side_is_none(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].close()
-    assert messages.receive(ends[1]) is None
+    assert messages.receive(ends[1]) == (None, None)
 
 
 def test_another_versions_first_message_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import MASTER_SLOT, CurrentTask, Phase, Slot, boottime_ns
+from rota.child.slot_task import CurrentTask
+from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota_supervisor.exporter.kernel import parent_of
 from rota_supervisor.layout import Role, role_of
 

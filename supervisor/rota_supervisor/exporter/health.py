@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rota.child.slots import Phase
 from rota_supervisor.exporter.fleet import Member, master_of
 from rota_supervisor.layout import Role
+from rota_supervisor.notice import Json, sentence
 
 LIVE_TICKS = 3  # the master may miss two beats
 
@@ -39,8 +40,11 @@ def alive(fleet: tuple[Member, ...], tick_seconds: float) -> Verdict:
     return Verdict((_master_beats(master_of(fleet), tick_seconds * LIVE_TICKS),))
 
 
-def ready(fleet: tuple[Member, ...], *, tick_seconds: float, beat_seconds: float, redis_up: bool) -> Verdict:
-    """Whether this node takes work: the master runs the fleet, a worker and a poller serve, Redis answers."""
+def ready(
+    fleet: tuple[Member, ...], held: Iterable[Json], *, tick_seconds: float, beat_seconds: float, redis_up: bool
+) -> Verdict:
+    """Whether this node takes work: the master runs the fleet, a worker and a poller serve, Redis answers, and no
+    pool is held back in its starts (`held`: rows of the master's notice)."""
     master = master_of(fleet)
     return Verdict(
         (
@@ -49,8 +53,14 @@ def ready(fleet: tuple[Member, ...], *, tick_seconds: float, beat_seconds: float
             _one_serves(Role.WORKER, fleet, beat_seconds),
             _one_serves(Role.POLLER, fleet, beat_seconds),
             Check("redis", redis_up, "the master reaches Redis" if redis_up else "the master does not reach Redis"),
+            _nothing_held_back(held),
         )
     )
+
+
+def _nothing_held_back(held: Iterable[Json]) -> Check:
+    seen = "; ".join(map(sentence, held))
+    return Check("restarts", not seen, seen or "no pool is in back-off")
 
 
 def serves(member: Member, beat_seconds: float) -> bool:

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from rota.child.life import EXIT_DRAINED, EXIT_ORPHANED
+from rota.child.signals import OF_THE_MASTER
 from rota.child.slots import Phase
 from rota.protocol.store import Store
 from rota.telemetry import events, log
@@ -47,6 +48,8 @@ class _Signals:
         signal.set_wakeup_fd(write_fd)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
+        for number in OF_THE_MASTER:
+            signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
 
 
 class _NoWatch:
@@ -84,7 +87,6 @@ def _drain(server: Server) -> int:
     while server.busy and time.monotonic() < deadline:
         if _readable([DEATH_FD], _FULL_SECONDS):
             return EXIT_ORPHANED
-    log.logger().info(events.EXPORTER_EXITED)
     return EXIT_DRAINED
 
 

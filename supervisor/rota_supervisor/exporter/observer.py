@@ -8,12 +8,12 @@ from typing import Protocol
 
 from rota import __version__
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import MASTER_SLOT
+from rota.child.slots import MASTER_SLOT, boottime_ns
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter import health
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.families import empty_families, families
-from rota_supervisor.exporter.fleet import Member, members
+from rota_supervisor.exporter.fleet import NANOSECONDS, Member, members
 from rota_supervisor.exporter.kernel import started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
 from rota_supervisor.exporter.libraries import Metric
@@ -22,6 +22,7 @@ from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.exporter.zeroes import zeroes
+from rota_supervisor.notice import Json, Notice
 
 
 class Watch(Protocol):
@@ -34,12 +35,13 @@ class Watch(Protocol):
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What was seen at one time: the living processes, all samples, the lag of the last minutes by queue, and
-    the queues if Redis answered."""
+    the queues if Redis answered, and the pools whose starts are held back."""
 
     fleet: tuple[Member, ...]
     samples: Samples
     lags: Mapping[str, Lag]
     reading: QueueReading | None
+    held: tuple[Json, ...] = ()
 
 
 class Observer:
@@ -54,6 +56,7 @@ class Observer:
         self._regions = Regions(memory, settings.max_series)
         self._cpu = CpuAccount()
         self._lag = LagWindow()
+        self._notice = Notice(memory.slot(MASTER_SLOT).spare)
         self._lock = threading.Lock()
         self._zeroes = list(zeroes(queue.name for queue in settings.queues))
         for definition, labels in self._zeroes:
@@ -79,7 +82,7 @@ class Observer:
         if reading is not None:
             put_reading(samples, reading)
         samples.put(m.COLLECT_SECONDS, (), time.monotonic() - began)
-        return Observation(fleet, samples, lags, reading)
+        return Observation(fleet, samples, lags, reading, self._held())
 
     def note_lag(self) -> None:
         """Remember how the lag stands now, if it is time to; to be called every second or so."""
@@ -100,8 +103,16 @@ class Observer:
             redis_up = self._regions.read_slot(MASTER_SLOT).value(m.REDIS_UP) == 1
         settings = self._settings
         return health.ready(
-            fleet, tick_seconds=settings.tick_seconds, beat_seconds=settings.beat_seconds, redis_up=redis_up
+            fleet,
+            self._held(),
+            tick_seconds=settings.tick_seconds,
+            beat_seconds=settings.beat_seconds,
+            redis_up=redis_up,
         )
+
+    def _held(self) -> tuple[Json, ...]:
+        now = boottime_ns() / NANOSECONDS
+        return tuple(held.row(now) for held in self._notice.read())
 
     def _fleet(self) -> tuple[Member, ...]:
         return members(self._memory, self._regions.touched(), self._master_pid)

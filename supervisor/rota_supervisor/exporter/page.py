@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from rota_supervisor.exporter.status import Json
+from rota_supervisor.notice import Json
 
 REFRESH_SECONDS: Final = 5
 _DASH: Final = "–"  # noqa: RUF001 - an en dash is what stands for "none" in a table
-_TEXT: Final = frozenset({"queue", "pool", "workers", "role", "state", "task", "reason"})  # columns of words
+# Columns of words.
+_TEXT: Final = frozenset({"queue", "pool", "workers", "role", "state", "task", "reason", "last error"})
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #777; --bad: #c0392b; --good: #1e8449; --busy: #2471a3; }
 * { box-sizing: border-box; }
@@ -51,6 +52,7 @@ def page(state: Json) -> str:
 {_queues(state["queues"])}
 <h2>Pools</h2>
 {_pools(state["pools"])}
+{_held(state["held"])}
 <h2>Processes</h2>
 {_processes(state["processes"])}
 <h2>Restarts</h2>
@@ -130,8 +132,34 @@ def _remarks(queue: Json) -> str:
 
 
 def _pools(pools: Iterable[Json]) -> str:
-    rows = ([escape(pool["name"]), f"{pool['desired']:,}", _states(pool["workers"])] for pool in pools)
-    return _table(("pool", "desired", "workers"), rows, "The master has not said how many workers it wants.")
+    rows = (
+        [escape(pool["name"]), _standing(pool["state"]), f"{pool['desired']:,}", _states(pool["workers"])]
+        for pool in pools
+    )
+    return _table(("pool", "state", "desired", "workers"), rows, "The master has not said how many workers it wants.")
+
+
+def _standing(state: str) -> str:
+    return state if state == "running" else f'<span class="bad">{escape(state)}</span>'
+
+
+def _held(held: Sequence[Json]) -> str:
+    """Why starts are held back; nothing at all while none are."""
+    if not held:
+        return ""
+    heads = ("role", "pool", "state", "failures in a row", "next try", "last error")
+    return "<h2>Starts held back</h2>\n" + _table(heads, map(_held_back, held), "")
+
+
+def _held_back(row: Json) -> list[str]:
+    return [
+        escape(row["role"]),
+        escape(row["pool"]),
+        _standing(row["state"]),
+        f"{row['failures_in_a_row']:,}",
+        seconds(row["next_try_seconds"]),
+        escape(row["last_error"]),
+    ]
 
 
 def _states(workers: dict[str, int]) -> str:

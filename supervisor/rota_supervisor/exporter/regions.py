@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import REGION_BYTES
+from rota.child.slot_outcomes import REGION_BYTES
 from rota.telemetry.metrics import BY_NAME, OTHER, Definition, GaugeDefinition, HistogramDefinition, Merge
 from rota.telemetry.recorder import FIRST_WORD, decode_key, scan, used_words
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples

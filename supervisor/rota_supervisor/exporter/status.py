@@ -1,7 +1,6 @@
 """The state of the fleet as one plain dictionary: what `/status.json` answers and the status page shows."""
 
 from dataclasses import asdict
-from typing import Any
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.views import QueueState
@@ -11,8 +10,8 @@ from rota_supervisor.exporter.health import Verdict
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
-
-Json = dict[str, Any]
+from rota_supervisor.layout import Role
+from rota_supervisor.notice import Json
 
 
 def status(settings: ExporterSettings, seen: Observation, ready: Verdict) -> Json:
@@ -26,7 +25,8 @@ def status(settings: ExporterSettings, seen: Observation, ready: Verdict) -> Jso
         "redis": seen.reading is not None,
         "started_at": seen.samples.value(m.START_TIME),
         "missing_tasks": None if seen.reading is None else seen.reading.missing_tasks,
-        "pools": _pools(seen.samples),
+        "pools": _pools(seen),
+        "held": list(seen.held),
         "processes": [_process(member) for member in seen.fleet],
         "queues": [_queue(name, configured.get(name), states.get(name), seen) for name in names],
         "restarts": _restarts(seen.samples),
@@ -39,9 +39,18 @@ def verdict(of: Verdict) -> Json:
     return {"ok": of.ok, "checks": checks}
 
 
-def _pools(samples: Samples) -> list[Json]:
-    desired = {labels[0]: int(numbers[0]) for labels, numbers in samples.series(m.WORKERS_DESIRED)}
-    return [{"name": pool, "desired": desired[pool], "workers": _states(samples, pool)} for pool in sorted(desired)]
+def _pools(seen: Observation) -> list[Json]:
+    desired = {labels[0]: int(numbers[0]) for labels, numbers in seen.samples.series(m.WORKERS_DESIRED)}
+    states = {row["pool"]: row["state"] for row in seen.held if row["role"] == Role.WORKER}
+    return [
+        {
+            "name": pool,
+            "desired": desired[pool],
+            "state": states.get(pool, "running"),
+            "workers": _states(seen.samples, pool),
+        }
+        for pool in sorted(desired)
+    ]
 
 
 def _states(samples: Samples, pool: str) -> dict[str, int]:

@@ -12,7 +12,8 @@ from rota_supervisor.exporter.libraries import CollectorRegistry, make_wsgi_app
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.page import page
 from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.exporter.status import Json, status, verdict
+from rota_supervisor.exporter.status import status, verdict
+from rota_supervisor.notice import Json
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

@@ -1,0 +1,85 @@
+"""The master's notice: pools whose starts are held back, left in its slot for the exporter to read.
+
+Two copies and a number that says which one holds, written last: who reads meanwhile finds the one before, and looks
+again when a second notice came in the meantime.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rota_supervisor.layout import Role
+
+Json = dict[str, Any]
+
+_WORD: Final = 8
+_MOST_WORDS: Final = 300  # characters of an error
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A pool in back-off. `state`: backoff or fatal; `setbacks`: failures in a row; `next_try_at`: seconds of
+    CLOCK_BOOTTIME; `words`: how its last child ended."""
+
+    role: str
+    pool: str
+    state: str
+    setbacks: int
+    next_try_at: float
+    words: str
+
+    def row(self, now: float) -> Json:
+        """For people: the control socket and `/status.json` show it so."""
+        return {
+            "role": self.role,
+            "pool": self.pool,
+            "state": self.state,
+            "failures_in_a_row": self.setbacks,
+            "next_try_seconds": round(max(0.0, self.next_try_at - now), 1),
+            "last_error": self.words,
+        }
+
+
+def sentence(row: Json) -> str:
+    """Such a row in words."""
+    what = f"pool {row['pool']}" if row["role"] == Role.WORKER else f"the {row['role']}"
+    failed = f"{row['failures_in_a_row']} failures in a row"
+    next_try = f"next try in {row['next_try_seconds']:g} s"
+    return f"{what} is in {row['state']}: {failed}, {next_try}; last: {row['last_error'] or 'unknown'}"
+
+
+class Notice:
+    """The notice in the spare part of the master's slot."""
+
+    def __init__(self, area: memoryview) -> None:
+        self._bytes = area
+        self._words = area.cast("q")
+        self._copy_bytes = (len(area) - _WORD) // 2 // _WORD * _WORD
+
+    def write(self, held: Iterable[Held]) -> None:
+        """Put up another one: master's side. What does not fit is left out at the end."""
+        rows = [list(asdict(each).values()) for each in held]
+        for row in rows:
+            row[-1] = row[-1][:_MOST_WORDS]
+        while len(raw := json.dumps(rows).encode()) > self._copy_bytes - _WORD:
+            rows.pop()
+        number = self._words[0] + 1
+        at = self._place_of(number)
+        self._bytes[at + _WORD : at + _WORD + len(raw)] = raw
+        self._words[at // _WORD] = len(raw)
+        self._words[0] = number
+
+    def read(self) -> tuple[Held, ...]:
+        """What is up now."""
+        while True:
+            number = self._words[0]
+            if number == 0:
+                return ()
+            at = self._place_of(number)
+            raw = bytes(self._bytes[at + _WORD : at + _WORD + self._words[at // _WORD]])
+            if self._words[0] == number:
+                return tuple(Held(*row) for row in json.loads(raw))
+
+    def _place_of(self, number: int) -> int:
+        return _WORD + (number & 1) * self._copy_bytes
