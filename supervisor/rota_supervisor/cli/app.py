@@ -19,7 +19,11 @@ COMMANDS = {
     "check": Entry(f"{_CLI}.check:check", "Check the configuration, the server and the imports."),
     "config": Entry(f"{_CLI}.config:config", "Show the configuration in force."),
     "status": Entry(f"{_CLI}.master:status", "Show what this node's master supervises."),
+    "scale": Entry(f"{_CLI}.master:scale", "Give a pool another number of workers."),
     "reload": Entry(f"{_CLI}.master:reload", "Have the master load its configuration again, as HUP does."),
+    "restart": Entry(f"{_CLI}.master:restart", "Replace every worker by one with freshly imported code."),
+    "quiet": Entry(f"{_CLI}.master:quiet", "Have the workers claim nothing more, and stay."),
+    "resume": Entry(f"{_CLI}.master:resume", "Have the workers claim again."),
     "stop": Entry(f"{_CLI}.master:stop", "Drain the fleet and stop it."),
     "health": Entry(f"{_CLI}.health:health", "Ask whether the fleet is alive or ready, for probes."),
     "queue": Entry(f"{_CLI}.queue:queue", "List, pause, resume and purge queues."),
@@ -40,6 +44,7 @@ def app() -> None:
 def run_app(arguments: Sequence[str]) -> int:
     """Run a command line; answers the exit code."""
     state = State()
+    state.no_color |= "--no-color" in arguments  # also for faults that are found while the arguments are read
     try:
         code = app.main(list(arguments), prog_name="rota", obj=state, standalone_mode=False)
         sys.stdout.flush()

@@ -43,6 +43,9 @@ class ControlClient:
         try:
             self._socket.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
             line = self._reader.readline()
+        except TimeoutError:
+            why = f"not within {seconds:g} s: see its log, and whether process {self.master_pid} is stopped"
+            raise self._gone(why) from None
         except OSError as error:
             raise self._gone(str(error)) from None
         if not line:
@@ -60,8 +63,13 @@ class ControlClient:
 def master_of(config: Config) -> Iterator[ControlClient]:
     """A conversation with the master of this configuration. Raises Failure 69 when there is none."""
     places = socket_places(config, os.environ, os.getuid())
+    refused: list[Path] = []
     for path in places:
-        connected = _connect(path)
+        try:
+            connected = _connect(path)
+        except PermissionError:
+            refused.append(path)
+            continue
         if connected is not None:
             client = ControlClient(connected, path)
             try:
@@ -69,19 +77,25 @@ def master_of(config: Config) -> Iterator[ControlClient]:
             finally:
                 client.close()
             return
-    tried = " or ".join(str(path) for path in places)
-    raise Failure(ExitCode.UNREACHABLE, f"no master answers at {tried}: start one with `rota run`, or see [control]")
+    if refused:
+        why = f"{refused[0]} is another user's: ask as the user of the master, or as root"
+    else:
+        why = f"no master answers at {' or '.join(map(str, places))}: start one with `rota run`, or see [control]"
+    raise Failure(ExitCode.UNREACHABLE, why)
 
 
 def _connect(path: Path) -> socket.socket | None:
+    """A connection, or None where nobody listens. Raises PermissionError."""
     if is_of_others(path.parent):  # whoever listens there is not our master
         return None
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connecting.settimeout(ANSWER_SECONDS)
     try:
         connecting.connect(str(path))
-    except OSError:
+    except OSError as error:
         connecting.close()
+        if isinstance(error, PermissionError):
+            raise
         return None
     return connecting
 

@@ -145,7 +145,8 @@ def show(task_id: str) -> None:
     if state.json:
         put_json(values)
         return
-    for key, value in {**values, **values.pop("epitaph")}.items():
+    epitaph = values.pop("epitaph")
+    for key, value in {**values, **epitaph}.items():
         put_field(key, value)
 
 

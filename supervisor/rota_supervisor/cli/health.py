@@ -11,6 +11,7 @@ from rota_supervisor.cli.output import put, put_json
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.notice import sentence
 
 LIVE = "/livez"
 READY = "/readyz"
@@ -78,4 +79,5 @@ def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
     faults = [f"no {role} is ready" for role in ("worker", "poller") if role not in ready]
     faults += [] if status["redis_up"] else ["Redis is not reached"]
     faults += [] if status["state"] == "running" else [f"the fleet is {status['state']}"]
+    faults += map(sentence, status["held"])
     return not faults, "; ".join(faults) or "ok"

@@ -1,20 +1,26 @@
-"""`rota status`, `rota reload`, `rota stop`: this node's master, by its control socket."""
+"""The verbs to this node's master, by its control socket: `rota status`, `rota scale` and the others."""
 
 import contextlib
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import Any, Final
 
 import click
 
+from rota_supervisor.cli.confirm import counted
 from rota_supervisor.cli.control_client import ControlClient, master_of, wait_for_exit
-from rota_supervisor.cli.output import put, put_json, put_table, say
+from rota_supervisor.cli.output import put, put_json, say, say_warning
 from rota_supervisor.cli.state import HELP_NAMES, State, common_options, current_state
+from rota_supervisor.cli.status import put_status
+from rota_supervisor.config.load import DEFAULT_FILE
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
 STOP_MARGIN_SECONDS = 15.0  # beyond the drain: killing what is left, telling Redis, ending pollers and exporter
 RELOAD_MARGIN_SECONDS = 15.0
+_BOOTS: Final = 3  # of the code, and of its first workers, who get a second try
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NEGATIVE_NUMBERS: Final = {**HELP_NAMES, "ignore_unknown_options": True}
 
 
 @contextlib.contextmanager
@@ -25,66 +31,141 @@ def _reach(state: State) -> Iterator[tuple[Config, ControlClient]]:
         try:
             master = stack.enter_context(master_of(config))
         except Failure as failure:
-            raise (Failure(ExitCode.CONFIG, *faults) if faults else failure) from None
+            if faults:
+                raise Failure(ExitCode.CONFIG, *faults) from None
+            hint = f"there is no {DEFAULT_FILE} in this folder: say -c FILE if it is elsewhere"
+            raise Failure(failure.code, *failure.messages, *([] if state.has_file else [hint])) from None
         yield config, master
+
+
+def _ask(verb: str, **fields: Any) -> dict[str, Any]:
+    """One request, and what was answered."""
+    with _reach(current_state()) as (_, master):
+        answer: dict[str, Any] = master.ask(verb, **fields)[verb]
+    return answer
+
+
+def _tell(answer: dict[str, Any], words: str) -> None:
+    """The answer as it is for programs, in words for people."""
+    if current_state().json:
+        put_json(answer)
+    else:
+        say(words)
 
 
 @click.command(context_settings=HELP_NAMES)
 @common_options
 def status() -> None:
     """Show what this node's master supervises."""
+    from rota_supervisor.cli.memory import in_megabytes, with_memory  # noqa: PLC0415 - psutil is for this verb alone
+
     state = current_state()
-    with _reach(state) as (_, master):
-        found: dict[str, Any] = master.ask("status")["status"]
+    found = _ask("status")
+    found["children"] = with_memory(found["children"], found["pid"])
     if state.json:
         put_json(found)
-        return
-    for key, value in found.items():
-        if not _is_table(value):
-            put(f"{key:<24} {_plain(value)}".rstrip())
-    for key, value in found.items():
-        if _is_table(value):
-            put(f"\n{key}")
-            _put_rows(value, no_color=state.no_color)
+    else:
+        found["children"] = in_megabytes(found["children"])
+        put_status(found, no_color=state.no_color)
 
 
-def _is_table(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+# How many workers
 
 
-def _plain(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "  ".join(f"{key}={_plain(each)}" for key, each in value.items())
-    return value if isinstance(value, str) else json.dumps(value)
+@click.command(context_settings=_NEGATIVE_NUMBERS)
+@click.argument("words", metavar="[POOL] N|+N|-N", nargs=-1)
+@common_options
+def scale(words: tuple[str, ...]) -> None:
+    """Give a pool another number of workers: 8 in all, +2 more, -2 fewer. It holds until the file says another one."""
+    pool, number = _pool_and_number(words)
+    key = "more" if number[0] in "+-" else "workers"
+    answer = _ask("scale", pool=pool, **{key: int(number)})
+    _tell(answer, f"pool {answer['pool']}: from {answer['from']} to {counted(answer['to'], 'worker')}")
 
 
-def _put_rows(rows: list[dict[str, Any]], *, no_color: bool) -> None:
-    header = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [["-" if row.get(key) in (None, "") else row[key] for key in header] for row in rows]
-    put_table([key.upper().replace("_", " ") for key in header], cells, no_color=no_color)
+def _pool_and_number(words: tuple[str, ...]) -> tuple[str | None, str]:
+    """What was said of which pool. Raises click.UsageError."""
+    for word in words:
+        if word.startswith("-") and not _NUMBER.fullmatch(word):
+            raise click.NoSuchOption(word)
+    match words:
+        case (number,) if _NUMBER.fullmatch(number):
+            return None, number
+        case (pool, number) if _NUMBER.fullmatch(number):
+            return pool, number
+        case ():
+            raise click.UsageError("how many? Say `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
+        case (word,) | (_, word):
+            raise click.UsageError(f"how many? Expected a number as in 8, +2 or -2, got {word!r}")
+    raise click.UsageError("expected one pool and one number")
+
+
+# Reloads
+
+
+@click.command(context_settings=HELP_NAMES)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@common_options
+def reload(dry_run: bool) -> None:
+    """Have the master load its configuration again, as HUP does. Exit 78 when it refuses the new one."""
+    if dry_run:
+        _show_plan(_ask("reload", dry_run=True))
+    else:
+        _tell_outcome("reload", "reloaded")
 
 
 @click.command(context_settings=HELP_NAMES)
 @common_options
-def reload() -> None:
-    """Have the master load its configuration again, as HUP does. Exit 78 when it refuses the new one."""
+def restart() -> None:
+    """Replace every worker by one with freshly imported code, one beside the others. Exit 78 when it does not load."""
+    _tell_outcome("restart", "restarted")
+
+
+def _tell_outcome(verb: str, done: str) -> None:
     state = current_state()
     with _reach(state) as (config, master):
-        outcome = master.ask("reload", seconds=config.limits.boot_seconds + RELOAD_MARGIN_SECONDS)["reload"]
+        seconds = _BOOTS * config.limits.boot_seconds + RELOAD_MARGIN_SECONDS
+        outcome = master.ask(verb, seconds=seconds)[verb]
     if state.json:
         put_json(outcome)
-    if outcome.get("result") != "success":
-        raise Failure(ExitCode.CONFIG, *_lines(outcome.get("faults")), "the fleet keeps its old configuration")
+    if outcome["result"] != "success":
+        raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
-        say(f"reloaded: {'; '.join(_lines(outcome.get('changes'))) or 'nothing changed'}")
+        say(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
 
 
-def _lines(said: object) -> list[str]:
-    if isinstance(said, Mapping):
-        return [f"{key} {_plain(value)}" for key, value in said.items()]
-    if isinstance(said, list):
-        return [_plain(each) for each in said]
-    return [str(said)] if said else []
+def _show_plan(preview: dict[str, Any]) -> None:
+    if current_state().json:
+        put_json(preview)
+    else:
+        for line in preview["plan"]:
+            put(line)
+        for warning in preview["warnings"]:
+            say_warning(warning)
+    if preview["result"] != "success":
+        raise Failure(ExitCode.CONFIG, *preview["faults"])
+
+
+# Quiet
+
+
+@click.command(context_settings=HELP_NAMES)
+@common_options
+def quiet() -> None:
+    """Have the workers claim nothing more; what runs is finished, and they stay."""
+    answer = _ask("quiet")
+    _tell(answer, "quiet: nothing more is claimed until `rota resume`" if answer["changed"] else "it is quiet already")
+
+
+@click.command(context_settings=HELP_NAMES)
+@common_options
+def resume() -> None:
+    """Have the workers claim again."""
+    answer = _ask("resume")
+    _tell(answer, "resumed" if answer["changed"] else "it was not quiet: nothing changed")
+
+
+# The end
 
 
 @click.command(context_settings=HELP_NAMES)
@@ -94,7 +175,7 @@ def stop(now: bool) -> None:
     """Drain the fleet and stop it, and wait until it is gone."""
     with _reach(current_state()) as (config, master):
         pid = master.master_pid
-        master.ask("stop", now=now)
+        answer = master.ask("stop", now=now)["stop"]
     if not wait_for_exit(pid, config.limits.drain_seconds + STOP_MARGIN_SECONDS):
         raise Failure(ExitCode.NO, f"the master, pid {pid}, is asked to stop and still runs: see its log")
-    say("stopped")
+    _tell({**answer, "pid": pid, "stopped": True}, "stopped")

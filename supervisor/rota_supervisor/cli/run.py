@@ -1,6 +1,8 @@
 """`rota run`: check what can be checked, then become the master."""
 
 import contextlib
+import dataclasses
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,11 @@ from rota.telemetry.stand_ins import importing_with
 from rota_supervisor.cli.output import say
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state, warn_all, warn_without_imports
 from rota_supervisor.config.flags import Flags
-from rota_supervisor.config.load import load_config, sources_of
+from rota_supervisor.config.load import Loaded, Sources, load_config, sources_of
 from rota_supervisor.config.model import Config
-from rota_supervisor.control.places import ControlPlace, claim_place, pid_file, socket_places
+from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.titles import show_title
 
 
 @click.command(context_settings=HELP_NAMES)
@@ -25,7 +28,9 @@ from rota_supervisor.exits import ExitCode, Failure
     "-Q", "--tier", "tiers", multiple=True, metavar="TIER", help="Serve these tiers, highest first: -Q high -Q a,b."
 )
 @click.option("--burst", is_flag=True, help="Leave when nothing is ready or running.")
+@click.option("--reload", is_flag=True, help="For development: restart the workers when code changes.")
 @click.option("--embedded", is_flag=True, help="Start a Valkey at redis_url, which must be on this machine.")
+@click.option("--pid-file", default="", metavar="PATH", help="Write the master's pid there [control.pid_file].")
 @click.argument("imports", nargs=-1)
 @common_options
 def run(
@@ -34,27 +39,67 @@ def run(
     pools: tuple[str, ...],
     tiers: tuple[str, ...],
     burst: bool,
+    reload: bool,
     embedded: bool,
+    pid_file: str,
     imports: tuple[str, ...],
 ) -> None:
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
     state = current_state()
-    flags = flags_of(workers, pools, tiers, imports)
+    flags = dataclasses.replace(flags_of(workers, pools, tiers, imports), pid_file=pid_file)
     sources = sources_of(state.config_file, flags)
     loaded = state.load(flags)
     warn_all(loaded)
     warn_without_imports(loaded)
     config = loaded.config
+    folder = _current_folder()
+    _settle_environment(config, no_color=state.no_color, reload=reload)
     with importing_with(absent=_unneeded(config)):
+        from rota_supervisor.master.reload.watching import Watched  # noqa: PLC0415
         from rota_supervisor.master.run import run_master  # noqa: PLC0415 - only now it is known what it needs
-    with _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
+        from rota_supervisor.master.shown.notify import NotifySocket  # noqa: PLC0415
+    again = _sources_of_reloads(sources, loaded)
+    manager = NotifySocket.take(os.environ, os.getpid())
+    with manager.told_of_failure(), _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
         run_master(
-            config,
-            reload=lambda: load_config(sources),
+            loaded,
+            reload=lambda: load_config(again),
             place=place,
+            manager=manager,
+            watched=Watched(sources.file, (folder,) if reload else ()),
             burst=burst,
-            import_paths=(str(Path.cwd()),),
+            import_paths=(folder,),
         )
+
+
+def _current_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError as error:
+        raise Failure(
+            ExitCode.CONFIG, f"the current folder cannot be used: {error.strerror}: start in the folder of your code"
+        ) from None
+
+
+def _settle_environment(config: Config, *, no_color: bool, reload: bool) -> None:
+    """What all processes of the fleet inherit; and the title, which finds its room by the environment as it was."""
+    show_title("master", config.namespace)
+    if reload:
+        _prepare_for_development()
+    if no_color:
+        os.environ["NO_COLOR"] = "1"  # for the log, which each process of the fleet writes by itself
+
+
+def _sources_of_reloads(sources: Sources, first: Loaded) -> Sources:
+    # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
+    return dataclasses.replace(sources, required=sources.required or first.content is not None)
+
+
+def _prepare_for_development() -> None:
+    if importlib.util.find_spec("watchfiles") is None:
+        raise click.UsageError("--reload needs the library watchfiles: install rota[reload]")
+    # Python takes compiled code for that of a source of the same size saved within the same second.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def _unneeded(config: Config) -> tuple[str, ...]:
@@ -112,7 +157,7 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def _place(config: Config) -> Iterator[ControlPlace]:
     """Hold the pid file and the control socket. Raises Failure 73."""
-    with pid_file(config.control.pid_file):
+    with hold_pid_file(config.control.pid_file):
         place = claim_place(socket_places(config, os.environ, os.getuid())[0])
         try:
             yield place

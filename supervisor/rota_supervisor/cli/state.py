@@ -1,15 +1,16 @@
 """What every command shares: the common options, and the configuration loaded once."""
 
 import functools
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from rota_supervisor.cli.output import say_warning
-from rota_supervisor.config.faults import ConfigError
+from rota_supervisor.config.faults import ConfigError, Fault
 from rota_supervisor.config.flags import NO_FLAGS, Flags
 from rota_supervisor.config.load import Loaded, load_config, sources_of
 from rota_supervisor.config.model import Config
@@ -25,7 +26,12 @@ class State:
 
     config_file: str | None = None
     json: bool = False
-    no_color: bool = False
+    no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a configuration file, in its usual place or where somebody said."""
+        return sources_of(self.config_file).file.exists()
 
     def load(self, flags: Flags = NO_FLAGS) -> Loaded:
         """Load the configuration. Raises Failure 78 with every fault."""
@@ -46,10 +52,12 @@ class State:
 
 def config_messages(error: ConfigError, file: Path) -> list[str]:
     """A line a fault: with the file it stands in, or where else it came from."""
-    return [
-        str(fault) if fault.origin or fault.path == str(file) or not file.exists() else f"{file}: {fault}"
-        for fault in error.faults
-    ]
+    return [str(fault) if _is_of_no_file(fault, file) else f"{file}: {fault}" for fault in error.faults]
+
+
+def _is_of_no_file(fault: Fault, file: Path) -> bool:
+    is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))  # a variable, a flag
+    return is_elsewhere or fault.path == str(file) or not file.exists()
 
 
 def warn_all(loaded: Loaded) -> None:

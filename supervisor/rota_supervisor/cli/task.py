@@ -151,7 +151,8 @@ def show(task_id: str) -> None:
         return
     from rota_supervisor.cli.dead import put_field  # noqa: PLC0415 - the text form only
 
-    for key, value in {**values, **values.pop("epitaph", {})}.items():
+    epitaph, crash = values.pop("epitaph", {}), values.pop("last_crash", {})
+    for key, value in {**values, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}}.items():
         put_field(key, value)
 
 

@@ -25,12 +25,13 @@ class Fault:
 class ConfigError(Exception):
     """The configuration cannot be used; `faults` says everything that is wrong with it.
 
-    `usable`: what could be read of it, with defaults for the rest: enough to find a master by.
+    `usable`: what could be read of it, with defaults for the rest: enough to find a master by. `content`: of its file.
     """
 
-    def __init__(self, faults: Iterable[Fault], usable: Config | None = None) -> None:
+    def __init__(self, faults: Iterable[Fault], usable: Config | None = None, content: bytes | None = None) -> None:
         self.faults = tuple(faults)
         self.usable = usable or Config()
+        self.content = content
         super().__init__("; ".join(str(fault) for fault in self.faults))
 
 

@@ -15,13 +15,14 @@ from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE
 @dataclass(frozen=True, slots=True)
 class Flags:
     """What the command line said. `workers` is `-w N`, `pool_workers` each `-w POOL=N`, `pools` each
-    `--pool`, `tiers` each `-Q`."""
+    `--pool`, `tiers` each `-Q`, `pid_file` what `--pid-file` names."""
 
     workers: int | None = None
     pool_workers: tuple[tuple[str, int], ...] = ()
     pools: tuple[str, ...] = ()
     tiers: tuple[tuple[str, ...], ...] = ()
     imports: tuple[str, ...] = ()
+    pid_file: str = ""
 
 
 NO_FLAGS = Flags()
@@ -36,6 +37,8 @@ def flag_layer(flags: Flags, lower: Mapping[str, Any]) -> Layer:
         values["imports"] = list(flags.imports)
     if flags.workers is not None:
         values["workers"] = flags.workers
+    if flags.pid_file:
+        values["control"] = {"pid_file": flags.pid_file}
     for pool, workers in flags.pool_workers:
         if lower.get("pools"):
             values.setdefault("pools", {})[pool] = {"workers": workers}

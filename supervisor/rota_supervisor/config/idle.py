@@ -6,10 +6,7 @@ from rota_supervisor.config.model import Config
 
 IDLE_KEYS = frozenset(
     {
-        "watch_config",
         "pools.NAME.concurrency",
-        "tasks.NAME.soft_time_limit_seconds",
-        "limits.max_rss_mb",
         "events.enabled",
         "events.max_length",
     }
@@ -24,12 +21,7 @@ def warnings_of_idle_keys(config: Config) -> list[str]:
 def _idle_paths(config: Config) -> Iterator[str]:
     usual = Config()
     given = {
-        "watch_config": config.watch_config != usual.watch_config,
-        "limits.max_rss_mb": config.limits.max_rss_mb != usual.limits.max_rss_mb,
         "events.enabled": config.events.enabled != usual.events.enabled,
     }
     yield from (path for path, is_given in given.items() if is_given)
     yield from (f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1)
-    for name, task in config.tasks.items():
-        if task.soft_time_limit_seconds is not None:
-            yield f"tasks.{name}.soft_time_limit_seconds"

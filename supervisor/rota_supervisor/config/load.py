@@ -14,6 +14,7 @@ from rota_supervisor.config.flags import NO_FLAGS, Flags, flag_faults, flag_laye
 from rota_supervisor.config.idle import warnings_of_idle_keys
 from rota_supervisor.config.layers import Layer, dotted, layer_of, merge
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import warnings_of_pools
 from rota_supervisor.config.rules import broken_rules
 from rota_supervisor.config.server_url import choose_server_url
 
@@ -34,11 +35,13 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration that can be used, where its values came from (by dotted path), and warnings."""
+    """A configuration that can be used, where its values came from (by dotted path), and warnings. `content`: of the
+    file, None when there is none."""
 
     config: Config
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
+    content: bytes | None = None
 
 
 def sources_of(file: str | None, flags: Flags = NO_FLAGS) -> Sources:
@@ -49,7 +52,7 @@ def sources_of(file: str | None, flags: Flags = NO_FLAGS) -> Sources:
 
 def load_config(sources: Sources) -> Loaded:
     """Load and check everything. Raises ConfigError with every fault there is."""
-    file_values, file_faults = _read_file(sources)
+    content, file_values, file_faults = _read_file(sources)
     environment = read_environment(sources.environment, _names(file_values, sources))
     layers = [_fallback_layer(sources.environment), layer_of(file_values, f"file {sources.file}"), environment.layer]
     lower = merge(layers)
@@ -62,15 +65,18 @@ def load_config(sources: Sources) -> Loaded:
     if faults:
         # Without its file the rest is judged by the wrong neighbours.
         told = file_faults or [_with_origin(fault, merged, sources.file) for fault in faults]
-        raise ConfigError(told, config)
+        raise ConfigError(told, config, content)
+    warnings = (*environment.warnings, *warnings_of_idle_keys(config), *warnings_of_pools(config))
     config = with_selected_pools(sources.flags, config)
-    return Loaded(config, _dotted_origins(merged), (*environment.warnings, *warnings_of_idle_keys(config)))
+    return Loaded(config, _dotted_origins(merged), warnings, content)
 
 
-def _read_file(sources: Sources) -> tuple[dict[str, Any], list[Fault]]:
-    """The values of the file, or what is wrong with it as a whole."""
+def _read_file(sources: Sources) -> tuple[bytes | None, dict[str, Any], list[Fault]]:
+    """The content of the file and its values, or what is wrong with it as a whole."""
+    content = None
     try:
-        return tomllib.loads(sources.file.read_text(encoding="utf-8")), []
+        content = sources.file.read_bytes()
+        return content, tomllib.loads(content.decode()), []
     except FileNotFoundError:
         message = "there is no such file; `rota init` writes one" if sources.required else ""
     except OSError as error:
@@ -79,7 +85,7 @@ def _read_file(sources: Sources) -> tuple[dict[str, Any], list[Fault]]:
         message = "is not UTF-8 text"
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         message = f"is not valid TOML: {error}"
-    return {}, [Fault(str(sources.file), message)] if message else []
+    return content, {}, [Fault(str(sources.file), message)] if message else []
 
 
 def _names(file_values: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:

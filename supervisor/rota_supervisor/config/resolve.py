@@ -1,12 +1,13 @@
 """From a Config to what the master and its children need, as pure functions."""
 
 import os
+from collections.abc import Mapping
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota.protocol.store import Domain, QueueShare, domain_of
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
 from rota_supervisor.config.rates import parse_rate
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, served_queues
 
 
 def pool_sizes(config: Config) -> dict[str, int]:
@@ -22,29 +23,58 @@ def resolve_pools(config: Config) -> dict[str, PoolConfig]:
     return {DEFAULT_POOL: PoolConfig(workers=workers)}
 
 
+def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
+    """The queues that pools with workers take, highest tier first. `counts`: workers by pool."""
+    taken = {queue for name, pool in resolve_pools(config).items() if counts.get(name) for queue in pool.queues}
+    return [queue for queue in served_queues(config) if queue in taken or EVERY_QUEUE in taken]
+
+
+def warnings_of_pools(config: Config) -> list[str]:
+    """Queues that no worker will take, as their pools have none."""
+    sizes = pool_sizes(config)
+    taken = taken_queues(config, sizes)
+    if not taken:
+        return ["no pool has workers: this node will run no task"]
+    return [
+        f'nobody takes queue "{queue}": its pools have no workers ({", ".join(_pools_of(config, queue))})'
+        for queue in served_queues(config)
+        if queue not in taken
+    ]
+
+
+def _pools_of(config: Config, queue: str) -> list[str]:
+    return [name for name, pool in config.pools.items() if queue in pool.queues or EVERY_QUEUE in pool.queues]
+
+
 def worker_settings(config: Config) -> dict[str, WorkerSettings]:
     """What the workers of each pool are told."""
     return {name: _settings_of_pool(config, name, pool) for name, pool in resolve_pools(config).items()}
 
 
 def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSettings:
-    limits = config.limits
+    limits, tiers = config.limits, pool_tiers(config, pool)
     return WorkerSettings(
         server=server_settings(config),
         pool=name,
-        tiers=pool_tiers(config, pool),
+        tiers=tiers,
         lease_seconds=config.lease.seconds,
         beat_seconds=config.limits.beat_seconds,
         time_limit_seconds=limits.time_limit_seconds,
         max_tasks=limits.max_tasks,
         max_tasks_jitter=limits.max_tasks_jitter,
+        max_rss_mb=limits.max_rss_mb,
         max_payload_kb=limits.max_payload_kb,
         durability=config.durability,
         overrides=task_overrides(config),
         lag_objective_seconds=config.metrics.lag_objective_seconds,
-        lag_objectives=lag_objectives(config),
+        lag_objectives=_lag_objectives_of(config, tiers),
         log=log_settings(config),
     )
+
+
+def _lag_objectives_of(config: Config, tiers: tuple[Domain, ...]) -> dict[str, float]:
+    served = {share.name for tier in tiers for share in tier.queues}
+    return {name: seconds for name, seconds in lag_objectives(config).items() if name in served}
 
 
 def pool_tiers(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from rota_supervisor.exits import ExitCode, Failure
 
 SOCKET_MODE = 0o600
 FOLDER_MODE = 0o700
+LOCK_MODE = 0o644
+SIGNATURE_BYTES = 32
+SIGNING_SECONDS = 0.2
 BACKLOG = 16
 
 
@@ -46,24 +50,65 @@ def is_of_others(folder: Path) -> bool:
     return not ours or bool(found.st_mode & 0o077)
 
 
+class _HeldError(Exception):
+    """Another process holds a lock; its pid, as far as it is known."""
+
+
 def _locked(path: Path, what: str, setting: str) -> int:
     """Lock the file at a path for the life of this process and write our pid into it; answers its descriptor.
 
     `what` the lock is for, and the `setting` that moves it. Raises Failure 73 when another process holds it.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, LOCK_MODE)
+            with contextlib.ExitStack() as unless_signed:
+                unless_signed.callback(os.close, fd)
+                if _sign(fd, path):
+                    unless_signed.pop_all()
+                    return fd
+    except _HeldError as holder:
+        raise _taken(f"another master, pid {holder}, has {what}: stop it, or set {setting}") from None
     except OSError as error:
-        raise _taken(f"{what} cannot be had: {path}: {error.strerror}: set {setting} to another place") from None
+        why = error.strerror or error
+        raise _taken(f"{what} cannot be had: {path}: {why}: set {setting} to another place") from None
+
+
+def _sign(fd: int, path: Path) -> bool:
+    """Lock an open file and put our pid in it; False when it is no more the one at the path: its holder took it away
+    between our opening and our locking it, and a lock on it would keep nobody out. Raises _HeldError, OSError."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(path, fd):
+            return False
+        _check_signature(fd)
+        size = os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        os.ftruncate(fd, size)
     except BlockingIOError:
-        holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-        os.close(fd)
-        raise _taken(f"another master, pid {holder}, has {what}: stop it, or set {setting}") from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-    return fd
+        raise _HeldError(_signature(fd)) from None
+    return True
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _check_signature(fd: int) -> None:
+    """Raises OSError for what no master wrote: a path given by mistake must not cost anybody a file."""
+    words = os.pread(fd, SIGNATURE_BYTES, 0).split()
+    if not stat.S_ISREG(os.fstat(fd).st_mode) or not all(word.isdigit() for word in words):
+        raise OSError("there is something that is no pid file")
+
+
+def _signature(fd: int) -> str:
+    """The pid in a file that another process holds; it may have got there in the same instant as we."""
+    deadline = time.monotonic() + SIGNING_SECONDS
+    while not (words := os.pread(fd, SIGNATURE_BYTES, 0).split()) and time.monotonic() < deadline:
+        time.sleep(SIGNING_SECONDS / 100)
+    return words[0].decode(errors="replace") if words else "unknown"
 
 
 def _taken(message: str) -> Failure:
@@ -71,7 +116,7 @@ def _taken(message: str) -> Failure:
 
 
 @contextlib.contextmanager
-def pid_file(path: str) -> Iterator[None]:
+def hold_pid_file(path: str) -> Iterator[None]:
     """Hold the pid file while the master lives and remove it after; "" is none. Raises Failure 73."""
     if not path:
         yield
@@ -80,7 +125,8 @@ def pid_file(path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        Path(path).unlink(missing_ok=True)
+        if _is_at(Path(path), fd):
+            Path(path).unlink()
         os.close(fd)
 
 
@@ -118,7 +164,10 @@ def claim_place(path: Path) -> ControlPlace:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, parents=True)
+        folder.chmod(FOLDER_MODE)  # whatever the umask took away
+    except FileExistsError:
+        pass
     except OSError as error:
         raise _taken(
             f"the folder {folder} of the control socket cannot be made: {error.strerror}: set control.socket"

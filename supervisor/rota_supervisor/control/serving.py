@@ -1,33 +1,21 @@
-"""The master's end of the control socket: how `rota status`, `reload` and `stop` are answered.
+"""The master's end of the control socket: how `rota status`, `scale`, `reload`, `restart`, `quiet`, `resume` and `stop`
+are answered.
 
-One JSON object a line, `{"verb": "status"}`, answered by one JSON object a line: `{"ok": true, ...}` or
-`{"ok": false, "error": "what is wrong"}`.
+One JSON object a line, `{"verb": "status"}`, answered by one JSON object a line: `{"ok": true, "status": {...}}`, or
+`{"ok": false, "error": "what is wrong and what to do"}`.
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, Protocol
+from collections.abc import AsyncIterator
 
 from rota_supervisor.control.places import ControlPlace
+from rota_supervisor.control.port import ControlPort
+from rota_supervisor.control.verbs import respond
 
 MAX_LINE_BYTES = 65_536
 QUIET_SECONDS = 30.0  # a client that says nothing for longer is hung up on
-
-
-class ControlPort(Protocol):
-    """The master as its control socket sees it. All calls are made in the master's loop and return at once."""
-
-    def status(self) -> dict[str, object]:
-        """The fleet as it stands, ready to be written as JSON."""
-
-    def request_reload(self) -> Awaitable[dict[str, object]]:
-        """Read the configuration again and apply what changed; resolves to what became of it: `result` is
-        success or failure, `changes` says what, `faults` why not. Need not be awaited."""
-
-    def request_stop(self, *, now: bool) -> None:
-        """Drain and leave, or, `now`, kill everything at once and leave. May be repeated."""
 
 
 @contextlib.asynccontextmanager
@@ -76,26 +64,3 @@ async def _converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
         writer.write(json.dumps(await respond(line, port)).encode() + b"\n")
         async with asyncio.timeout(QUIET_SECONDS):
             await writer.drain()
-
-
-async def respond(line: bytes, port: ControlPort) -> dict[str, Any]:
-    """The answer to one request; for `reload` when it is known what became of it."""
-    try:
-        request = json.loads(line)
-    except (ValueError, RecursionError):
-        return _refusal("a request is one JSON object a line")
-    match request:
-        case {"verb": "status"}:
-            return {"ok": True, "status": port.status()}
-        case {"verb": "reload"}:
-            return {"ok": True, "reload": await port.request_reload()}
-        case {"verb": "stop"}:
-            port.request_stop(now=request.get("now") is True)
-            return {"ok": True}
-        case {"verb": verb}:
-            return _refusal(f"this master does not know the verb {verb!r}")
-    return _refusal("a request names its verb")
-
-
-def _refusal(error: str) -> dict[str, Any]:
-    return {"ok": False, "error": error}

@@ -7,7 +7,7 @@ from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
 from rota_supervisor.config.model import Config
-from rota_supervisor.master.gauges import Gauges
+from rota_supervisor.master.shown.gauges import Gauges
 from rota_supervisor.server_check import SAFE_POLICY, eviction_policy_of, parse_info
 
 

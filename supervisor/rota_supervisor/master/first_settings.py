@@ -8,7 +8,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import lag_objectives, log_settings, poller_settings, server_settings
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.children import Child
+from rota_supervisor.master.children.child import Child
 
 
 def first_settings(child: Child, config: Config, rank: int, import_paths: tuple[str, ...]) -> dict[str, Any]:
@@ -16,7 +16,8 @@ def first_settings(child: Child, config: Config, rank: int, import_paths: tuple[
     match child.role:
         case Role.ZYGOTE:
             log = dataclasses.asdict(log_settings(config))
-            return dataclasses.asdict(messages.ZygoteSettings(config.imports, import_paths, log))
+            settings = messages.ZygoteSettings(config.namespace, child.generation, config.imports, import_paths, log)
+            return dataclasses.asdict(settings)
         case Role.POLLER:
             return dataclasses.asdict(poller_settings(config, rank))
         case Role.EXPORTER:

@@ -6,29 +6,36 @@
 """
 
 import asyncio
+import math
+from collections.abc import Callable
 from typing import Final, assert_never
 
-from rota.child.slots import MASTER_SLOT, Phase
+from rota.child.slots import MASTER_SLOT
 from rota.telemetry import events, log
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master import stopping
-from rota_supervisor.master.births import Births
-from rota_supervisor.master.children import LIVE, Child, PoolKey, Reason, State
-from rota_supervisor.master.deaths import Deaths
+from rota_supervisor.master.children.births import Births
+from rota_supervisor.master.children.child import LIVE, Child, State
+from rota_supervisor.master.children.hands import Hands
+from rota_supervisor.master.deaths.deaths import Deaths
+from rota_supervisor.master.deaths.reaper import Reaper
 from rota_supervisor.master.first_settings import first_settings
-from rota_supervisor.master.hands import Hands
-from rota_supervisor.master.listening import Listening
-from rota_supervisor.master.owners import Owners
-from rota_supervisor.master.plan import Abandon, Action, Drain, Kill, Start, plan
-from rota_supervisor.master.reaper import Reaper
+from rota_supervisor.master.owners.owners import Owners
+from rota_supervisor.master.planning.actions import Abandon, Action, Drain, Dump, Interrupt, Kill, Start
+from rota_supervisor.master.planning.deadlines import next_look
+from rota_supervisor.master.planning.desired import Desired
+from rota_supervisor.master.planning.plan import plan
+from rota_supervisor.master.planning.targets import Stage, desired_of
 from rota_supervisor.master.records import Records, now_seconds
-from rota_supervisor.master.targets import Stage, desired_of, worker_counts
+from rota_supervisor.master.reload.listening import Listening
+from rota_supervisor.master.requests import stopping
+from rota_supervisor.master.shown.standings import Standings
 
 _LATE_TICKS: Final = 3
+_AFTER_SECONDS: Final = 0.001  # the grain of epoll
 
 
 class Master:
-    """Performs what is planned. `import_paths`: folders with the task modules."""
+    """Performs what is planned. `import_paths`: folders with the task modules. `tell` is called in each step."""
 
     def __init__(
         self,
@@ -41,6 +48,7 @@ class Master:
         reaper: Reaper,
         listening: Listening,
         import_paths: tuple[str, ...],
+        tell: Callable[[float], None],
     ) -> None:
         self._records = records
         self._hands = hands
@@ -50,7 +58,10 @@ class Master:
         self._reaper = reaper
         self._listening = listening
         self._import_paths = import_paths
+        self._tell = tell
+        self._standings = Standings(records)
         self._stepped_at = self._awake_since = now_seconds()
+        self._next_look = 0.0
 
     # The loop
 
@@ -82,13 +93,14 @@ class Master:
             raise reloading.fatal
         records.stop = stopping.advance(records.stop, records.fleet, now)
         desired = desired_of(
-            reloading.rollout, reloading.versions, records.stop, reloading.adjust, dict(records.backoffs)
+            reloading.rollout, reloading.versions, records.stop, reloading.scaling, dict(records.backoffs)
         )
         registering = [child for action in plan(desired, records.fleet, now) if (child := self._perform(action, now))]
         if registering:
             lease_seconds = records.config.lease.seconds
             records.background.start(self._owners.register(registering, lease_seconds, self._births.registered))
-        self._show(now)
+        self._show(desired, now)
+        self._next_look = next_look(records.fleet, desired, now)
 
     def _note_sleep(self, now: float) -> None:
         """Notice that this process was stopped, or the machine slept: nobody else may have had time either."""
@@ -97,43 +109,26 @@ class Master:
         self._stepped_at = now
 
     def _seconds_to_wait(self) -> float:
-        now = now_seconds()
-        waits = [until - now for each in self._records.backoffs.values() if (until := each.wait_until) > now]
-        return min([TICK_SECONDS, *waits])
+        backoffs = [each.wait_until for each in self._records.backoffs.values()]
+        times = [*backoffs, *stopping.deadlines(self._records.stop), self._next_look]
+        # What was over at the last step was seen to then: it must not wake us again and again. And a moment later than
+        # said, as whatever is due is so only after its time.
+        coming = min((at for at in times if at >= self._stepped_at), default=math.inf)
+        return min(TICK_SECONDS, max(0.0, coming - now_seconds()) + _AFTER_SECONDS)
 
     def _observe(self, now: float) -> None:
         for child in self._records.fleet:
             self._births.look(child, now, self._awake_since)
-        self._calm_down(now)
+        self._standings.calm_down(now)
 
-    def _calm_down(self, now: float) -> None:
-        records = self._records
-        wanted = {generation.number for generation in records.reloading.rollout.generations}
-        for key, backoff in list(records.backoffs.items()):
-            if key.role in (Role.ZYGOTE, Role.WORKER) and key.generation not in wanted:
-                del records.backoffs[key]
-            else:
-                records.backoffs[key] = backoff.calmed(now, records.config.restarts)
-
-    def _show(self, now: float) -> None:
-        records = self._records
-        counts = worker_counts(records.reloading.rollout, records.reloading.adjust)
-        if records.stop.stage is not Stage.RUNNING:
-            counts = dict.fromkeys(counts, 0)
-        waiting = {pool: self._backing_off(pool, count, now) for pool, count in counts.items()}
-        records.gauges.show_workers(counts, waiting, records.fleet)
-        records.memory.slot(MASTER_SLOT).beat()
-
-    def _backing_off(self, pool: str, count: int, now: float) -> int:
-        """How many workers of a pool wait for its back-off to end."""
-        key = PoolKey(Role.WORKER, pool, self._records.reloading.rollout.in_force.number)
-        if self._records.backoff_of(key).wait_until <= now:
-            return 0
-        workers = self._records.fleet.of(Role.WORKER)
-        return max(0, count - sum(child.pool == pool and child.state in LIVE for child in workers))
+    def _show(self, desired: Desired, now: float) -> None:
+        self._standings.show(desired.targets)
+        own = self._records.memory.slot(MASTER_SLOT)
+        own.phase = self._records.phase
+        own.beat()
+        self._tell(now)
 
     def _say_ready(self) -> None:
-        self._records.memory.slot(MASTER_SLOT).phase = Phase.IDLE
         log.logger().info(events.FLEET_READY, workers=len(self._records.fleet.of(Role.WORKER, State.READY)))
 
     # Performing: the record moves first
@@ -148,8 +143,11 @@ class Master:
                 self._spawn(child)
             case Drain():
                 self._hands.ask_to_leave(child)
+            case Interrupt():
+                self._hands.interrupt(child)
+            case Dump():
+                self._hands.dump(child)
             case Kill():
-                _say_kill(child)
                 self._hands.kill(child)
             case Abandon():
                 self._records.fleet.forget(child)
@@ -172,31 +170,3 @@ class Master:
         """A poller's place among its node's pollers: how many others of its generation there are."""
         others = [other for other in self._records.fleet.of(Role.POLLER) if other is not child and other.state in LIVE]
         return sum(other.generation == child.generation for other in others)
-
-    # Requests
-
-    def ask_to_stop(self, *, at_once: bool) -> None:
-        """Begin to drain, or kill everything."""
-        records = self._records
-        drain_seconds = records.config.limits.drain_seconds
-        before = records.stop
-        records.stop = stopping.begin(before, now_seconds(), drain_seconds, at_once=at_once)
-        if records.stop is not before:
-            records.memory.slot(MASTER_SLOT).phase = Phase.DRAINING
-            log.logger().info(events.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
-        records.wake.set()
-
-    def adjust(self, more: int) -> None:
-        """One worker more or less in the first pool."""
-        reloading = self._records.reloading
-        counts = worker_counts(reloading.rollout, reloading.adjust)
-        pool = next(iter(counts))
-        if counts[pool] + more >= 0:
-            reloading.adjust[pool] = reloading.adjust.get(pool, 0) + more
-            log.logger().info(events.FLEET_SCALED, pool=pool, workers=counts[pool] + more)
-        self._records.wake.set()
-
-
-def _say_kill(child: Child) -> None:
-    event = events.WORKER_HUNG if child.why is Reason.HUNG else events.WORKER_KILLED
-    log.logger().warning(event, child=child.role.value, slot=child.slot, child_pid=child.pid, reason=child.why)

@@ -3,7 +3,7 @@
 from rota.server.aio_connection import Watch
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
-from rota_supervisor.master.gauges import Gauges
+from rota_supervisor.master.shown.gauges import Gauges
 
 
 class RedisWatch:

@@ -1,5 +1,6 @@
 """What is settled before anything is spawned: name, descriptors, slots, sizes."""
 
+import faulthandler
 import os
 import re
 import socket
@@ -10,7 +11,7 @@ from rota.child.slot_memory import SlotMemory
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import SLOTS
-from rota_supervisor.master.reload import oversized_pools
+from rota_supervisor.master.reload.change import oversized_pools
 
 _STDERR: Final = 2
 _HOST_CHARACTERS: Final = 64
@@ -35,6 +36,12 @@ def _close_on_exec(fd: int) -> None:
         os.set_inheritable(fd, False)
     except OSError:  # the descriptor of the listing itself
         return
+
+
+def show_where_it_ends() -> None:
+    """Have the stack written to the log when this process crashes, or when a watchdog ends it by ABRT: the stack
+    shows what held up the loop."""
+    faulthandler.enable(_STDERR)
 
 
 def make_slots() -> SlotMemory:

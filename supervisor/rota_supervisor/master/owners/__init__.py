@@ -1,0 +1,1 @@
+"""What workers hold in Redis: registered, renewed, given back, retired."""

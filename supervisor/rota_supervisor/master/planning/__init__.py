@@ -1,0 +1,1 @@
+"""From the fleet as it should be to the next actions. Pure."""

@@ -1,0 +1,126 @@
+"""Which generation workers come from, as a value: the one in force and the one on its way.
+
+A candidate is LOADING until its zygote is ready and its tasks' queues are served; then it is *promoted*: its
+configuration is in force and workers are replaced, one beside the others. When all are, it is current. A
+candidate that fails at any point is dropped, and what was current is desired again.
+
+A generation that brings no new code forks from the zygote of the one before it, and workers of pools that are told
+nothing new stay: they are of the generation since which their pool is as it is.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rota_supervisor.config.model import Config
+
+FIRST: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One loading of configuration, and of user code if need be.
+
+    `code`: the generation whose zygote it forks from, its own when it brought new code. `origins`: where the value at
+    each dotted path came from. `since`: the generations that brought a pool new settings after that code.
+    """
+
+    number: int
+    code: int
+    config: Config
+    origins: Mapping[str, str] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
+
+    def of_pool(self, pool: str) -> int:
+        """The generation that the workers of a pool are of."""
+        return self.since.get(pool, self.code)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """All generations that something of this one is of."""
+        return frozenset((self.number, self.code, *self.since.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """`current` is None until the first generation has worked. `last`: the greatest number ever given. `displaced`: the
+    first generation when a reload took its place before it worked, to be tried again when that is refused."""
+
+    current: Generation | None
+    candidate: Generation | None
+    promoted: bool = False
+    last: int = FIRST
+    displaced: Generation | None = None
+
+    @classmethod
+    def first(cls, config: Config, origins: Mapping[str, str]) -> "Rollout":
+        """At the start: the first generation is on its way."""
+        return cls(None, Generation(FIRST, FIRST, config, origins))
+
+    @property
+    def latest(self) -> Generation:
+        """What was asked for last."""
+        found = self.candidate or self.current
+        assert found is not None
+        return found
+
+    @property
+    def in_force(self) -> Generation:
+        """Whose configuration holds now: at the start the candidate's, as there is no other."""
+        found = self.candidate if self.promoted or self.current is None else self.current
+        assert found is not None
+        return found
+
+    @property
+    def generations(self) -> tuple[Generation, ...]:
+        """Those that are wanted: until a candidate is current, the old one stays to go back to."""
+        return tuple(found for found in (self.current, self.candidate) if found is not None)
+
+    def of(self, number: int) -> Generation | None:
+        """A generation that children of this number belong to; None when it is not wanted any more."""
+        return next((found for found in self.generations if number in found.numbers), None)
+
+    @property
+    def new_numbers(self) -> frozenset[int]:
+        """The generations that go when the candidate is refused."""
+        kept = frozenset[int]() if self.current is None else self.current.numbers
+        return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
+
+    def with_candidate(
+        self, config: Config, origins: Mapping[str, str], *, proven: bool, pools: Iterable[str] | None = None
+    ) -> "Rollout":
+        """A new generation is on its way; an earlier candidate is forgotten: the last one wins.
+
+        Unless it is promoted and `proven`, its workers being READY: then it is what we go back to. `pools`: those that
+        get new settings while the code stays; None for new code, which replaces all workers.
+        """
+        current = self.candidate if self.promoted and proven else self.current
+        before, number = self.latest, self.last + 1
+        code = number if pools is None else before.code
+        since = {} if pools is None else {**before.since, **dict.fromkeys(pools, number)}
+        displaced = (self.displaced or self.candidate) if current is None else None
+        return Rollout(current, Generation(number, code, config, origins, since), last=number, displaced=displaced)
+
+    def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
+        """The same generation under a configuration that changes nothing its workers depend on.
+
+        `new_pools`: those that were not there before. Of a candidate they are new, though its code is not: what there
+        is to go back to does not know them.
+        """
+        if self.candidate is not None:
+            since = {**self.candidate.since, **dict.fromkeys(new_pools, self.candidate.number)}
+            return replace(self, candidate=replace(self.candidate, config=config, origins=origins, since=since))
+        assert self.current is not None
+        return replace(self, current=replace(self.current, config=config, origins=origins))
+
+    def promote(self) -> "Rollout":
+        """The candidate's zygote is ready."""
+        return replace(self, promoted=True)
+
+    def commit(self) -> "Rollout":
+        """The candidate's workers have taken over."""
+        return Rollout(self.candidate, None, last=self.last)
+
+    def roll_back(self) -> "Rollout":
+        """The candidate does not work."""
+        return Rollout(self.current, self.displaced, last=self.last)

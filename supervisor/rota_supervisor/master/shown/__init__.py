@@ -1,0 +1,1 @@
+"""What people, probes and service managers are shown."""
