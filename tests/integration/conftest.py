@@ -1,11 +1,14 @@
-"""What integration tests share: the protocol driver, and a client of the same namespace."""
+"""What integration tests share: the protocol driver, a client of the same namespace, and a fake master."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from fake_master import FakeMaster, serving
 from protocol import Fleet
 from rota.client import Client
+from rota_supervisor.control.places import ControlPlace, claim_place
 from servers import Server
 
 
@@ -22,3 +25,18 @@ def client(server: Server, namespace: str) -> Iterator[Client]:
     """An application's client."""
     with Client(server.url, namespace) as made:
         yield made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[ControlPlace]:
+    """The place of a control socket."""
+    claimed = claim_place(tmp_path / "run" / "c.sock")
+    yield claimed
+    claimed.close()
+
+
+@pytest.fixture
+def master(place: ControlPlace) -> Iterator[FakeMaster]:
+    """A fake master that serves the place."""
+    with serving(place) as fake:
+        yield fake

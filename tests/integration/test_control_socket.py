@@ -1,70 +1,30 @@
 """The control socket: one place a master, one JSON line an answer."""
 
-import asyncio
 import json
 import os
 import socket
 import stat
-import threading
-from collections.abc import Awaitable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fake_master import FakeMaster
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control.places import ControlPlace, claim_place, pid_file, socket_places
-from rota_supervisor.control.serving import serve_control
+from rota_supervisor.control import places
+from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
+from rota_supervisor.control.port import ScaleOrder
 from rota_supervisor.exits import ExitCode, Failure
 
 
-class FakeMaster:
-    """A master that only remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.stops: list[bool] = []
-        self.reload_result: dict[str, object] = {"result": "success", "changes": ["counts"]}
-
-    def status(self) -> dict[str, object]:
-        return {"pid": os.getpid()}
-
-    def request_reload(self) -> Awaitable[dict[str, object]]:
-        async def reload() -> dict[str, object]:
-            return self.reload_result
-
-        return reload()
-
-    def request_stop(self, *, now: bool) -> None:
-        self.stops.append(now)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[ControlPlace]:
-    claimed = claim_place(tmp_path / "run" / "c.sock")
-    yield claimed
-    claimed.close()
-
-
-@pytest.fixture
-def master(place: ControlPlace) -> Iterator[FakeMaster]:
-    """A fake master that serves the place in a thread."""
-    fake = FakeMaster()
-    loop = asyncio.new_event_loop()
-    stopping = asyncio.Event()
-    started = threading.Event()
-
-    async def serve() -> None:
-        async with serve_control(place, fake):
-            started.set()
-            await stopping.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert started.wait(10)
-    yield fake
-    loop.call_soon_threadsafe(stopping.set)
-    thread.join()
-    loop.close()
+def refusal(place: ControlPlace, verb: str, **fields: Any) -> str:
+    """Why the master refuses a request."""
+    with master_of(config_of(place)) as client, pytest.raises(Failure) as caught:
+        client.ask(verb, **fields)
+    assert caught.value.code is ExitCode.NO
+    (message,) = caught.value.messages
+    return message.removeprefix("the master refused: ")
 
 
 def config_of(place: ControlPlace) -> Config:
@@ -74,20 +34,54 @@ def config_of(place: ControlPlace) -> Config:
 def test_the_client_asks_and_is_answered(place: ControlPlace, master: FakeMaster) -> None:
     with master_of(config_of(place)) as client:
         assert client.ask("status")["status"] == {"pid": os.getpid()}
-        assert client.ask("reload")["reload"] == master.reload_result
+        assert client.ask("reload")["reload"] == {"asked": "reload"}
+        client.ask("reload", dry_run=True)
+        client.ask("restart")
+        client.ask("quiet")
+        client.ask("resume")
         client.ask("stop", now=True)
-        client.ask("stop", now=False)
+        client.ask("stop")
         assert client.master_pid == os.getpid()
 
-    assert master.stops == [True, False]
+    assert master.asked == ["reload", "preview", "restart", "quiet", "resume", "stop now", "stop"]
+
+
+def test_a_pool_is_given_a_number_or_so_many_more(place: ControlPlace, master: FakeMaster) -> None:
+    with master_of(config_of(place)) as client:
+        client.ask("scale", pool="mail", workers=8)
+        client.ask("scale", more=-2)
+        client.ask("scale", pool=None, workers=0)
+
+    assert master.asked == [ScaleOrder("mail", 8), ScaleOrder(None, -2, is_relative=True), ScaleOrder(None, 0)]
 
 
 @pytest.mark.usefixtures("master")
 def test_an_unknown_verb_is_refused_in_words(place: ControlPlace) -> None:
-    with master_of(config_of(place)) as client, pytest.raises(Failure) as caught:
-        client.ask("dance")
+    knows = "status, scale, reload, restart, quiet, resume, stop"
+    assert refusal(place, "dance") == f'this master does not know the verb "dance": it knows {knows}'
+    assert refusal(place, "stopp") == 'this master does not know the verb "stopp", did you mean "stop"?'
 
-    assert caught.value.messages == ("the master refused: this master does not know the verb 'dance'",)
+
+@pytest.mark.parametrize(
+    ("verb", "fields", "error"),
+    [
+        ("scale", {}, "scale takes either workers, how many there are to be, or more, how many more"),
+        ("scale", {"workers": 1, "more": 1}, "scale takes either workers, how many there are to be, or more"),
+        ("scale", {"workers": "8"}, 'workers is a whole number, and not "8"'),
+        ("scale", {"workers": True}, "workers is a whole number, and not true"),
+        ("scale", {"more": 1.5}, "more is a whole number, and not 1.5"),
+        ("scale", {"pool": 7, "workers": 8}, "pool is a name, and not 7"),
+        ("reload", {"dryrun": True}, 'reload has no field "dryrun", did you mean "dry_run"?'),
+        ("reload", {"dry_run": "yes"}, 'dry_run is true or false, and not "yes"'),
+        ("stop", {"now": 1}, "now is true or false, and not 1"),
+        ("quiet", {"pool": "mail"}, 'quiet has no field "pool": it takes none'),
+    ],
+)
+def test_what_a_person_got_wrong_is_refused_in_words_and_nothing_is_done(
+    place: ControlPlace, master: FakeMaster, verb: str, fields: dict[str, object], error: str
+) -> None:
+    assert refusal(place, verb, **fields).startswith(error)
+    assert master.asked == []
 
 
 @pytest.mark.usefixtures("master")
@@ -110,6 +104,12 @@ def test_an_endless_line_is_hung_up_on(place: ControlPlace) -> None:
         raw.connect(str(place.path))
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             raw.sendall(b"x" * 50_000_000)
+
+
+def test_what_the_master_refuses_is_told_in_its_words(place: ControlPlace, master: FakeMaster) -> None:
+    master.refusal = "the fleet is draining"
+    for verb in ("reload", "restart", "quiet"):
+        assert refusal(place, verb) == "the fleet is draining"
 
 
 def test_only_its_user_may_ask(place: ControlPlace) -> None:
@@ -167,6 +167,28 @@ def test_whoever_listens_in_a_folder_of_others_is_not_asked(tmp_path: Path) -> N
     place.close()
 
 
+def test_a_master_that_one_may_not_ask_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    place = claim_place(tmp_path / "c.sock")
+    place.path.chmod(0)
+    others = Config(control=Control(socket=str(place.path)))
+    is_root = os.geteuid() == 0
+    if is_root:
+        for folder in (tmp_path, *tmp_path.parents[:-2]):
+            folder.chmod(folder.stat().st_mode | 0o011)
+        os.seteuid(65534)
+    try:
+        with (
+            pytest.raises(Failure, match="is another user's: ask as the user of the master") as caught,
+            master_of(others),
+        ):
+            pass
+    finally:
+        if is_root:
+            os.seteuid(0)
+        place.close()
+    assert caught.value.code == ExitCode.UNREACHABLE
+
+
 def test_a_link_to_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder = tmp_path / f"rota-{os.getuid()}"
@@ -202,9 +224,9 @@ def test_the_default_places_are_those_of_the_service_the_session_and_tmp() -> No
 def test_a_pid_file_is_held_while_its_master_lives_and_then_removed(tmp_path: Path) -> None:
     path = tmp_path / "rota.pid"
 
-    with pid_file(str(path)):
+    with hold_pid_file(str(path)):
         assert path.read_text() == f"{os.getpid()}\n"
-        with pytest.raises(Failure, match=r"another master, pid \d+, has the pid file"), pid_file(str(path)):
+        with pytest.raises(Failure, match=r"another master, pid \d+, has the pid file"), hold_pid_file(str(path)):
             pass
 
     assert not path.exists()
@@ -212,7 +234,50 @@ def test_a_pid_file_is_held_while_its_master_lives_and_then_removed(tmp_path: Pa
 
 def test_a_stale_pid_file_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "rota.pid"
-    path.write_text("99999999 and more\n")
+    path.write_text("4194305\n")
 
-    with pid_file(str(path)):
+    with hold_pid_file(str(path)):
         assert path.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_pid_file_that_its_holder_takes_away_while_another_opens_it_is_held_by_nobody(tmp_path: Path) -> None:
+    """A lock on a file that has no name any more would let a third one in."""
+    path = tmp_path / "rota.pid"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    path.unlink()
+
+    assert places._sign(fd, path) is False
+
+    os.close(fd)
+
+
+def test_a_pid_file_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "rota.pid"
+
+    with hold_pid_file(str(path)):
+        path.unlink()
+        path.write_text("7\n")
+
+    assert path.read_text() == "7\n"
+
+
+@pytest.mark.parametrize("content", ["workers = 8\n", "7 of 9\n"])
+def test_a_file_that_is_no_pid_file_keeps_what_it_holds(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "rota.toml"
+    path.write_text(content)
+
+    with pytest.raises(Failure, match="is no pid file") as caught, hold_pid_file(str(path)):
+        pass
+
+    assert caught.value.code is ExitCode.TAKEN
+    assert path.read_text() == content
+
+
+def test_a_folder_is_ours_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        claimed = claim_place(tmp_path / "run" / "c.sock")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(claimed.path.parent.stat().st_mode) == 0o700
+    claimed.close()

@@ -2,16 +2,16 @@
 
 from typing import Final
 
-import msgspec
-
-from rota_supervisor.config.model import Config, Lease, PoolConfig
+from rota.child.slots import RecycleWish
+from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
-from simulation.nemesis import LEASES, Fault, Nemesis
+from simulation.nemesis import Fault, Nemesis
 from simulation.network import Up
 from simulation.node import Node
-from simulation.process import Code
+from simulation.orders import ORDERS
+from simulation.process import Process
+from simulation.workers import Worker
 
-BAD_CODES: Final = (Code.RAISES, Code.HANGS, Code.DIES, Code.WORKERS_DIE, Code.UNSERVED)
 HOUR: Final = 3600.0
 
 
@@ -81,6 +81,27 @@ def hang_one(nemesis: Nemesis) -> None:
     process = nemesis.process(nemesis.node())
     if process is not None:
         process.hang()
+
+
+def deafen_one(nemesis: Nemesis) -> None:
+    """A task has put a handler of its own in place of the worker's."""
+    process = nemesis.process(nemesis.node(), Role.WORKER)
+    if isinstance(process, Worker):
+        process.deaf = True
+
+
+def have_one_wish_to_go(nemesis: Nemesis) -> None:
+    _wish(nemesis.process(nemesis.node(), Role.WORKER))
+
+
+def have_all_wish_to_go(nemesis: Nemesis) -> None:
+    for process in list(nemesis.node().processes.values()):
+        _wish(process)
+
+
+def _wish(process: Process | None) -> None:
+    if isinstance(process, Worker):
+        process.act(lambda: process.wish(RecycleWish.MAX_RSS) if process.has_moved_in else None)
 
 
 def stop_a_zygote_that_is_asked(nemesis: Nemesis) -> None:
@@ -200,61 +221,6 @@ def start_slowly(nemesis: Nemesis) -> None:
     _for_a_while(nemesis, slow_starts=0.8)
 
 
-# Configuration
-
-
-def reload_good(nemesis: Nemesis) -> None:
-    _reload(nemesis, imports=(f"good.{nemesis.next_version()}",))
-
-
-def reload_bad(nemesis: Nemesis) -> None:
-    _reload(nemesis, imports=(f"{nemesis.random.choice(BAD_CODES)}.{nemesis.next_version()}",))
-
-
-def reload_garbage(nemesis: Nemesis) -> None:
-    nemesis.node().reload(None)
-
-
-def reload_counts(nemesis: Nemesis) -> None:
-    node = nemesis.node()
-    config = node.file or node.records.config
-    if config.pools:
-        pools = {name: PoolConfig(workers=nemesis.random.choice([0, 1, 2, 3])) for name in ("a", "b", "c")}
-        del pools[nemesis.random.choice(["a", "b", "c"])]
-        node.reload(msgspec.structs.replace(config, pools=pools))
-    else:
-        node.reload(msgspec.structs.replace(config, workers=nemesis.random.choice([0, 1, 2, 3, 4])))
-
-
-def reload_lease(nemesis: Nemesis) -> None:
-    _reload(nemesis, lease=Lease(*nemesis.random.choice(LEASES)))
-
-
-def reload_many(nemesis: Nemesis) -> None:
-    for _ in range(nemesis.random.choice([3, 6, 12])):
-        fault = nemesis.random.choice([reload_good, reload_good, reload_counts, reload_bad, reload_garbage])
-        nemesis.later(nemesis.random.uniform(0, 2.0), fault)
-
-
-def _reload(nemesis: Nemesis, **values: object) -> None:
-    node = nemesis.node()
-    node.reload(msgspec.structs.replace(node.file or node.records.config, **values))
-
-
-def one_more(nemesis: Nemesis) -> None:
-    nemesis.node().adjust(1)
-
-
-def one_less(nemesis: Nemesis) -> None:
-    nemesis.node().adjust(-1)
-
-
-def fewer_and_fewer(nemesis: Nemesis) -> None:
-    node = nemesis.node()
-    for _ in range(4):
-        node.adjust(-1)
-
-
 KILLS: Final[tuple[Fault, ...]] = (
     kill_one,
     kill_a_worker,
@@ -269,6 +235,9 @@ PROCESSES: Final[tuple[Fault, ...]] = (
     stop_one,
     stop_one,
     hang_one,
+    deafen_one,
+    have_one_wish_to_go,
+    have_all_wish_to_go,
     stop_a_zygote_that_is_asked,
     stop_a_master,
     freeze_a_node,
@@ -290,19 +259,7 @@ NETWORK: Final[tuple[Fault, ...]] = (
     move_the_clock,
     start_slowly,
 )
-FILES: Final[tuple[Fault, ...]] = (
-    reload_good,
-    reload_good,
-    reload_bad,
-    reload_garbage,
-    reload_counts,
-    reload_counts,
-    reload_lease,
-    reload_many,
-    one_more,
-    one_less,
-    fewer_and_fewer,
-)
+FILES: Final[tuple[Fault, ...]] = (*ORDERS, deafen_one, have_one_wish_to_go, have_all_wish_to_go)
 AT_STAKE: Final[tuple[Fault, ...]] = (  # leases, and the fences before their end
     cut_off,
     cut_off,

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
-from rota_supervisor.master.births import Births
-from rota_supervisor.master.children import Child
-from rota_supervisor.master.deaths import Deaths
-from rota_supervisor.master.gauges import Gauges
-from rota_supervisor.master.hands import Hands
-from rota_supervisor.master.listening import Listening
-from rota_supervisor.master.reap import Ending
-from rota_supervisor.master.reaper import Reaper
+from rota_supervisor.master.children.births import Births
+from rota_supervisor.master.children.child import Child
+from rota_supervisor.master.children.hands import Hands
+from rota_supervisor.master.children.stacks import Stacks
+from rota_supervisor.master.deaths.deaths import Deaths
+from rota_supervisor.master.deaths.reap import Ending
+from rota_supervisor.master.deaths.reaper import Reaper
+from rota_supervisor.master.reload.listening import Listening
+from rota_supervisor.master.shown.gauges import Gauges
 from simulation.children import Exporter, Line, Poller, Zygote
+from simulation.workers import Worker
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -26,10 +28,12 @@ class SimulatedHands(Hands):
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._open: list[tuple[Child, Line]] = []
+        self.stacks = Stacks(node.memory)  # of which none is ever made
 
     def start(self, child: Child, settings: dict[str, Any], listen_fd: int | None = None) -> None:  # noqa: ARG002 - the signature is the product's
         node = self._node
         node.memory.slot(child.slot).begin(child.nonce)
+        self._give_stack(child)
         seconds = node.world.trouble.seconds_to_boot(node.world.random, child.role)
         match child.role:
             case Role.ZYGOTE:
@@ -49,12 +53,29 @@ class SimulatedHands(Hands):
     def fork(self, zygote: Child, child: Child, pool_settings: str) -> None:
         line = self._line_of(zygote)
         assert line is not None, "a READY zygote has a channel"
+        self._give_stack(child)
         line.zygote.ask(child, child.owner, pool_settings)
+
+    def _give_stack(self, child: Child) -> None:
+        child.has_stack = self._node.world.random.random() < self._node.world.trouble.stacks
 
     def ask_to_leave(self, child: Child) -> None:
         process = self._node.processes.get(child.pid)
         if process is not None:
             process.term()
+
+    def wake(self, child: Child) -> None:
+        process = self._node.processes.get(child.pid)
+        if isinstance(process, Worker):
+            process.later(0.0, process.look_up)
+
+    def interrupt(self, child: Child) -> None:
+        process = self._node.processes.get(child.pid)
+        if isinstance(process, Worker):
+            process.interrupt()
+
+    def dump(self, child: Child) -> None:
+        pass  # the stack is for people
 
     def kill(self, child: Child) -> None:
         process = self._node.processes.get(child.pid)
@@ -131,6 +152,12 @@ class NoListening(Listening):
     """Binds nothing."""
 
     def prepare(self, wanted: str) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def probe(self, wanted: str) -> None:
         pass
 
     def use(self, wanted: str) -> None:

@@ -17,6 +17,7 @@ from simulation.world import World
 Fault = Callable[["Nemesis"], None]
 
 SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # seconds that a fault lasts
+LARGE: Final = 17  # workers, of which two may be away to be replaced
 LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # seconds, and how often they are renewed
 
 
@@ -30,7 +31,7 @@ def draw_config(random: Random) -> Config:
     )
     config = Config(
         namespace="simulated",
-        workers=random.choice([1, 2, 2, 3, 3, 4]),
+        workers=random.choice([1, 2, 2, 3, 3, 4]) if random.random() < 0.97 else LARGE,
         pollers=random.choice([1, 1, 1, 2]),
         imports=("good.0",),
         limits=limits,
@@ -50,6 +51,11 @@ class Nemesis:
         self.world = world
         world.trouble.boot_seconds = world.random.choice([0.05, 0.05, 0.5])
         world.trouble.claim_limit = world.random.choice([1, 1, 3])
+        world.trouble.life_length = world.random.choice([0, 0, 2, 5])
+        world.trouble.soft_limits = world.random.choice([0.0, 0.5])
+        world.trouble.swallowed = world.random.choice([0.0, 0.5])
+        world.trouble.beats = world.random.choice([0.0, 0.3])
+        world.trouble.stacks = world.random.choice([1.0, 0.8])
         self.random = world.random
         self._version = 0
         self.busy_until = 0.0
@@ -98,8 +104,10 @@ class Nemesis:
         world.network.cut.clear()
         world.network.slow.clear()
         world.network.losing = world.network.late = 0.0
+        world.trouble.life_length = 0
         for node in world.living:
             if node.frozen:
                 node.thaw()
             if node.master_stopped:
                 node.continue_master()
+            node.quiet(on=False)

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Final
 from rota_supervisor.config.faults import ConfigError, Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
+from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role
-from rota_supervisor.master.births import Births
-from rota_supervisor.master.children import Child, State
-from rota_supervisor.master.deaths import Deaths
-from rota_supervisor.master.leases import Leases
+from rota_supervisor.master.children.births import Births
+from rota_supervisor.master.children.child import Child, State
+from rota_supervisor.master.deaths.deaths import Deaths
 from rota_supervisor.master.master import Master
-from rota_supervisor.master.owners import Owners
+from rota_supervisor.master.owners.leases import Leases
+from rota_supervisor.master.owners.owners import Owners
+from rota_supervisor.master.planning.targets import Stage
 from rota_supervisor.master.records import Records
-from rota_supervisor.master.reloading import Answer, Reloading
-from rota_supervisor.master.targets import Stage
+from rota_supervisor.master.reload.reloading import Reloading
+from rota_supervisor.master.requests.requests import Requests
+from rota_supervisor.master.requests.signals import Request
 from simulation.calls import CALLS, MasterConnection
 from simulation.checks import CheckedFleet, check_step
 from simulation.children import Zygote
@@ -83,7 +86,7 @@ class Node:
         self.enter()
         gauges, listening = SilentGauges(), NoListening()
         self.fleet = CheckedFleet(self)
-        reloading = Reloading(config, self._read, listening, gauges)
+        reloading = Reloading(Loaded(config, {}, ()), self._read, listening, gauges)
         self.records = Records(self.memory, gauges, reloading, self.fleet)
         self.hands = SimulatedHands(self)
         connection = MasterConnection(self, self.world.network, self.world.server)
@@ -101,10 +104,14 @@ class Node:
             reaper=reaper,
             listening=listening,
             import_paths=(),
+            tell=lambda _: None,
         )
         self.master.node = self
+        self.requests = Requests(self.records, self.hands, dict, lambda: None)
         self._main = self.loop.create_task(self.master.run())
-        self._renewing = self.loop.create_task(owners.keep_leases(lambda: self.records.reloading.config))
+        self._renewing = self.loop.create_task(
+            owners.keep_leases(lambda: self.records.config, lambda: self.records.taken_queues)
+        )
         self.nudge()
 
     def _read(self) -> Loaded:
@@ -220,22 +227,26 @@ class Node:
 
     # What can be done to it
 
-    def reload(self, config: Config | None) -> None:
-        """Write the file and send a HUP."""
+    def reload(self, config: Config | None, *, fresh: bool = False) -> None:
+        """Write the file and send a HUP, or USR2 for `fresh` code."""
         self.file = config
         if self.records.stop.stage is not Stage.RUNNING:
             return
         asked = Asked(config, self.loop.create_future())
         self.asked.append(asked)
-        self._tell(lambda: self.records.reloading.reload(asked.answer, self.fleet))
+        self._tell(lambda: self.records.reloading.reload(asked.answer, self.fleet, fresh=fresh))
 
     def adjust(self, more: int) -> None:
         """TTIN or TTOU."""
-        self._tell(lambda: self.master.adjust(more))
+        self._tell(lambda: self.requests.signalled(Request.MORE if more > 0 else Request.LESS))
+
+    def quiet(self, *, on: bool) -> None:
+        """TSTP or CONT."""
+        self._tell(lambda: self.requests.signalled(Request.QUIET if on else Request.RESUME))
 
     def stop(self, *, at_once: bool = False) -> None:
         """TERM or QUIT."""
-        self._tell(lambda: self.master.ask_to_stop(at_once=at_once))
+        self._tell(lambda: self.requests.signalled(Request.STOP_NOW if at_once else Request.DRAIN))
 
     def _tell(self, request: Callable[[], None]) -> None:
         self.loop.call_soon(request)

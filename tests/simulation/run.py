@@ -14,14 +14,15 @@ from rota.child import slots
 from rota.telemetry import events, log
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS
-from rota_supervisor.master import leases
-from rota_supervisor.master.plan import HARD_LIMIT_GRACE_SECONDS
-from rota_supervisor.master.targets import LEAVE_SECONDS
-from simulation.checks import Violation, require
-from simulation.faults import AT_STAKE, BAD_CODES, EVERYTHING, FILES, KILLS, NETWORK, PROCESSES, kill_all_workers_of
+from rota_supervisor.master.owners import leases
+from rota_supervisor.master.planning.deadlines import HARD_LIMIT_GRACE_SECONDS
+from rota_supervisor.master.planning.targets import LEAVE_SECONDS
+from simulation.faults import AT_STAKE, EVERYTHING, FILES, KILLS, NETWORK, PROCESSES, kill_all_workers_of
 from simulation.nemesis import SPELLS, Fault, Nemesis, draw_config
 from simulation.network import Up
+from simulation.orders import BAD_CODES
 from simulation.process import Code
+from simulation.violation import Violation, require
 from simulation.world import World
 
 PROFILES: Final[tuple[tuple[Fault, ...], ...]] = (KILLS, PROCESSES, NETWORK, AT_STAKE, FILES, EVERYTHING)
@@ -119,6 +120,8 @@ class _Story:
         self._nemesis = Nemesis(world)
         self._profile = self._random.choice(PROFILES)
         self._config = draw_config(self._random)
+        if self._profile is KILLS:  # what is told to leave takes its time
+            world.trouble.life_length = 0
 
     def tell(self) -> None:
         """From the first start to the last stop."""

@@ -55,10 +55,10 @@ class SimulatedMemory(SlotMemory):
 
     def __init__(self) -> None:
         self.count = SLOTS
-        self._slots: dict[int, SimulatedSlot] = {}
+        self._places: dict[int, SimulatedSlot] = {}
 
     def slot(self, number: int) -> SimulatedSlot:
-        found = self._slots.get(number)
+        found = self._places.get(number)
         if found is None:
-            found = self._slots[number] = SimulatedSlot(memoryview(bytearray(_REGION_BYTES)))
+            found = self._places[number] = SimulatedSlot(memoryview(bytearray(_REGION_BYTES)))
         return found

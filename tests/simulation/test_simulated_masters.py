@@ -3,7 +3,7 @@
 from rota.child.slots import boottime_ns
 from rota_supervisor.config.model import Config, Lease
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children import State
+from rota_supervisor.master.children.child import State
 from simulation.node import Node
 from simulation.process import Process
 from simulation.run import in_place_of_the_real

@@ -1,5 +1,6 @@
 """The worker: `decide` and `Fence` are the product's; what lies between the decisions, and takes time, is simulated."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
@@ -8,11 +9,12 @@ from typing import Final
 from rota.child.fence import Fence
 from rota.child.life import EXIT_DRAINED, EXIT_LOST
 from rota.child.settings import WorkerSettings, worker_settings_from_json
-from rota.child.slots import CurrentTask, Phase, boottime_ns
+from rota.child.slot_task import CurrentTask
+from rota.child.slots import Phase, RecycleWish, boottime_ns
 from rota.server.backoff import Backoff
 from rota.server.server_errors import ServerError
 from rota.worker.decide import Situation, Step, decide
-from rota_supervisor.layout import Role
+from rota_supervisor.layout import TICK_SECONDS, Role
 from simulation.process import SEGFAULT_STATUS, Code, Process
 from simulation.server import Parked, Task
 from simulation.timeline import NANOSECONDS
@@ -38,7 +40,12 @@ class Worker(Process):
         self._finished: list[str] = []
         self._lost = self._idle = self.running = False
         self._last_turn_ns = 0
-        self.looked_at = 0.0
+        self.began_at = self.looked_at = 0.0
+        self.soft_until = self.interrupted_for = math.inf
+        self._shortest_soft = TICK_SECONDS
+        self._attempts = 0
+        self.deaf = False
+        self._wishes_after = self.world.random.uniform(0.5, 1.0)  # of its life
         self._parked: Parked | None = None
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
         self.world.workers[owner] = self
@@ -60,9 +67,7 @@ class Worker(Process):
     def _look(self) -> None:
         now_ns = boottime_ns()
         situation = self._situation(now_ns)
-        if situation.leaving and self.slot.phase is not Phase.DRAINING:
-            self.slot.phase = Phase.DRAINING
-            self.node.ring()
+        self._show(situation)
         match decide(situation):
             case Step.RUN:
                 self._run_next(now_ns)
@@ -79,17 +84,42 @@ class Worker(Process):
             case Step.LEAVE:
                 self.exit(EXIT_LOST if self._lost else EXIT_DRAINED)
 
+    def _show(self, situation: Situation) -> None:
+        if situation.leaving and self.slot.phase is not Phase.DRAINING:
+            self.slot.phase = Phase.DRAINING
+            self.node.ring()
+        if self.slot.phase in (Phase.IDLE, Phase.QUIET) and self.slot.quiet_asked is (self.slot.phase is Phase.IDLE):
+            self.slot.phase = Phase.QUIET if self.slot.quiet_asked else Phase.IDLE
+            self.node.ring()
+        length = self.world.trouble.life_length
+        if length and self._attempts >= length * self._wishes_after:
+            self.wish(RecycleWish.MAX_TASKS)
+
     def _situation(self, now_ns: int) -> Situation:
         fenced = self.fence.is_up(now_ns)
+        quiet = self.slot.quiet_asked or self._is_spent
         return Situation(
             lost=self._lost,
-            leaving=self.asked and not self.world.trouble.ignores_term,
+            leaving=self.asked and not self.deaf and not self.world.trouble.ignores_term,
             fenced=fenced,
+            quiet=quiet,
             waiting=bool(self._waiting),
             owing=bool(self._finished),
             idle=self._idle,
-            turn_due=fenced and now_ns - self._last_turn_ns > FENCED_TURN_NS,
+            turn_due=(fenced or quiet) and now_ns - self._last_turn_ns > FENCED_TURN_NS,
         )
+
+    # Being replaced
+
+    def wish(self, wish: RecycleWish) -> None:
+        """Show that a fresh worker would be better; work goes on."""
+        if self.slot.recycle_wish is RecycleWish.NONE:
+            self.slot.recycle_wish = wish
+            self.node.ring()
+
+    @property
+    def _is_spent(self) -> bool:
+        return 0 < self.world.trouble.life_length <= self._attempts
 
     # Turns
 
@@ -146,6 +176,10 @@ class Worker(Process):
 
     def heard_term(self) -> None:
         """It looks around between two tasks, and at once when it sleeps."""
+        self.look_up()
+
+    def look_up(self) -> None:
+        """The master says that there is something in its slot."""
         if self._parked is not None:
             self._patience_over(self._parked)
 
@@ -157,23 +191,58 @@ class Worker(Process):
     # Tasks
 
     def _run_next(self, looked_ns: int) -> None:
-        task = self._waiting.popleft()
-        limit_ns = round(self.settings.time_limit_seconds * NANOSECONDS)
-        self.looked_at = looked_ns / NANOSECONDS
+        task, random, trouble = self._waiting.popleft(), self.world.random, self.world.trouble
+        self._attempts += 1
+        self.began_at = self.looked_at = looked_ns / NANOSECONDS
         self.world.witness.allowed(self, task)
-        self.slot.start_task(CurrentTask(f"{task.id} default".encode(), "", looked_ns, looked_ns + limit_ns))
+        self._soft_seconds, self._give_up = 0.0, lambda: None
+        if random.random() < trouble.soft_limits:
+            self._soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
+        name = f"{task.id} default".encode()
+        limit_ns, soft_ns = self._deadlines(looked_ns)
+        self.slot.start_task(CurrentTask(name, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns))
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
-        most = slow if self.world.random.random() < self.world.trouble.slow_starts else 0.001
+        most = slow if random.random() < trouble.slow_starts else 0.001
         self.running = True
-        self.later(self.world.random.uniform(0.0, most), lambda: self._start(task, looked_ns))
+        if 0 < self._soft_seconds < self._shortest_soft:
+            self._shortest_soft = self._soft_seconds
+            self.slot.shortest_soft_ns = round(self._soft_seconds * NANOSECONDS)
+            self.node.ring()
+        self.later(random.uniform(0.0, most), lambda: self._start(task, looked_ns))
+
+    def _deadlines(self, from_ns: int) -> tuple[int, int]:
+        """The hard one and the soft one of a task that begins or beats."""
+        soft_ns = from_ns + round(self._soft_seconds * NANOSECONDS) if self._soft_seconds else 0
+        self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
+        return from_ns + round(self.settings.time_limit_seconds * NANOSECONDS), soft_ns
 
     def _start(self, task: Task, looked_ns: int) -> None:
         task.starts += 1
         self.world.witness.started(self, task, looked_ns)
-        self.later(task.seconds, lambda: self._end_task(task))
+        attempt = self._attempts
+        if self.world.random.random() < self.world.trouble.beats:
+            self.later(self.settings.time_limit_seconds / 2, lambda: self._beat(attempt))
+        self.later(task.seconds, lambda: self._end_task(task, attempt))
+        self._give_up = lambda: self._end_task(task, attempt)
 
-    def _end_task(self, task: Task) -> None:
+    def _beat(self, attempt: int) -> None:
+        """The task says that it comes along: its limits begin anew."""
+        if self.running and attempt == self._attempts:
+            now_ns = boottime_ns()
+            self.looked_at = now_ns / NANOSECONDS
+            self.slot.extend_task(*self._deadlines(now_ns))
+
+    def interrupt(self) -> None:
+        """The master says that the soft limit is over. Some tasks do not listen."""
+        self.world.witness.interrupted(self)
+        self.interrupted_for = self.soft_until
+        if self.world.random.random() >= self.world.trouble.swallowed:
+            self.later(0.0, self._give_up)
+
+    def _end_task(self, task: Task, attempt: int) -> None:
+        if not self.running or attempt != self._attempts:
+            return  # it was interrupted before
         self._finished.append(task.id)
         self.slot.add_outcomes(1, f"{task.id} ".encode())
         self.slot.end_task()

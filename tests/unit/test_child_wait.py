@@ -54,7 +54,7 @@ def test_a_signal_that_comes_while_a_reply_is_waited_for_ends_the_next_wait(
     signals: StopSignals, death: Pipe, reply: Pipe
 ) -> None:
     waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
-    signals._note(15, None)
+    signals._stop(15, None)
     assert not waiter.until_ready(reply.reading, select.POLLIN, 0.01)
     reply.write()
     assert waiter.until_ready(reply.reading, select.POLLIN, LONG_SECONDS)
@@ -80,7 +80,7 @@ def test_a_wait_for_a_reply_sleeps_though_a_signal_is_there_to_be_seen(
     real = select.poll
     monkeypatch.setattr(select, "poll", Counting)
     waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
-    signals._note(15, None)
+    signals._stop(15, None)
     assert not waiter.until_ready(reply.reading, select.POLLIN, 0.05)
     assert polls == 1
 

@@ -277,22 +277,15 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
 def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
     text = """
         watch_config = true
-        [limits]
-        max_rss_mb = 300
         [events]
         enabled = true
         [pools.mail]
         concurrency = 2
-        [tasks.send]
-        soft_time_limit_seconds = 5
     """
 
     assert [warning.partition(" has no effect")[0] for warning in loaded(tmp_path, text).warnings] == [
-        "watch_config",
-        "limits.max_rss_mb",
         "events.enabled",
         "pools.mail.concurrency",
-        "tasks.send.soft_time_limit_seconds",
     ]
 
 

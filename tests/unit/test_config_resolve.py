@@ -8,7 +8,13 @@ from rota.child.settings import settings_to_json, worker_settings_from_json
 from rota.protocol.store import QueueShare
 from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.rates import Rate, parse_rate
-from rota_supervisor.config.resolve import poller_settings, pool_sizes, worker_settings
+from rota_supervisor.config.resolve import (
+    poller_settings,
+    pool_sizes,
+    taken_queues,
+    warnings_of_pools,
+    worker_settings,
+)
 
 TIERS = (("reset",), ("sold", "expired"), ("default",))
 
@@ -101,3 +107,20 @@ def test_settings_survive_the_way_to_a_child() -> None:
 
 def test_a_poller_knows_its_rank() -> None:
     assert [poller_settings(Config(), rank).rank for rank in (0, 1)] == [0, 1]
+
+
+def test_taken_are_the_queues_of_pools_that_have_workers_now() -> None:
+    pools = {"mail": PoolConfig(queues=("b", "a")), "rest": PoolConfig(queues=("*",))}
+    config = Config(tiers=(("a",), ("b", "c")), pools=pools)
+    assert taken_queues(config, {"mail": 1, "rest": 2}) == ["a", "b", "c"]
+    assert taken_queues(config, {"mail": 1, "rest": 0}) == ["a", "b"]
+    assert taken_queues(config, {}) == []
+    assert taken_queues(Config(workers=3), {"default": 3}) == ["default"]
+
+
+def test_whoever_leaves_queues_without_workers_is_warned() -> None:
+    pools = {"mail": PoolConfig(workers=0, queues=("a",)), "rest": PoolConfig(queues=("b",))}
+    told = warnings_of_pools(Config(tiers=(("a", "b"),), pools=pools))
+    assert told == ['nobody takes queue "a": its pools have no workers (mail)']
+    assert warnings_of_pools(Config(workers=0)) == ["no pool has workers: this node will run no task"]
+    assert warnings_of_pools(Config(workers=1)) == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.entry import FIELDS, Entry, Kind, parse_entry
+from rota.protocol.entry import FIELDS, Entry, Kind, Setback, parse_entry
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _NUMBERS = st.integers(min_value=0, max_value=2**53)
@@ -40,7 +40,7 @@ def _line(entry: Entry) -> bytes:
         _COUNTERS,
         _COUNTERS,
         _COUNTERS,
-        st.sampled_from(["-", "c"]),
+        st.sampled_from(["-", "u", "uO", "S"]),
     )
 )
 def test_what_a_line_says_is_what_the_entry_holds(entry: Entry) -> None:
@@ -55,6 +55,14 @@ def test_failures_crashes_and_losses_count_as_starts_and_releases_do_not() -> No
     entry = parse_entry(b"id-1 mail r 1700000000000000 1700000000000500 2 1 1 7 -")
     assert entry.attempt == 5
     assert entry.kind is Kind.RETRY
+
+
+@pytest.mark.parametrize(
+    ("flag", "setback"),
+    [("-", None), ("u", None), ("O", Setback.OOM), ("uT", Setback.TIMEOUT), ("X", None), ("uX", None)],
+)
+def test_the_flag_tells_the_last_crash_or_loss(flag: str, setback: Setback | None) -> None:
+    assert parse_entry(f"id-1 mail i 1 1 0 1 0 0 {flag}".encode()).setback is setback
 
 
 @pytest.mark.parametrize("kind", list(Kind))

@@ -1,7 +1,20 @@
 """The back-off of a pool: what feeds it, what ends it."""
 
+import pytest
+
 from rota_supervisor.config.model import Restarts
-from rota_supervisor.master.backoff import CALM, EARLY_DEATHS, GIVE_UP_AFTER
+from rota_supervisor.layout import Role
+from rota_supervisor.master.planning.backoff import (
+    BUDGETS,
+    CALM,
+    EARLY_DEATHS,
+    GIVE_UP_AFTER,
+    TASK_PAUSE_SECONDS,
+    TOLERATED,
+    Backoff,
+    End,
+    Standing,
+)
 
 LIMITS = Restarts(backoff_seconds=1.0, backoff_max_seconds=5.0, healthy_seconds=60.0)
 
@@ -34,12 +47,12 @@ def test_children_of_one_wave_count_once() -> None:
 
 
 def test_a_ready_child_ends_it() -> None:
-    backoff = CALM.after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS).after_ready()
+    backoff = CALM.after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS).after_ready(1.0)
     assert backoff.allowance(now=1.0, starting=9) is None
 
 
 def test_a_generation_is_given_up_only_when_nothing_of_it_was_ever_ready() -> None:
-    never, once = CALM, CALM.after_ready()
+    never, once = CALM, CALM.after_ready(0.0)
     for now in range(1, GIVE_UP_AFTER + 1):
         assert not never.gave_up
         never = never.after_failed_start(asked_at=now, now=now, limits=LIMITS)
@@ -49,17 +62,17 @@ def test_a_generation_is_given_up_only_when_nothing_of_it_was_ever_ready() -> No
 
 
 def test_deaths_after_ready_restart_at_once_until_there_are_too_many_in_a_minute() -> None:
-    backoff = CALM.after_ready()
+    backoff = CALM.after_ready(0.0)
     for number in range(EARLY_DEATHS):
         now = number * 0.01
-        backoff = backoff.after_early_death(asked_at=now, now=now, limits=LIMITS).after_ready()
+        backoff = backoff.after_early_death(asked_at=now, now=now, limits=LIMITS).after_ready(now)
         assert backoff.allowance(now, starting=0) is None
-    backoff = backoff.after_early_death(asked_at=2.0, now=2.0, limits=LIMITS).after_ready()
+    backoff = backoff.after_early_death(asked_at=2.0, now=2.0, limits=LIMITS).after_ready(2.0)
     assert backoff.allowance(2.0, starting=0) == 0
 
 
 def test_children_that_are_killed_together_count_as_one_early_death() -> None:
-    backoff = CALM.after_ready()
+    backoff = CALM.after_ready(0.0)
     for wave in range(EARLY_DEATHS):
         for number in range(50):
             asked_at = float(wave)
@@ -69,7 +82,7 @@ def test_children_that_are_killed_together_count_as_one_early_death() -> None:
 
 
 def test_a_healthy_minute_forgets_early_deaths() -> None:
-    backoff = CALM.after_ready()
+    backoff = CALM.after_ready(0.0)
     for number in range(EARLY_DEATHS + 1):
         now = number * 0.01
         backoff = backoff.after_early_death(asked_at=now, now=now, limits=LIMITS)
@@ -78,7 +91,7 @@ def test_a_healthy_minute_forgets_early_deaths() -> None:
 
 
 def test_kills_from_outside_while_they_start_slow_no_generation_that_has_worked() -> None:
-    backoff = CALM.after_ready()
+    backoff = CALM.after_ready(0.0)
     for number in range(EARLY_DEATHS):
         now = number * 0.1
         backoff = backoff.after_outside_kill(asked_at=now, now=now, limits=LIMITS)
@@ -88,7 +101,7 @@ def test_kills_from_outside_while_they_start_slow_no_generation_that_has_worked(
 
 
 def test_a_kill_from_outside_does_not_hasten_a_pool_that_backs_off() -> None:
-    failed = CALM.after_ready().after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS)
+    failed = CALM.after_ready(0.0).after_failed_start(asked_at=0.0, now=1.0, limits=LIMITS)
     killed = failed.after_outside_kill(asked_at=1.0, now=1.5, limits=LIMITS)
     assert (killed.failures, killed.wait_until) == (failed.failures, failed.wait_until)
 
@@ -98,3 +111,132 @@ def test_a_generation_that_never_worked_is_given_up_however_its_children_die() -
     for now in range(1, GIVE_UP_AFTER + 1):
         backoff = backoff.after_outside_kill(asked_at=now, now=now, limits=LIMITS)
     assert backoff.gave_up
+
+
+# Relapses: children that die soon after READY, of their own making, with nothing done
+
+
+def relapse(asked_at: float, at: float, *, in_task: bool = False) -> End:
+    return End(asked_at, at, ready_at=asked_at, in_task=in_task, words="killed by SIGSEGV")
+
+
+def relapsing(times: int, *, in_task: bool = False, backoff: Backoff = CALM) -> Backoff:
+    """After so many lives of a second, one after the other."""
+    for number in range(times):
+        now = float(number)
+        backoff = backoff.after_ready(now).after_end(relapse(now, now + 1, in_task=in_task), LIMITS)
+    return backoff
+
+
+def test_relapses_restart_at_once_as_long_as_they_are_tolerated_and_then_ever_slower() -> None:
+    assert relapsing(TOLERATED).allowance(float(TOLERATED), starting=3) is None
+    backoff, waits = relapsing(TOLERATED), []
+    for now in (100.0, 200.0, 300.0, 400.0):
+        backoff = backoff.after_ready(now).after_end(relapse(now, now + 1), LIMITS)
+        waits.append(backoff.wait_until - now - 1)
+    assert waits == [1.0, 2.0, 4.0, 5.0]
+
+
+def test_a_probe_after_relapses_has_to_stay_before_the_next_is_started() -> None:
+    backoff = relapsing(TOLERATED + 2)
+    at = backoff.wait_until
+    assert backoff.allowance(at, starting=0) == 1
+    up = backoff.after_ready(at)
+    assert up.allowance(at, starting=0) == 0
+    assert up.allowance(at + 2.0, starting=0) == 1, "it lives for as long as the wait was"
+
+
+def test_a_pool_of_many_that_relapse_together_counts_each_wave_once() -> None:
+    backoff = CALM
+    for wave in range(5):
+        for number in range(50):
+            backoff = backoff.after_end(relapse(float(wave), wave + 0.5 + number * 0.001), LIMITS)
+    assert backoff.relapses == 5
+
+
+def test_relapses_are_forgotten_after_a_healthy_minute_and_not_before() -> None:
+    backoff = relapsing(TOLERATED + 1)
+    assert backoff.calmed(10_000.0, LIMITS).relapsing, "nothing has come up since"
+    up = backoff.after_ready(100.0)
+    assert up.calmed(159.0, LIMITS).relapsing
+    assert up.calmed(160.0, LIMITS) == up.calmed(160.0, LIMITS).calmed(161.0, LIMITS)
+    assert up.calmed(160.0, LIMITS).allowance(160.0, starting=9) is None
+
+
+def test_one_task_done_by_a_worker_that_came_since_shows_that_the_pool_works() -> None:
+    backoff = relapsing(TOLERATED + 1, in_task=True)
+    assert backoff.after_work(asked_at=1.0).relapsing, "that one came before"
+    assert not backoff.after_work(asked_at=100.0).setbacks
+
+
+def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() -> None:
+    slow = Restarts(backoff_seconds=0.1, backoff_max_seconds=30.0)
+    backoff, now = CALM, 0.0
+    for _ in range(100):
+        backoff = backoff.after_ready(now).after_end(relapse(now, now, in_task=True), slow)
+        now = max(now, backoff.wait_until)
+    assert backoff.wait_until - backoff.relapsed_at == TASK_PAUSE_SECONDS
+    assert backoff.standing(Role.WORKER) is Standing.FATAL
+
+
+def test_tasks_that_kill_workers_which_worked_slow_nobody() -> None:
+    backoff = CALM
+    for number in range(1000):
+        now = number * 0.01
+        end = End(now, now, ready_at=now, in_task=True, has_worked=True)
+        backoff = backoff.after_ready(now).after_end(end, LIMITS)
+    assert backoff.allowance(10.0, starting=8) is None
+    assert not backoff.setbacks
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        End(0.0, 1.0, ready_at=0.5, explained=True),
+        End(0.0, 1.0, ready_at=0.5, in_task=True, from_outside=True),
+        End(0.0, 60.5, ready_at=0.5),
+    ],
+    ids=["we know why it died", "somebody killed it in a task", "it was healthy"],
+)
+def test_other_ends_feed_nothing(end: End) -> None:
+    assert CALM.after_end(end, LIMITS) == CALM
+
+
+def test_a_child_killed_from_outside_while_it_waits_is_no_relapse() -> None:
+    backoff = CALM.after_end(End(0.0, 1.0, ready_at=0.5, from_outside=True), LIMITS)
+    assert (backoff.relapses, len(backoff.early)) == (0, 1)
+
+
+# What people are shown
+
+
+def test_a_single_failure_is_not_worth_a_word_and_a_spent_budget_needs_a_person() -> None:
+    backoff, shown = CALM, []
+    for number in range(max(BUDGETS.values())):
+        now = number * 10.0
+        end = End(now, now, words="left with exit code 3")
+        backoff = backoff.after_end(end, LIMITS)
+        shown.append(backoff.standing(Role.WORKER))
+    budget = BUDGETS[Role.WORKER]
+    assert shown == [Standing.RUNNING, *[Standing.BACKOFF] * (budget - 2), Standing.FATAL]
+    assert (backoff.setbacks, backoff.words) == (budget, "left with exit code 3")
+    assert backoff.allowance(backoff.wait_until, starting=0) == 1, "a probe goes on"
+    assert backoff.after_ready(1000.0).standing(Role.WORKER) is Standing.RUNNING
+
+
+def test_every_role_that_is_restarted_has_a_budget_that_the_longest_pauses_follow() -> None:
+    assert BUDGETS.keys() == set(Role) - {Role.MASTER}
+    assert min(BUDGETS.values()) > GIVE_UP_AFTER, "what never worked is given up before anybody is called"
+
+
+def test_relapses_show_when_they_are_tolerated_no_more() -> None:
+    assert relapsing(TOLERATED).standing(Role.WORKER) is Standing.RUNNING
+    assert relapsing(TOLERATED + 1).standing(Role.WORKER) is Standing.BACKOFF
+    assert relapsing(TOLERATED + BUDGETS[Role.WORKER]).standing(Role.WORKER) is Standing.FATAL
+
+
+def test_whoever_asks_for_a_reload_starts_afresh() -> None:
+    fatal = relapsing(TOLERATED + BUDGETS[Role.WORKER])
+    assert fatal.forgiven().standing(Role.WORKER) is Standing.RUNNING
+    assert fatal.forgiven().allowance(0.0, starting=5) is None
+    assert fatal.forgiven().ever_ready

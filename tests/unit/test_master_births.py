@@ -9,14 +9,14 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Slot
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
-from rota_supervisor.master.births import Births
-from rota_supervisor.master.children import Child, State
-from rota_supervisor.master.deaths import Deaths
-from rota_supervisor.master.gauges import Gauges
-from rota_supervisor.master.hands import Hands
-from rota_supervisor.master.plan import Start
+from rota_supervisor.master.children.births import Births
+from rota_supervisor.master.children.child import Child, State
+from rota_supervisor.master.children.hands import Hands
+from rota_supervisor.master.deaths.deaths import Deaths
+from rota_supervisor.master.planning.actions import Start
 from rota_supervisor.master.records import Records
-from rota_supervisor.master.reloading import Reloading
+from rota_supervisor.master.reload.reloading import Reloading
+from rota_supervisor.master.shown.gauges import Gauges
 
 SLOT, PID = 8, 4711
 
@@ -60,11 +60,15 @@ class Ward:
         self._births = Births(records, self.hands, self.deaths)
 
         self.zygote = Child(Role.ZYGOTE, "generation-1", 1, 2, 1, State.READY, 0.0)
+        self.child.asked_of = self.zygote.nonce
 
     def hear(self, message: messages.Message | None) -> None:
         """Hear it from the zygote; None is the end of its channel."""
         self.hands.messages.append((self.zygote, message))
         self._births.listen()
+
+    def recognised(self, pid: int) -> Child | None:
+        return self._births.recognised(pid)
 
     def hear_that_it_failed(self) -> None:
         self.hear(messages.ForkFailed(SLOT, self.child.nonce, "the intermediate died"))
@@ -85,6 +89,14 @@ def test_a_worker_whose_intermediate_died_before_its_report_is_known_by_its_slot
     assert ward.slot.enter(ward.child.nonce, PID)
     ward.hear_that_it_failed()
     assert ward.deaths.children == []
+    assert (ward.child.pid, ward.child.state) == (PID, State.BOOTING)
+
+
+def test_a_worker_that_died_as_its_intermediate_did_is_known_by_its_slot_before_its_number_is_free(ward: Ward) -> None:
+    assert ward.recognised(PID) is None
+    assert ward.slot.enter(ward.child.nonce, PID)
+    assert ward.recognised(PID + 1) is None
+    assert ward.recognised(PID) is ward.child
     assert (ward.child.pid, ward.child.state) == (PID, State.BOOTING)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.master.oom import counter_of
+from rota_supervisor.master.deaths.oom import OomKills, counter_of, warnings
 
 V2 = "0::/system.slice/rota.service\n"
 V1 = "9:name=systemd:/\n4:cpu,memory:/docker/4f\n0::/\n"
@@ -32,3 +32,52 @@ def test_the_counter_is_that_of_the_own_group(tmp_path: Path, groups: str, there
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     assert counter_of(groups, tmp_path) == (None if found is None else tmp_path / found)
+
+
+class Counter:
+    """A kernel's counter that tests move."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kills(0)
+
+    def kills(self, count: int) -> None:
+        self.path.write_text(f"oom 9\noom_kill {count}\noom_group_kill 7\n")
+
+
+@pytest.fixture
+def counter(tmp_path: Path) -> Counter:
+    return Counter(tmp_path / "memory.events")
+
+
+def test_each_kill_explains_one_death(counter: Counter) -> None:
+    seen = OomKills(counter.path)
+    assert not seen.claim(1.0)
+    counter.kills(2)  # two at once, found dead one after the other
+    assert [seen.claim(2.0), seen.claim(2.0), seen.claim(2.0)] == [True, True, False]
+
+
+@pytest.mark.parametrize(("seconds_later", "explains"), [(5.0, True), (20.0, False)])
+def test_a_kill_is_remembered_while_a_process_may_take_to_be_gone_and_no_longer(
+    counter: Counter, seconds_later: float, explains: bool
+) -> None:
+    seen = OomKills(counter.path)
+    counter.kills(1)
+    seen.look(10.0)
+    assert seen.claim(10.0 + seconds_later) is explains
+
+
+def test_what_was_counted_before_the_master_began_explains_nothing(counter: Counter) -> None:
+    counter.kills(3)
+    assert not OomKills(counter.path).claim(1.0)
+
+
+def test_a_group_whose_members_die_together_is_warned_of(counter: Counter) -> None:
+    assert warnings(counter.path) == []
+    group = counter.path.with_name("memory.oom.group")
+    group.write_text("0\n")
+    assert warnings(counter.path) == []
+    group.write_text("1\n")
+    [warning] = warnings(counter.path)
+    assert str(group) in warning
+    assert "OOMPolicy=continue" in warning

@@ -10,10 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import RANGES, Role
-from rota_supervisor.master.backoff import CALM, Backoff
-from rota_supervisor.master.children import LIVE, Child, PoolKey, Reason, State
-from rota_supervisor.master.fleet import Fleet
-from rota_supervisor.master.plan import Abandon, Action, Desired, Drain, Kill, Start, Target, plan
+from rota_supervisor.master.children.child import LIVE, Child, PoolKey, Reason, State
+from rota_supervisor.master.children.fleet import Fleet
+from rota_supervisor.master.planning.actions import Abandon, Action, Drain, Kill, Start
+from rota_supervisor.master.planning.backoff import CALM, Backoff
+from rota_supervisor.master.planning.desired import Desired, Target
+from rota_supervisor.master.planning.plan import plan
 
 POOL = "mail"
 LIMITS = Restarts()
@@ -195,6 +197,12 @@ class Fates(RuleBasedStateMachine):
         if candidates:
             self.silent.add(pick.choice(candidates).nonce)
 
+    @rule(pick=st.randoms(use_true_random=False), wish=st.sampled_from([Reason.MAX_TASKS, Reason.MAX_RSS]))
+    def wish_to_go(self, pick: Random, wish: Reason) -> None:
+        candidates = self.fleet.of(Role.WORKER, State.READY)
+        if candidates:
+            pick.choice(candidates).wish = wish
+
     @rule(pick=st.randoms(use_true_random=False))
     def begin_a_task(self, pick: Random) -> None:
         candidates = [child for child in self.fleet if child.state is State.READY and child.role is Role.WORKER]
@@ -213,7 +221,7 @@ class Fates(RuleBasedStateMachine):
             case State.BOOTING:
                 child.move(State.READY)
                 child.ready_at = child.beat_at = self.now
-                self.backoffs[child.key] = self.backoffs.get(child.key, CALM).after_ready()
+                self.backoffs[child.key] = self.backoffs.get(child.key, CALM).after_ready(self.now)
             case State.DRAINING | State.KILLED:
                 self._end(child)
             case State.EXITED:
@@ -253,8 +261,11 @@ class Fates(RuleBasedStateMachine):
             self._check(action)
             self._perform(action)
         assert plan(desired, self.fleet, self.now) == []
-        if any(isinstance(action, Drain) for action in actions):
+        drained_for = {action.reason for action in actions if isinstance(action, Drain)}
+        if drained_for:
             floor = max(1, self.count - 1) if has_successor else self.count
+            if drained_for <= {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only one may go when it wishes it
+                floor = self.count - 1
             assert self._ready() >= min(before, self.count, floor)
         movable = [child for child in self._live_workers() if child.state is not State.ASKED]
         assert len(movable) <= self.count + 1

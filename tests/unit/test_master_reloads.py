@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from rota_supervisor.config.model import Config, Control, Dead, Http, Limits, Log, PoolConfig, QueueConfig, Restarts
-from rota_supervisor.master.reload import change_between, faults_of_change, unknown_overrides, unserved_queues
-from rota_supervisor.master.rollout import Rollout
+from rota_supervisor.master.reload.change import change_between, faults_of_change, unknown_overrides, unserved_queues
+from rota_supervisor.master.reload.rollout import Rollout
 
 BASE = Config(workers=4, imports=("tasks",), tiers=(("high",), ("low", "default")))
 
@@ -60,10 +60,10 @@ def test_tasks_on_queues_of_no_tier_and_overrides_of_no_task_are_found() -> None
 
 
 def test_a_candidate_is_in_force_only_when_promoted() -> None:
-    first = Rollout.first(BASE)
+    first = Rollout.first(BASE, {})
     assert first.in_force.number == 1
     working = first.promote().commit()
-    loading = working.with_candidate(_changed(workers=9), proven=False)
+    loading = working.with_candidate(_changed(workers=9), {}, proven=False)
     assert (loading.in_force.number, loading.latest.number) == (1, 2)
     assert [generation.number for generation in loading.generations] == [1, 2]
     assert loading.promote().in_force.number == 2
@@ -71,14 +71,23 @@ def test_a_candidate_is_in_force_only_when_promoted() -> None:
 
 
 def test_a_failed_candidate_leaves_what_was_and_its_number_is_not_used_again() -> None:
-    working = Rollout.first(BASE).promote().commit()
-    back = working.with_candidate(BASE, proven=False).roll_back()
+    working = Rollout.first(BASE, {}).promote().commit()
+    back = working.with_candidate(BASE, {}, proven=False).roll_back()
     assert back.generations == working.generations
-    assert back.with_candidate(BASE, proven=False).latest.number == 3
+    assert back.with_candidate(BASE, {}, proven=False).latest.number == 3
 
 
 def test_a_later_candidate_takes_the_place_of_one_that_is_not_proven() -> None:
-    working = Rollout.first(BASE).promote().commit()
-    rolling = working.with_candidate(BASE, proven=False).promote()
-    assert [each.number for each in rolling.with_candidate(BASE, proven=False).generations] == [1, 3]
-    assert [each.number for each in rolling.with_candidate(BASE, proven=True).generations] == [2, 3]
+    working = Rollout.first(BASE, {}).promote().commit()
+    rolling = working.with_candidate(BASE, {}, proven=False).promote()
+    assert [each.number for each in rolling.with_candidate(BASE, {}, proven=False).generations] == [1, 3]
+    assert [each.number for each in rolling.with_candidate(BASE, {}, proven=True).generations] == [2, 3]
+
+
+def test_a_pool_that_comes_while_new_settings_are_rolled_in_is_of_their_generation() -> None:
+    working = Rollout.first(BASE, {}).promote().commit()
+    rolling = working.with_candidate(_changed(workers=3), {}, proven=False, pools=["default"]).promote()
+    number = rolling.latest.number
+    grown = rolling.with_config(_changed(workers=4), {}, ["late"]).in_force
+    assert (grown.of_pool("default"), grown.of_pool("late"), grown.code) == (number, number, 1)
+    assert working.with_config(_changed(workers=4), {}, ["late"]).in_force.of_pool("late") == 1

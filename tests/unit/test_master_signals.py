@@ -5,14 +5,21 @@ import signal
 import pytest
 
 from rota_supervisor.__main__ import MASTER_SIGNALS
-from rota_supervisor.master import signals
-from rota_supervisor.master.signals import QUEUED, UNUSED, Request, SignalReader
+from rota_supervisor.master.requests import signals
+from rota_supervisor.master.requests.quieting import Quiet
+from rota_supervisor.master.requests.signals import MEANINGS, Request, SignalReader
 
 
 def test_a_repeat_within_a_second_is_the_same_request_and_a_later_one_means_at_once() -> None:
     reader = SignalReader(had_terminal=False)
     asked = [reader.read(signal.SIGTERM, at) for at in (0.0, 0.2, 0.99, 1.0)]
     assert asked == [Request.DRAIN, None, None, Request.STOP_NOW]
+
+
+def test_a_hundred_of_them_within_a_second_are_one_request() -> None:
+    reader = SignalReader(had_terminal=False)
+    asked = [reader.read(signal.SIGTERM, number / 101) for number in range(100)]
+    assert asked == [Request.DRAIN] + [None] * 99
 
 
 def test_term_and_int_are_one_request() -> None:
@@ -26,8 +33,12 @@ def test_term_and_int_are_one_request() -> None:
     [
         (signal.SIGQUIT, Request.STOP_NOW),
         (signal.SIGHUP, Request.RELOAD),
+        (signal.SIGUSR2, Request.RESTART),
         (signal.SIGTTIN, Request.MORE),
         (signal.SIGTTOU, Request.LESS),
+        (signal.SIGTSTP, Request.QUIET),
+        (signal.SIGCONT, Request.RESUME),
+        (signal.SIGUSR1, Request.REPORT),
     ],
 )
 def test_the_others_mean_the_same_each_time(number: signal.Signals, request_: Request) -> None:
@@ -44,4 +55,19 @@ def test_a_hangup_from_the_loss_of_the_terminal_drains(monkeypatch: pytest.Monke
 
 
 def test_every_signal_blocked_before_the_imports_is_let_through_in_the_end() -> None:
-    assert QUEUED | UNUSED | {signal.SIGCHLD} == MASTER_SIGNALS
+    assert {*MEANINGS, signal.SIGCHLD} == MASTER_SIGNALS
+
+
+def test_every_request_has_a_signal() -> None:
+    assert set(MEANINGS.values()) == set(Request)
+
+
+def test_cont_undoes_what_tstp_did_and_nothing_that_a_person_asked_for() -> None:
+    assert Quiet.OFF.quieted(by_signal=True).resumed(by_signal=True) is Quiet.OFF
+    by_person = Quiet.OFF.quieted(by_signal=False)
+    assert by_person.resumed(by_signal=True).asked
+    assert by_person.quieted(by_signal=True).resumed(by_signal=True).asked
+    assert Quiet.OFF.quieted(by_signal=True).quieted(by_signal=False).resumed(by_signal=True).asked
+    assert not by_person.resumed(by_signal=False).asked
+    assert not Quiet.OFF.quieted(by_signal=True).resumed(by_signal=False).asked
+    assert Quiet.OFF.resumed(by_signal=True) is Quiet.OFF  # after a SIGSTOP

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import METRICS_AT, REGION_BYTES, WORD
+from rota.child.slot_outcomes import METRICS_AT, REGION_BYTES, WORD
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import FIRST_WORD, Recorder, decode_key, scan, used_words
 from rota_supervisor.exporter.regions import RegionReader

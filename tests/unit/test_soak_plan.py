@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from soak import file_faults, network_faults, node_faults, process_faults, server_faults
+from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.faults import KINDS, PROFILES, TARGETS, Fault
 from soak.load import FAIR, ORDER, STREAMS, TIERS, Intent, Load
 from soak.plan import Planned, plan_from, plan_of
@@ -48,7 +48,7 @@ def test_every_fault_is_done_sooner_or_later_and_to_every_target() -> None:
 
 
 def test_every_fault_has_a_way_to_do_it() -> None:
-    modules = (process_faults, node_faults, network_faults, server_faults, file_faults)
+    modules = (process_faults, node_faults, network_faults, server_faults, file_faults, verb_faults)
     assert sorted(fault for module in modules for fault in module._ACTS) == sorted(Fault)
     assert set(KINDS) == set(Fault)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rota_supervisor.exporter.page import page, seconds
+from rota_supervisor.notice import Held
 
 EVIL = "<script>alert('1')</script>\"&"
 
@@ -33,7 +34,10 @@ def state(**changes: Any) -> dict[str, Any]:
         "redis": True,
         "started_at": 0.0,
         "missing_tasks": 0,
-        "pools": [{"name": "default", "desired": 4, "workers": {"running": 3, "booting": 1}}],
+        "pools": [
+            {"name": "default", "desired": 4, "state": "running", "workers": {"running": 3, "booting": 1}},
+        ],
+        "held": [],
         "processes": [process],
         "queues": [queue],
         "restarts": [{"role": "worker", "reason": "signal", "count": 2}],
@@ -120,6 +124,16 @@ def test_what_is_wrong_stands_out() -> None:
     ):
         assert told in text
     assert '<span class="bad">7.0 s</span>' in html, "the objective is 5 s"
+
+
+def test_a_pool_in_back_off_shows_why_and_when_it_is_tried_again() -> None:
+    row = Held("worker", "default", "backoff", 4, 9.0, f"left with {EVIL}").row(now=1.0)
+    held = state(held=[row])
+    held["pools"][0]["state"] = "backoff"
+    text = Outline(page(held)).text
+    for told in ("Starts held back", "backoff", "8.0 s", f"left with {EVIL}"):
+        assert told in text
+    assert "Starts held back" not in Outline(page(state())).text
 
 
 def test_an_empty_fleet_is_a_page_too() -> None:

@@ -1,0 +1,130 @@
+"""The commands to a master: what each one asks, what it says, and how it ends."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from fake_master import FakeMaster
+from rota_supervisor.cli.app import run_app
+from rota_supervisor.control.places import ControlPlace
+from rota_supervisor.control.port import ScaleOrder
+
+Rota = Callable[..., int]
+
+
+@pytest.fixture
+def rota(place: ControlPlace) -> Rota:
+    """The command, for the fleet whose control socket is at the place."""
+    file = place.path.parent / "rota.toml"
+    file.write_text(f'[control]\nsocket = "{place.path}"\n')
+    return lambda *words: run_app([*words, "-c", str(file)])
+
+
+@pytest.mark.parametrize(
+    ("words", "order"),
+    [
+        (["8"], ScaleOrder(None, 8)),
+        (["+2"], ScaleOrder(None, 2, is_relative=True)),
+        (["-2"], ScaleOrder(None, -2, is_relative=True)),
+        (["mail", "-12"], ScaleOrder("mail", -12, is_relative=True)),
+        (["8", "0"], ScaleOrder("8", 0)),  # a pool may be called so
+        (["--json", "-2"], ScaleOrder(None, -2, is_relative=True)),
+    ],
+)
+def test_scale_asks_for_a_number_or_so_many_more(
+    rota: Rota, master: FakeMaster, words: list[str], order: ScaleOrder
+) -> None:
+    master.answers["scale"] = {"pool": "mail", "from": 4, "to": 6}
+    assert rota("scale", *words) == 0
+    assert master.asked == [order]
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["mail"], ["2.5"], ["mail", "many"], ["a", "b", "3"], ["--fast"], ["-x2"], ["٣"]]
+)
+def test_what_is_no_number_is_misuse_and_reaches_no_master(
+    rota: Rota, master: FakeMaster, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rota("scale", *words) == 2
+    assert "rota: error: " in capsys.readouterr().err
+    assert master.asked == []
+
+
+def test_scale_says_from_what_to_what(rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]) -> None:
+    master.answers["scale"] = {"pool": "mail", "from": 4, "to": 1}
+    assert rota("scale", "1") == 0
+    assert capsys.readouterr().err == "rota: pool mail: from 4 to 1 worker\n"
+    assert rota("scale", "1", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == master.answers["scale"]
+
+
+@pytest.mark.parametrize("verb", ["reload", "restart"])
+def test_new_code_that_does_not_load_ends_with_78_and_the_faults(
+    rota: Rota, master: FakeMaster, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.answers[verb] = {"result": "failure", "faults": ["imports: shop: no such module"]}
+    assert rota(verb, "--json") == 78
+    said = capsys.readouterr()
+    assert json.loads(said.out) == master.answers[verb]
+    assert "rota: error: imports: shop: no such module\n" in said.err
+    master.answers[verb] = {"result": "success", "changes": ["workers"]}
+    assert rota(verb) == 0
+    assert capsys.readouterr().err.endswith("ed: workers\n")
+
+
+def test_a_dry_run_writes_the_plan_and_ends_as_the_reload_would(
+    rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good: dict[str, object] = {
+        "result": "success",
+        "faults": [],
+        "warnings": ["mind this"],
+        "changes": [],
+        "plan": ["one", "two"],
+    }
+    master.answers["preview"] = good
+    assert rota("reload", "--dry-run") == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("one\ntwo\n", "rota: warning: mind this\n")
+    master.answers["preview"] = {**good, "result": "failure", "faults": ["workers: too many"]}
+    assert rota("reload", "--dry-run", "--json") == 78
+    assert json.loads(capsys.readouterr().out)["plan"] == ["one", "two"]
+    assert master.asked == ["preview", "preview"]
+
+
+@pytest.mark.parametrize("verb", ["quiet", "resume"])
+def test_quiet_and_resume_say_whether_anything_changed(
+    rota: Rota, master: FakeMaster, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for changed in (True, False):
+        master.answers[verb] = {"quiet": verb == "quiet", "changed": changed}
+        assert rota(verb) == 0
+        said.append(capsys.readouterr().err)
+    assert said[0] != said[1]
+    assert rota(verb, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == master.answers[verb]
+    assert master.asked == [verb] * 3
+
+
+@pytest.mark.parametrize(
+    "words", [["scale", "8"], ["reload"], ["reload", "--dry-run"], ["restart"], ["quiet"], ["resume"]]
+)
+def test_a_refusal_is_a_no_in_the_masters_words(
+    rota: Rota, master: FakeMaster, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    master.refusal = "the fleet is draining"
+    assert rota(*words) == 1
+    assert capsys.readouterr().err == "rota: error: the master refused: the fleet is draining\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["status"], ["scale", "8"], ["reload"], ["restart"], ["quiet"], ["resume"], ["stop"]]
+)
+def test_without_a_master_each_ends_with_69(
+    rota: Rota, words: list[str], place: ControlPlace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.listening.close()
+    assert rota(*words) == 69
+    assert "no master answers at" in capsys.readouterr().err

@@ -1,0 +1,131 @@
+"""Judges what must hold at the instant it happens: what concerns leases, starts of tasks, and restarts."""
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Final
+
+from rota_supervisor.config.model import Restarts
+from rota_supervisor.master.planning.backoff import TOLERATED
+from rota_supervisor.master.planning.targets import worker_counts
+from simulation.checks import SLACK_SECONDS
+from simulation.process import Process
+from simulation.server import MICROSECONDS, Task
+from simulation.timeline import NANOSECONDS
+from simulation.violation import require
+from simulation.workers import START_WITHIN_SHARE, Worker
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+FENCE_MARGIN_SHARE: Final = 0.1  # of the lease: how long before its end at the latest nothing is started any more
+ROUNDING_SECONDS: Final = 0.001
+MINUTE: Final = 60.0
+Key = tuple[str, str, int]  # node, pool, generation
+
+
+class Witness:
+    """Judges what concerns leases, at the instant it happens; keeps what explains starts."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._failed: dict[Key, deque[float]] = defaultdict(deque)
+        self._flapped: dict[Key, deque[float]] = defaultdict(deque)
+
+    # Leases
+
+    def registered(self, owner: str) -> None:
+        """A name is never used again."""
+        require(owner not in self._world.workers, f"the owner {owner} begins a second life")
+
+    def retired(self, owner: str, *, expired: bool) -> None:
+        """An owner is retired: nobody who bears the name may start anything from now on."""
+        worker = self._world.workers.get(owner)
+        self._world.say("server", "retired", f"{owner} {'expired' if expired else 'exited'}")
+        if not expired:
+            living = worker is not None and worker.alive and worker.has_moved_in
+            require(not living, f"{owner} is retired as exited, and it lives")
+            return
+        if worker is not None and worker.alive:
+            now_ns = round(worker.boottime() * NANOSECONDS)
+            up = not worker.has_moved_in or worker.fence.is_up(now_ns)
+            require(up, f"{owner} is retired as expired while its fence lets it start tasks")
+            excused = worker.place in self._world.excused or worker.node.frozen or not worker.has_moved_in
+            require(excused, f"{owner} is retired as expired, and only the server was away")
+
+    def allowed(self, worker: Worker, task: Task) -> None:
+        """A worker looked at its fence, and goes on to start a task: its lease lasts longer than the way there."""
+        is_quiet = worker.slot.quiet_asked or worker.node.records.quiet.asked
+        require(not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
+        server = self._world.server
+        expires = server.owners.get(worker.owner)
+        require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was retired")
+        assert expires is not None
+        if self._world.clock_moved_at is not None:
+            return  # leases end sooner or later than was thought, and grace makes up for it
+        left = (expires - server.now_us) / MICROSECONDS
+        margin = worker.settings.lease_seconds * FENCE_MARGIN_SHARE - ROUNDING_SECONDS
+        require(left >= margin, f"{worker.owner} is allowed to start {task.id} {left:.3f} s before its lease ends")
+
+    def started(self, worker: Worker, task: Task, looked_ns: int) -> None:
+        """A task's function is called."""
+        took = worker.boottime() - looked_ns / NANOSECONDS
+        if took > worker.settings.lease_seconds * START_WITHIN_SHARE + ROUNDING_SECONDS:
+            # Stopped between the look at the clock and the call: no client can close that gap.
+            self._world.say(worker.place, "starts late", task.id)
+            return
+        require(worker.owner in self._world.server.owners, f"{worker.owner} starts {task.id} after it was given away")
+
+    # Limits
+
+    def interrupted(self, worker: Worker) -> None:
+        """A worker is told that its task is over its soft limit: once, after that, and at once."""
+        now, slot = worker.boottime(), worker.slot_number
+        require(worker.running and now > worker.soft_until, f"slot {slot} is interrupted before its soft limit")
+        require(worker.interrupted_for != worker.soft_until, f"slot {slot} is interrupted again")
+        late = now - max(worker.soft_until, worker.node.awake_since)
+        require(late <= SLACK_SECONDS, f"slot {slot} is interrupted {late:.3f} s after its soft limit")
+
+    # Restarts
+
+    def has_died_early(self, worker: Process) -> None:
+        """A worker died of its own soon after it was READY: that is slowed as well, after a while."""
+        times = self._remember(self._flapped, worker)
+        probes = _probes_a_minute(worker.node.records.config.restarts)
+        most = (TOLERATED + 1) * _counted(worker) + 2 * probes  # those that die together count once
+        require(len(times) <= most, f"{len(times)} early deaths within a minute, more than {most}")
+
+    def failed_to_boot(self, worker: Process) -> None:
+        """A child died of its own before it was READY."""
+        times = self._remember(self._failed, worker)
+        most = _counted(worker) + _probes_a_minute(worker.node.records.config.restarts)
+        require(len(times) <= most, f"{len(times)} failed starts within a minute, more than {most}")
+
+    def _remember(self, deaths: dict[Key, deque[float]], process: Process) -> deque[float]:
+        now = self._world.timeline.now
+        times = deaths[self._key(process)]
+        times.append(now)
+        while times[0] <= now - MINUTE:
+            times.popleft()
+        return times
+
+    def was_ready(self, worker: Process) -> None:
+        """One that works: what failed before was not the same trouble."""
+        self._failed.pop(self._key(worker), None)
+
+    @staticmethod
+    def _key(process: Process) -> Key:
+        return process.node.name, process.pool, process.generation
+
+
+def _counted(process: Process) -> int:
+    """How many may be there at once, and so die together before the first death slows them."""
+    records = process.node.records
+    return sum(worker_counts(records.reloading.rollout, records.reloading.scaling).values()) + 2
+
+
+def _probes_a_minute(restarts: Restarts) -> int:
+    wait, spent, probes = restarts.backoff_seconds, 0.0, 0
+    while spent < MINUTE:
+        spent += min(wait, restarts.backoff_max_seconds)
+        wait *= 2
+        probes += 1
+    return probes

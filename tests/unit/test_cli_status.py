@@ -1,0 +1,87 @@
+"""`rota status` as people read it: within 100 columns, whatever a fleet is called and does."""
+
+from typing import Any
+
+import pytest
+
+from rota_supervisor.cli.status import COLUMNS, duration, put_status
+
+LONG = "a" * 128
+
+
+def child(**fields: Any) -> dict[str, Any]:
+    """A worker that waits, but for what is said."""
+    row = {"slot": 8, "role": "worker", "pool": "default", "generation": 1, "pid": 4_194_304, "state": "ready"}
+    idle = {"quiet": False, "ready_seconds": 1.0, "beat_age_seconds": 0.1, "task": "", "task_id": "", "task_seconds": 0}
+    return {**row, **idle, **fields}
+
+
+def fleet(**fields: Any) -> dict[str, Any]:
+    """A fleet at rest, but for what is said."""
+    who = {"node": "host.1", "pid": 7, "namespace": "shop", "state": "running", "uptime_seconds": 7380.0}
+    what = {"redis": "redis://h:1/0", "redis_up": True, "listen": "", "generation": 1, "loading": False}
+    pool = {"pool": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
+    counts = {"ready": 1, "busy": 0, "quiet": 0}
+    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": []}
+    return {**who, **what, **events, "pools": [{**pool, **counts}], "children": [child()], **fields}
+
+
+def shown(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
+    put_status(fleet(**fields), no_color=True)
+    return capsys.readouterr().out
+
+
+def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    busy = child(state="registering", pool=LONG, task=LONG, task_seconds=86_399.0, beat_age_seconds=86_399.0)
+    busy |= {"shared_mb": 10_240.5, "private_mb": 10_240.5, "slot": 1023, "generation": 99_999}
+    held = {"role": "worker", "pool": LONG, "state": "fatal", "failures_in_a_row": 12}
+    pool = {"pool": LONG, "state": "backoff", "desired": 500, "origin": "operator", "configured": 499}
+    said = shown(
+        capsys,
+        node=LONG,
+        namespace=LONG,
+        redis=LONG,
+        held=[{**held, "next_try_seconds": 3.1, "last_error": LONG * 2}],
+        last_reload={"result": "failure", "faults": [LONG, LONG], "at": 0.0},
+        last_death={"child": "worker", "slot": 8, "pool": LONG, "words": LONG, "at": 0.0},
+        pools=[{**pool, "ready": 500, "busy": 500, "quiet": 500}],
+        children=[busy],
+    )
+    assert max(map(len, said.splitlines())) <= COLUMNS
+
+
+def test_an_operators_number_is_told_with_the_one_it_took_the_place_of(capsys: pytest.CaptureFixture[str]) -> None:
+    pool = {"pool": "mail", "state": "running", "desired": 6, "origin": "operator", "configured": 4}
+    assert "operator (configured: 4)" in shown(capsys, pools=[{**pool, "ready": 6, "busy": 0, "quiet": 0}])
+
+
+def test_pools_that_are_held_back_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"role": "worker", "pool": "mail", "state": "fatal", "failures_in_a_row": 12, "next_try_seconds": 3.1}
+    said = shown(capsys, held=[{**row, "last_error": "exit code 3"}])
+    assert "held back    pool mail is in fatal: 12 failures in a row, next try in 3.1 s; last: exit code 3" in said
+
+
+def test_what_a_name_carries_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\x1b" not in shown(capsys, namespace="\x1b[2J", children=[child(task="\x1b[2J")])
+
+
+def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "PRIVATE" not in shown(capsys)
+    assert "PRIVATE MB" in shown(capsys, children=[child(shared_mb=98.0, private_mb=4.4), child(private_mb=None)])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.0 s"),
+        (4.25, "4.2 s"),
+        (59.9, "59 s"),
+        (60, "1 m"),
+        (185, "3 m 5 s"),
+        (7380, "2 h 3 m"),
+        (176_461, "2 d 1 h"),
+    ],
+)
+def test_a_duration_is_told_in_its_greatest_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+    assert text.startswith(duration(seconds, 1))

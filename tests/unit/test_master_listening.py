@@ -1,0 +1,72 @@
+"""Where the exporter will listen: bound by the master, names looked up at the start only."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.master.reload.listening import Listening
+
+
+@pytest.fixture
+def listening() -> Iterator[Listening]:
+    made = Listening()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def no_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> object:
+        raise AssertionError("a name was looked up")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("no_lookups")
+@pytest.mark.parametrize("place", ["127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::1]:0"])
+def test_a_place_in_numbers_is_bound_without_looking_anything_up(listening: Listening, place: str) -> None:
+    listening.prepare(place)
+    listening.use(place)
+    assert listening.place
+
+
+@pytest.mark.usefixtures("no_lookups")
+def test_a_name_is_refused_by_a_reload_with_advice(listening: Listening) -> None:
+    for attempt in (listening.prepare, listening.probe):
+        with pytest.raises(Failure, match="start it again") as refused:
+            attempt("somewhere.example:9477")
+        assert refused.value.code is ExitCode.CONFIG
+
+
+def test_a_name_of_the_start_can_be_gone_back_to(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
+    listening.begin("our-host:0")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
+    listening.use("127.0.0.1:0")
+    listening.use("our-host:0")
+    assert listening.place.startswith("127.0.0.1:")
+
+
+def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(Failure, match="cannot be listened at"):
+        listening.begin("nowhere.example:1")
+
+
+def test_a_probe_leaves_nothing_bound_and_finds_what_is_taken(listening: Listening) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(Failure) as refused:
+            listening.probe(place)
+        assert refused.value.code is ExitCode.TAKEN
+    listening.probe(place)
+    with socket.create_server(("127.0.0.1", int(place.rpartition(":")[2]))):
+        pass

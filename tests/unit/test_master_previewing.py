@@ -1,0 +1,175 @@
+"""What a reload would do, as it is said beforehand."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from rota.child.settings import WorkerSettings
+from rota_supervisor.config.faults import Fault
+from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.model import (
+    Config,
+    Dead,
+    Http,
+    Lease,
+    Limits,
+    Log,
+    Metrics,
+    PoolConfig,
+    QueueConfig,
+    TaskConfig,
+)
+from rota_supervisor.config.resolve import worker_settings
+from rota_supervisor.master.planning.scaling import Scaling
+from rota_supervisor.master.reload.previewing import preview_of
+from rota_supervisor.master.reload.rollout import Generation
+
+POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
+BASE = Config(imports=("tasks",), tiers=(("sold",), ("default", "low")), pools=POOLS)
+
+
+def _changed(**values: object) -> Config:
+    return msgspec.structs.replace(BASE, **values)
+
+
+def _pools(**values: PoolConfig) -> Config:
+    return _changed(pools={**POOLS, **values})
+
+
+ORIGINS = {
+    "imports": "file rota.toml",
+    "pools.mail.workers": "environment ROTA_POOLS__MAIL__WORKERS",
+    **{
+        f"pools.{pool}.{key}": "file rota.toml"
+        for pool, key in (("mail", "queues"), ("rest", "queues"), ("new", "queues"))
+    },
+    "queues.sold.weight": "file rota.toml",
+    "tasks.note.retries": "file rota.toml",
+}
+
+
+def _previewed(new: Config, faults: list[Fault] | None = None, scaling: Scaling | None = None) -> dict[str, Any]:
+    before = Generation(1, 1, BASE, ORIGINS)
+    return preview_of(before, Loaded(new, ORIGINS, ()), faults or [], scaling or Scaling())
+
+
+def _steps(new: Config, scaling: Scaling | None = None) -> list[str]:
+    preview = _previewed(new, scaling=scaling)
+    plan: list[str] = preview["plan"][len(preview["changes"]) :]
+    return plan
+
+
+REPLACED = "each worker is replaced, one beside the others"
+
+
+@pytest.mark.parametrize(
+    ("new", "steps"),
+    [
+        (BASE, ["nothing changes"]),
+        (_changed(limits=Limits(drain_seconds=5)), ["no process is touched: the master takes notice"]),
+        (_pools(mail=PoolConfig(5, ("sold",))), ["pool mail: 2 -> 5 workers, 3 started"]),
+        (_pools(mail=PoolConfig(1, ("sold",))), ["pool mail: 2 -> 1 worker, 1 drained"]),
+        (_pools(new=PoolConfig(3, ("low",))), ["pool new: 3 workers started, the pool is new"]),
+        (_changed(pools={"rest": POOLS["rest"]}), ["pool mail: its 2 workers drained, the pool is gone"]),
+        (_pools(rest=PoolConfig(4, ("default", "low", "sold"))), [f"pool rest: {REPLACED}: pools.rest.queues"]),
+        (
+            _changed(queues={"sold": QueueConfig(weight=2.0)}),
+            [f"pool mail: {REPLACED}: queues.sold.weight", "exporter: it is replaced: queues.sold.weight"],
+        ),
+        (
+            _changed(tasks={"note": TaskConfig(retries=1)}),
+            [f"pool {pool}: {REPLACED}: tasks.note.retries" for pool in POOLS],
+        ),
+        (_changed(limits=Limits(max_tasks=9)), [f"pool {pool}: {REPLACED}: limits.max_tasks" for pool in POOLS]),
+        (_changed(dead=Dead(max_count=1)), ["pollers: each is replaced: dead.max_count"]),
+        (_changed(pollers=2), ["pollers: 1 -> 2"]),
+        (_changed(http=Http(listen="")), ["exporter: it leaves: http.listen"]),
+        (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
+        (
+            _pools(mail=PoolConfig(0, ("sold", "low"))),
+            ["pool mail: 2 -> 0 workers, 2 drained"],  # and none is replaced
+        ),
+        (
+            _changed(log=Log(level="debug")),
+            [
+                *(f"pool {pool}: {REPLACED}: log.level" for pool in POOLS),
+                "pollers: each is replaced: log.level",
+                "exporter: it is replaced: log.level",
+            ],
+        ),
+        (
+            _changed(imports=("tasks", "more")),
+            [
+                "a fresh process imports tasks, more; if that fails, nothing else is done (it is not tried now)",
+                *(f"pool {pool}: {REPLACED}: new code" for pool in POOLS),
+            ],
+        ),
+    ],
+)
+def test_what_would_be_done_is_said_and_why(new: Config, steps: list[str]) -> None:
+    assert _steps(new) == steps
+
+
+def test_each_key_that_differs_is_told_with_both_values_and_where_the_new_one_stands() -> None:
+    new = _pools(mail=PoolConfig(3, ("sold",)))
+    preview = _previewed(msgspec.structs.replace(new, imports=("a", "b")))
+    assert preview["changes"] == [
+        {"key": "imports", "old": ("tasks",), "new": ("a", "b"), "origin": "file rota.toml"},
+        {"key": "pools.mail.workers", "old": 2, "new": 3, "origin": "environment ROTA_POOLS__MAIL__WORKERS"},
+    ]
+    assert preview["plan"][:2] == [
+        'imports: ["tasks"] -> ["a", "b"] (file rota.toml)',
+        "pools.mail.workers: 2 -> 3 (environment ROTA_POOLS__MAIL__WORKERS)",
+    ]
+
+
+def test_secrets_are_not_shown_though_they_differ() -> None:
+    old = Generation(1, 1, _changed(redis_url="redis://:first@localhost/0"))
+    new = Loaded(_changed(redis_url="redis://:second@localhost/0"), {"redis_url": "file"}, ())
+    preview: dict[str, Any] = preview_of(old, new, [Fault("redis_url", "cannot be changed by a reload")], Scaling())
+    assert [each["key"] for each in preview["changes"]] == ["redis_url"]
+    assert "first" not in str(preview)
+    assert "second" not in str(preview)
+
+
+def test_what_an_operator_scaled_counts_until_the_file_says_another_number() -> None:
+    scaling = Scaling().said("mail", 7, [{"mail": 2, "rest": 4}])
+    assert _steps(_changed(limits=Limits(drain_seconds=5)), scaling) == [
+        "no process is touched: the master takes notice"
+    ]
+    assert _steps(_pools(mail=PoolConfig(5, ("sold",))), scaling) == ["pool mail: 7 -> 5 workers, 2 drained"]
+
+
+def test_with_a_fault_nothing_would_be_done() -> None:
+    preview = _previewed(_changed(namespace="other"), [Fault("namespace", "cannot be changed by a reload")])
+    assert preview["result"] == "failure"
+    assert preview["faults"] == ["namespace: cannot be changed by a reload"]
+    assert preview["plan"] == ['namespace: "rota" -> "other" (default)']
+
+
+def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
+    """A field of the settings whose name is no key's would be given as the reason under a name nobody knows."""
+    config = Config(
+        tiers=(("default",),),
+        queues={"default": QueueConfig(weight=2.0, lag_objective_seconds=3.0)},
+        tasks={"note": TaskConfig(retries=1)},
+        limits=Limits(
+            time_limit_seconds=1.0,
+            beat_seconds=2.0,
+            max_tasks=1,
+            max_tasks_jitter=0.5,
+            max_rss_mb=1,
+            max_payload_kb=1,
+        ),
+        lease=Lease(seconds=60.0),
+        metrics=Metrics(lag_objective_seconds=1.0),
+        log=Log(level="debug"),
+    )
+    before, after = worker_settings(Config())["default"], worker_settings(config)["default"]
+    same = {each for each in WorkerSettings.__slots__ if getattr(before, each) == getattr(after, each)}
+    assert same == {"server", "pool", "durability"}  # what a reload cannot change
+    given = {"queues.default.weight": "", "queues.default.lag_objective_seconds": "", "tasks.note.retries": ""}
+    preview: dict[str, Any] = preview_of(Generation(1, 1, Config()), Loaded(config, given, ()), [], Scaling())
+    [line] = [line for line in preview["plan"] if REPLACED in line]
+    assert all("." in reason for reason in line.partition(f"{REPLACED}: ")[2].split(", "))

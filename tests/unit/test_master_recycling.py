@@ -1,0 +1,101 @@
+"""Workers that wish to be replaced: who may go, and when."""
+
+import pytest
+
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children.child import Child, Reason, State
+from rota_supervisor.master.planning.actions import Drain, Start
+from rota_supervisor.master.planning.desired import Desired, Target
+from rota_supervisor.master.planning.plan import plan
+
+POOL, FIRST = "mail", 8
+
+
+def _zygote(generation: int = 1, state: State = State.READY) -> Child:
+    return Child(Role.ZYGOTE, f"generation-{generation}", generation, 1 + generation, generation, state, 0.0, pid=2)
+
+
+def _worker(number: int, state: State = State.READY, generation: int = 1, *, wish: Reason | None = None) -> Child:
+    slot = FIRST + number
+    return Child(Role.WORKER, POOL, generation, slot, 10 + slot, state, float(number), pid=slot, wish=wish)
+
+
+def _pool(count: int, wishing: int) -> list[Child]:
+    return [_worker(n, wish=Reason.MAX_TASKS if n < wishing else None) for n in range(count)]
+
+
+def _desired(count: int, generation: int = 1) -> Desired:
+    zygotes = [Target(Role.ZYGOTE, f"generation-{n}", 1, n, surge=0) for n in range(1, generation + 1)]
+    return Desired((*zygotes, Target(Role.WORKER, POOL, count, generation)), boot_seconds=60.0, beat_seconds=1000.0)
+
+
+def _drains(count: int, children: list[Child], generation: int = 1) -> list[tuple[int, Reason]]:
+    """By the number of the worker."""
+    actions = plan(_desired(count, generation), [*map(_zygote, range(1, generation + 1)), *children], 0.0)
+    return [(action.slot - FIRST, action.reason) for action in actions if isinstance(action, Drain)]
+
+
+@pytest.mark.parametrize(
+    ("count", "away"), [(1, 1), (2, 1), (7, 1), (8, 1), (9, 1), (15, 1), (16, 2), (23, 2), (24, 3), (500, 62)]
+)
+def test_when_all_wish_to_go_one_in_eight_may_but_always_one(count: int, away: int) -> None:
+    assert len(_drains(count, _pool(count, count))) == away
+
+
+def test_who_may_go_is_replaced_at_once() -> None:
+    actions = plan(_desired(2), [_zygote(), *_pool(2, 2)], 0.0)
+    assert actions == [Drain(FIRST, Reason.MAX_TASKS), Start(Role.WORKER, POOL, 1, FIRST + 2)]
+
+
+def test_the_oldest_goes_first_and_for_the_reason_that_it_gave() -> None:
+    young, old = _worker(0, wish=Reason.MAX_TASKS), _worker(1, wish=Reason.MAX_RSS)
+    young.asked_at = 50.0
+    assert _drains(2, [young, old]) == [(1, Reason.MAX_RSS)]
+
+
+@pytest.mark.parametrize("state", [State.REGISTERING, State.ASKED, State.BOOTING, State.DRAINING, State.KILLED])
+def test_whatever_else_is_not_ready_counts_as_away(state: State) -> None:
+    pool = _pool(8, 3)
+    pool[7] = _worker(7, state)
+    assert _drains(8, pool) == []
+
+
+def test_the_next_one_may_go_when_the_replacement_is_ready() -> None:
+    pool = [_worker(0, State.DRAINING, wish=Reason.MAX_TASKS), _worker(1, wish=Reason.MAX_TASKS)]
+    assert _drains(2, [*pool, _worker(2, State.BOOTING)]) == []
+    assert _drains(2, [*pool, _worker(2)]) == [(1, Reason.MAX_TASKS)]
+
+
+def test_a_crash_among_sixteen_leaves_one_place_of_two() -> None:
+    crashed = [*_pool(15, 5), _worker(15, State.EXITED)]
+    assert _drains(16, crashed) == [(0, Reason.MAX_TASKS)]
+
+
+def test_nobody_may_go_while_there_is_no_zygote_to_fork_a_replacement_from() -> None:
+    children = [_zygote(state=State.BOOTING), *_pool(4, 4)]
+    assert plan(_desired(4), children, 0.0) == []
+
+
+def test_the_wish_of_a_stale_worker_is_nothing_as_it_is_replaced_anyway() -> None:
+    stale = [_worker(n, wish=Reason.MAX_TASKS) for n in range(3)]
+    assert _drains(3, [*stale, _worker(3, State.BOOTING, 2)], generation=2) == []
+
+
+def test_while_new_code_is_rolled_in_no_more_than_one_is_away() -> None:
+    count = 24
+    stale = [_worker(n) for n in range(12)]
+    fresh = [_worker(12 + n, generation=2, wish=Reason.MAX_RSS) for n in range(11)]
+    assert _drains(count, [*stale, *fresh], generation=2) == []  # 23 are READY already
+    going = _drains(count, [*stale, *fresh, _worker(23, generation=2)], generation=2)
+    assert len(going) == 1
+
+
+def test_when_the_pool_shrinks_the_others_go_and_the_wish_is_granted_of_what_stays() -> None:
+    assert _drains(3, _pool(4, 1)) == [(3, Reason.SURPLUS), (0, Reason.MAX_TASKS)]
+    assert sorted(_drains(0, _pool(2, 2))) == [(0, Reason.SURPLUS), (1, Reason.SURPLUS)]
+
+
+def test_the_only_worker_of_the_new_code_stays_while_one_of_the_old_is_about() -> None:
+    stale, fresh = _worker(0, State.ASKED), _worker(1, generation=2, wish=Reason.MAX_TASKS)
+    assert _drains(1, [stale, fresh], generation=2) == []
+    assert _drains(1, [fresh], generation=2) == [(1, Reason.MAX_TASKS)]

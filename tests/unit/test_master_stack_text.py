@@ -1,0 +1,60 @@
+"""What faulthandler wrote, in a line: the right thread first, the innermost call first, and what is cut is counted."""
+
+from pathlib import Path
+
+import pytest
+
+import rota
+from rota_supervisor.master.deaths.stack_text import of_fatal_error, shortened
+
+OWN = Path(rota.__file__).parent / "worker/runner.py"
+MAIN = f"""Current thread 0x00007f20 (most recent call first):
+  File "/shop/pictures.py", line 31 in scale
+  File "/shop/tasks.py", line 7 in resize
+  File "{OWN}", line 50 in call
+  File "<frozen runpy>", line 88 in _run_code
+"""
+OTHER = """Thread 0x00007f99 (most recent call first):
+  File "/usr/lib/threading.py", line 100 in wait
+"""
+FATAL = "Fatal Python error: Segmentation fault\n\n"
+
+
+def test_the_innermost_call_comes_first_and_what_is_our_own_below_is_left_out() -> None:
+    assert shortened(MAIN, 1000) == "scale (/shop/pictures.py:31) < resize (/shop/tasks.py:7)"
+
+
+def test_a_process_that_stands_in_our_own_code_shows_that() -> None:
+    idle = f'Current thread 0x01 (most recent call first):\n  File "{OWN}", line 9 in wait\n'
+    assert shortened(idle, 1000) == f"wait ({OWN}:9)"
+
+
+def test_the_main_thread_which_is_written_last_comes_first() -> None:
+    assert shortened(f"{OTHER}\n{MAIN}", 1000).startswith("scale (")
+    assert shortened(f"{OTHER}\n{MAIN}", 1000).endswith("(other threads: 1)")
+
+
+def test_after_a_fatal_error_the_thread_that_failed_comes_first() -> None:
+    failed_elsewhere = FATAL + OTHER.replace("Thread", "Current thread") + MAIN.replace("Current thread", "Thread")
+    assert shortened(failed_elsewhere, 1000).startswith("wait (/usr/lib/threading.py:100)")
+
+
+def test_what_stood_there_before_a_fatal_error_is_no_part_of_it() -> None:
+    assert of_fatal_error(OTHER + FATAL + MAIN) == FATAL + MAIN
+    assert of_fatal_error(OTHER) == ""
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    deep = "Current thread 0x01 (most recent call first):\n" + "".join(
+        f'  File "/shop/tasks.py", line {line} in recurse\n' for line in range(100)
+    )
+    line = shortened(deep, 300)
+    assert len(line) <= 300
+    assert line.startswith("recurse (/shop/tasks.py:0) < recurse (/shop/tasks.py:1)")
+    assert line.endswith(f"... {100 - line.count('recurse')} more")
+    assert len(shortened(MAIN, 20)) <= 20
+
+
+@pytest.mark.parametrize("text", ["", "\n", "rubbish", "  File without a thread", "Current thread 0x01 (most recent"])
+def test_nothing_is_made_of_nothing(text: str) -> None:
+    assert shortened(text, 100) == ""

@@ -1,0 +1,52 @@
+"""What dead workers have left behind is killed, and nothing that happens meanwhile ends the master."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from rota_supervisor.master.deaths.strangers import Traces, kill_left_behind
+
+CAP_KILL: Final = 5
+PR_CAPBSET_DROP: Final = 24
+# As what sudo runs: its session is the dead worker's, its user is not, and who looks for it may not kill it.
+OTHER_USER = f"""
+import ctypes, os, subprocess, sys
+if sys.argv[1:] != ["bounded"]:
+    ctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, {CAP_KILL})
+    os.execv(sys.executable, [sys.executable, __file__, "bounded"])
+from rota_supervisor.master.deaths.strangers import Traces, kill_left_behind
+left = subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True, user=65534)
+kill_left_behind([Traces(left.pid, "", "rota-stack-8-1")], ())
+left.stdin.close()
+print("ended by itself:", left.wait(30) == 0)
+"""
+
+
+@pytest.fixture
+def left() -> "Iterator[subprocess.Popen[bytes]]":
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as started:
+        yield started
+        started.kill()
+
+
+def test_what_is_of_the_session_of_the_dead_is_killed_unless_it_is_known(left: "subprocess.Popen[bytes]") -> None:
+    dead = [Traces(left.pid, "", "rota-stack-8-1")]
+    kill_left_behind([Traces(left.pid + 1, "", "rota-stack-8-1")], ())
+    kill_left_behind(dead, {left.pid})
+    assert left.poll() is None
+    kill_left_behind(dead, ())
+    assert left.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a process of another user")
+def test_what_has_become_another_users_is_let_live(tmp_path: Path) -> None:
+    script = tmp_path / "looks.py"
+    script.write_text(OTHER_USER)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout == "ended by itself: True\n", ran.stderr

@@ -1,0 +1,154 @@
+"""The configuration's file is watched by what stands in it, and nothing that hangs holds the loop up."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from rota_supervisor.master.reload import watching
+from rota_supervisor.master.reload.watching import ConfigWatch, beside
+
+
+class Watch:
+    """A file, what was loaded of it last, and how often a reload was asked for."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.loaded: bytes | None = b"workers = 1"
+        self.reloads = 0
+        file.write_bytes(b"workers = 1")
+        self._watch = ConfigWatch(file, lambda: self.loaded, self._reload)
+
+    def _reload(self) -> None:
+        self.reloads += 1
+
+    def follow(self) -> None:
+        """Watch until a reload is asked for."""
+
+        async def follow() -> None:
+            async with asyncio.timeout(30):
+                watching_it = asyncio.ensure_future(self._watch.watch(lambda: True))
+                while not self.reloads and not watching_it.done():
+                    await asyncio.sleep(0.001)
+                watching_it.cancel()
+
+        asyncio.run(follow())
+
+    def look(self, times: int = 1) -> int:
+        """Look so often; answers how many reloads were asked for meanwhile."""
+        before = self.reloads
+
+        async def look() -> None:
+            for _ in range(times):
+                await self._watch.look()
+
+        asyncio.run(look())
+        return self.reloads - before
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    monkeypatch.setattr(watching, "SETTLE_SECONDS", 0.0)
+    return Watch(tmp_path / "rota.toml")
+
+
+def test_another_content_reloads_once(watch: Watch) -> None:
+    assert watch.look(3) == 0
+    watch.file.write_bytes(b"workers = 2")
+    assert watch.look(3) == 1  # though it was refused, or could not be asked for, and is not what is loaded
+    watch.loaded = b"workers = 2"
+    assert watch.look(3) == 0
+
+
+def test_a_file_that_is_touched_replaced_by_its_like_or_gone_is_no_reload(watch: Watch) -> None:
+    os.utime(watch.file, (1, 1))
+    assert watch.look() == 0
+    fresh = watch.file.with_name("fresh")
+    fresh.write_bytes(watch.file.read_bytes())
+    fresh.replace(watch.file)
+    assert watch.look() == 0
+    watch.file.unlink()
+    assert watch.look() == 0
+    watch.file.write_bytes(b"workers = 2")
+    assert watch.look() == 1
+
+
+def test_going_back_to_what_was_is_a_reload(watch: Watch) -> None:
+    watch.file.write_bytes(b"workers = -1")
+    assert watch.look() == 1
+    watch.loaded = b"workers = -1"  # read, and rejected
+    watch.file.write_bytes(b"workers = 1")
+    assert watch.look() == 1
+
+
+def test_what_somebody_else_has_loaded_already_is_not_loaded_again(watch: Watch) -> None:
+    watch.file.write_bytes(b"workers = 2")
+    watch.loaded = b"workers = 2"
+    assert watch.look(2) == 0
+
+
+def test_a_mounted_config_map_is_followed_through_the_swap_of_its_links(tmp_path: Path, watch: Watch) -> None:
+    for version in ("one", "two"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "rota.toml").write_text(version)
+    (tmp_path / "..data").symlink_to("one")
+    watch.file.unlink()
+    watch.file.symlink_to("..data/rota.toml")
+    assert watch.look(2) == 1
+    (tmp_path / "swap").symlink_to("two")
+    (tmp_path / "swap").replace(tmp_path / "..data")
+    assert watch.look(2) == 1
+
+
+def test_a_file_that_is_being_written_is_waited_for(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def write_on(_: float) -> None:
+        watch.file.write_bytes(b"workers = 2\ntiers = [['a']]")
+
+    watch.file.write_bytes(b"workers = 2")
+    monkeypatch.setattr(asyncio, "sleep", write_on)
+    assert watch.look() == 0
+    assert watch.look() == 1
+
+
+def test_a_moment_without_a_thread_to_be_had_does_not_end_the_watch(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = 2
+    start = threading.Thread.start
+
+    def start_or_not(thread: threading.Thread) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_not)
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.001)
+    watch.file.write_bytes(b"workers = 2")
+    watch.follow()
+    assert (watch.reloads, refusals) == (1, 0)
+
+
+def test_work_that_hangs_holds_up_neither_the_loop_nor_its_end() -> None:
+    hung = threading.Event()
+
+    async def start() -> str:
+        waiting = asyncio.create_task(beside(hung.wait))
+        await beside(lambda: None)  # the loop turns
+        assert not waiting.done()
+        waiting.cancel()
+        return "over"
+
+    assert asyncio.run(start()) == "over"  # with asyncio's own threads it would wait for this one
+    hung.set()
+
+
+def test_what_goes_wrong_beside_the_loop_is_raised_in_it() -> None:
+    def fail() -> None:
+        raise OSError("no more watches")
+
+    with pytest.raises(OSError, match="no more watches"):
+        asyncio.run(beside(fail))

@@ -1,0 +1,29 @@
+"""The master's end of a zygote's channel."""
+
+import asyncio
+
+import pytest
+
+from rota_supervisor import messages
+from rota_supervisor.layout import Role
+from rota_supervisor.master.children.child import Child, State
+from rota_supervisor.master.children.zygotes import ZygoteLine
+
+ZYGOTE = Child(Role.ZYGOTE, "generation-1", 1, 2, 1, State.BOOTING, 0.0)
+
+
+@pytest.mark.parametrize("written", [b"hello", b"\xff", b"[1]", b"7", b'"type"', b"{}", b'{"type": "x"}'])
+def test_what_a_module_writes_to_the_channel_of_its_zygote_is_a_warning_and_no_end(written: bytes) -> None:
+    async def heard() -> list[messages.Message | None]:
+        ours, theirs = messages.pair()
+        ours.setblocking(False)
+        line = ZygoteLine(ZYGOTE, ours, lambda: None)
+        theirs.send(written)
+        messages.send(theirs, messages.Importing("shop"))
+        theirs.close()
+        return list(line.read())
+
+    warned, importing, end = asyncio.run(heard())
+    assert isinstance(warned, messages.Warned)
+    assert "descriptor 3" in warned.text
+    assert (importing, end) == (messages.Importing("shop"), None)
