@@ -56,7 +56,7 @@ class Bench:
         self.memory = SlotMemory.create(8)
         self.log_path = folder / "worker.log"
         self._death_read, self.death_write = os.pipe()
-        self._bell = os.eventfd(0)
+        self.bell = os.eventfd(0)
         self._children: list[Child] = []
 
     def run(self, call: Command[T]) -> T:
@@ -101,10 +101,10 @@ class Bench:
         """The logged lines of one event."""
         return [line for line in self.log() if line["event"] == name]
 
-    def start(self, settings: WorkerSettings, slot: int = 1, **environment: str) -> "Child":
+    def start(self, settings: WorkerSettings, slot: int = 1, *, quiet: bool = False, **environment: str) -> "Child":
         """Start a worker as a registered owner."""
         (owner,) = self.run(self.store.register(round(LEASE_SECONDS * 1000), [f"node:{slot}"]))
-        return self._spawn("worker", dataclasses.asdict(settings), slot, owner, environment)
+        return self._spawn("worker", dataclasses.asdict(settings), slot, owner, environment, quiet=quiet)
 
     def start_poller(self, slot: int = 4, **changes: Any) -> "Child":
         """Start a poller."""
@@ -112,11 +112,19 @@ class Bench:
         return self._spawn("poller", dataclasses.asdict(settings), slot, "", {})
 
     def _spawn(
-        self, role: str, settings: dict[str, Any], slot: int, owner: str, environment: dict[str, str]
+        self,
+        role: str,
+        settings: dict[str, Any],
+        slot: int,
+        owner: str,
+        environment: dict[str, str],
+        *,
+        quiet: bool = False,
     ) -> "Child":
         region = self.memory.slot(slot)
         nonce = len(self._children) + 1
         region.begin(nonce)
+        region.quiet_asked = quiet
         region.renewed_ns = boottime_ns()
         told = {
             "role": role,
@@ -126,14 +134,14 @@ class Bench:
             "owner": owner,
             "slots_fd": self.memory.fd,
             "death_fd": self._death_read,
-            "bell_fd": self._bell,
+            "bell_fd": self.bell,
         }
         with self.log_path.open("ab") as sink:
             process = subprocess.Popen(
                 [sys.executable, str(_CHILD), json.dumps(told)],
                 stderr=sink,
                 env={**os.environ, **environment},
-                pass_fds=(self.memory.fd, self._death_read, self._bell),
+                pass_fds=(self.memory.fd, self._death_read, self.bell),
             )
         child = Child(process, region, owner)
         self._children.append(child)
@@ -144,7 +152,7 @@ class Bench:
         for child in self._children:
             child.kill()
         self.connection.close()
-        for fd in (self._death_read, self._bell):
+        for fd in (self._death_read, self.bell):
             os.close(fd)
         if self.death_write >= 0:
             os.close(self.death_write)

@@ -10,6 +10,7 @@ import functools
 import json
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import time
@@ -22,7 +23,7 @@ from rota.child.life import Life
 from rota.child.settings import poller_settings_from_json, worker_settings_from_json
 from rota.child.slot_memory import SlotMemory
 from rota.current import CurrentTask, current_task
-from rota.errors import Dead, Retry
+from rota.errors import Dead, Retry, TimeLimit
 from rota.poller import run_poller
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
@@ -30,6 +31,9 @@ from rota.tasks import task
 from rota.worker import run_worker
 
 _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
+
+
+_KEPT: list[bytes] = []
 
 
 class _Told:
@@ -209,6 +213,57 @@ def fail_mutely() -> None:
 @task
 def pass_on(text: str) -> None:
     note.enqueue(text)
+
+
+@task(retries=0, soft_time_limit=0.05)
+def overstay(how: str) -> None:
+    tell("staying")
+    try:
+        while True:
+            time.sleep(0.001)
+    except TimeLimit:
+        tell("told")
+        if how == "raises":
+            raise
+    tell("ended early")
+
+
+@task(retries=0, soft_time_limit=0.05)
+async def overstay_in_loop(how: str) -> None:
+    tell("staying")
+    try:
+        await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
+    except asyncio.CancelledError:
+        tell("told")
+        if how == "raises":
+            raise
+    await asyncio.sleep(0)
+    tell("ended early")
+
+
+@task(retries=0, soft_time_limit=0.05)
+def beat_on() -> None:
+    tell("staying")
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        current_task().beat()
+    tell("beaten")
+
+
+@task(queue="hurried", retries=1000, base=0, soft_time_limit=0.001)
+def hurry(label: str) -> None:
+    """Enqueue and ask, until the soft limit ends it or chance does; what it finds out is right or it is dead."""
+    while random.random() < 0.75:
+        handle = note.using(queue="later").enqueue(label)
+        found = handle.status()
+        if (found.state, found.queue) != ("ready", "later"):
+            raise Dead(f"another answer: {found}")
+
+
+@task
+def grow(megabytes: int) -> None:
+    _KEPT.append(b"x" * (megabytes << 20))
+    tell(f"grown by {megabytes}")
 
 
 @task(expires=0.001)

@@ -1,6 +1,7 @@
 """A real master for tests: `rota run` in a folder of its own, with its log, its control socket and its processes."""
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -74,7 +75,10 @@ def leave_behind(text):
 
 
 class Mastered:
-    """One `rota run`. `settings` are lines of TOML that follow the address, the namespace and the imports."""
+    """One `rota run`. `settings` are lines of TOML that follow the address, the namespace and the imports.
+
+    `prefix` (words before the command) and `environment` (added to that of this process) are for the next start.
+    """
 
     def __init__(self, server: Server, namespace: str, folder: Path, settings: str = "workers = 2") -> None:
         self.server = server
@@ -84,6 +88,8 @@ class Mastered:
         self.redis: redis.Redis = redis.Redis.from_url(server.url, socket_timeout=30)
         self._sockets = tempfile.mkdtemp(prefix="rota")  # a socket's path may have no more than 107 characters
         self._process: subprocess.Popen[bytes] | None = None
+        self.prefix: list[str] = []
+        self.environment: dict[str, str] = {}
         (folder / "tasks.py").write_text(TASKS)
         self.configure(settings)
 
@@ -127,10 +133,17 @@ class Mastered:
 
     def start(self, *arguments: str, ready: bool = True) -> "Mastered":
         """Start it, and wait until it runs unless told not to."""
-        command = [sys.executable, "-P", "-m", "rota_supervisor", "run", *arguments]
+        command = [*self.prefix, sys.executable, "-P", "-m", "rota_supervisor", "run", *arguments]
+        env = os.environ | self.environment
         with (self.folder / "fleet.log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=self.folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         if ready:
             until(lambda: self.log("fleet.ready") or self.has_ended(), "the fleet is ready")
@@ -176,6 +189,13 @@ class Mastered:
             with asking.makefile("rb") as answers:
                 answer: dict[str, Any] = json.loads(answers.readline())
         return answer
+
+    def is_up(self) -> bool:
+        """Whether it answers, and its fleet runs."""
+        try:
+            return str(self.status()["state"]) == "running"
+        except OSError:
+            return False
 
     def status(self) -> dict[str, Any]:
         """The whole status."""
@@ -228,6 +248,8 @@ class Mastered:
 
     def epitaph(self, task_id: str) -> dict[str, Any]:
         """Why a task is dead; {} when it is not."""
+        if self.redis.zscore(self.keys.dead, task_id) is None:
+            return {}  # of a living one the account of its last crash is kept there
         raw = self.redis.hget(self.keys.epitaphs, task_id)
         found: dict[str, Any] = json.loads(raw) if isinstance(raw, bytes) else {}
         return found

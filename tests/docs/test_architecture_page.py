@@ -28,6 +28,6 @@ def _modules(folder: Path) -> set[str]:
     return files | folders
 
 
-@pytest.mark.parametrize("folder", ["workers/rota", "supervisor/rota_supervisor"])
+@pytest.mark.parametrize("folder", ["workers/rota", "supervisor/rota_supervisor", "supervisor/rota_supervisor/master"])
 def test_the_code_map_names_every_module_and_no_other(folder: str) -> None:
     assert _mapped()[folder] - {"lua/shared/"} == _modules(ROOT / folder) - {"__init__"}

@@ -8,7 +8,7 @@ import click
 from prose import ROOT
 from rota_supervisor.cli.app import app
 from rota_supervisor.exits import MEANINGS
-from rota_supervisor.master.signals import QUEUED
+from rota_supervisor.master.requests import signals
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 
@@ -39,4 +39,5 @@ def test_the_page_lists_every_exit_code_with_its_meaning() -> None:
 def test_the_page_lists_every_signal_that_the_master_takes() -> None:
     rows = re.findall(r"^\| `([A-Z0-9]+)` \| ", PAGE, re.MULTILINE)
 
-    assert {signal.Signals[f"SIG{name}"] for name in rows} == QUEUED
+    assert {signal.Signals[f"SIG{name}"] for name in rows} == set(signals.MEANINGS)
+    assert len(rows) == len(set(rows))

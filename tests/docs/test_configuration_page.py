@@ -1,13 +1,19 @@
 """docs/configuration.md and config/model.py say the same."""
 
+import copy
 import json
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import msgspec
 from msgspec import NODEFAULT, inspect
 
 from prose import ROOT
 from rota_supervisor.config.convert import schema, without_none
 from rota_supervisor.config.idle import IDLE_KEYS
+from rota_supervisor.config.model import Config
+from rota_supervisor.master.reload.change import change_between, faults_of_change
 
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 _SECTION = re.compile(
@@ -56,3 +62,78 @@ def test_the_page_marks_every_key_without_effect() -> None:
     }
 
     assert marked == IDLE_KEYS
+
+
+# What a reload of each key does
+
+REFUSED, EXPORTER = "refused", "exporter"
+_ROLES = ("workers", "pollers", EXPORTER)
+_EFFECT = re.compile(r"^\| (?P<keys>`[^|]*`) \| (?P<who>[^|]+) \|$", re.MULTILINE)
+_PLAIN = {"tiers": [["default"]], "queues": {"default": {}}, "tasks": {"note": {}}}
+_POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
+
+
+def effects_documented() -> dict[str, set[str]]:
+    """Who is replaced by key, or that it is refused."""
+    text = PAGE.partition("## Changing it while the fleet runs")[2].partition("**Code is loaded")[0]
+    found: dict[str, set[str]] = {}
+    for row in _EFFECT.finditer(text):
+        who = row["who"].partition(":")[0].partition(";")[0]
+        for key in re.findall(r"`([^`]+)`", row["keys"]):
+            assert key not in found, f"{key} stands in two rows"
+            found[key] = {role for role in (*_ROLES, REFUSED) if role in who}
+    return found
+
+
+def effects_in_the_code() -> dict[str, set[str]]:
+    """The same, by changing each key and comparing."""
+    return {key: _effect(old, new) for key, old, new in _changes()}
+
+
+def _effect(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+    before, after = msgspec.convert(old, Config), msgspec.convert(new, Config)
+    assert before != after
+    if faults_of_change(before, after):
+        return {REFUSED}
+    said = {EXPORTER if word == "listen" else word for word in change_between(before, after).words}
+    return said.intersection(_ROLES)
+
+
+def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    for field in schema().fields:
+        kind = without_none(field.type)
+        name = {"queues": "default", "tasks": "note", "pools": "all"}.get(field.name)
+        table = kind.value_type if isinstance(kind, inspect.DictType) else kind
+        if not isinstance(table, inspect.StructType):
+            yield field.name, _PLAIN, {**_PLAIN, field.name: _another(field)}
+            continue
+        for each in table.fields:
+            old: dict[str, Any] = copy.deepcopy(_POOLED if field.name == "pools" else _PLAIN)
+            old.setdefault(field.name, {})
+            new = copy.deepcopy(old)
+            values = new[field.name][name] if name else new[field.name]
+            values[each.name] = _another(each)
+            yield f"{field.name}.{'NAME.' if name else ''}{each.name}", old, new
+
+
+def _another(field: inspect.Field) -> Any:
+    """Another value than the default."""
+    match without_none(field.type):
+        case inspect.BoolType():
+            return not field.default
+        case inspect.LiteralType(values=values):
+            return next(each for each in reversed(values) if each != field.default)
+        case inspect.FloatType():
+            return (field.default or 0.5) * 0.9
+        case inspect.IntType():
+            return (field.default or 0) + 1
+        case inspect.VarTupleType():
+            return [["default"], ["more"]] if field.name == "tiers" else ["more"]
+        case _:
+            return "5/s" if field.name == "rate" else "another"
+
+
+def test_the_page_says_of_every_key_whom_a_reload_replaces() -> None:
+    in_code = {key: who for key, who in effects_in_the_code().items() if key not in IDLE_KEYS}
+    del in_code["redis_url_file"]  # it says where redis_url stands, which counts
+    assert effects_documented() == in_code

@@ -129,6 +129,7 @@ def story(tmp_path: Path) -> Iterator[Story]:
 def test_following_the_page_works(page: Path, story: Story) -> None:
     if page.parent != ROOT:
         story.folder = story.folder / page.parent.relative_to(ROOT)
+        story.folder.mkdir(exist_ok=True)
     for block in blocks(page):
         if block.verb:
             story.tell(block)

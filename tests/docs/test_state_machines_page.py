@@ -4,7 +4,7 @@ import re
 
 from prose import ROOT, blocks
 from rota.worker.decide import Step
-from rota_supervisor.master.children import ARROWS, State
+from rota_supervisor.master.children.child import ARROWS, State
 
 _ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
 _STEP = re.compile(r"^\| .+ \| `([a-z ]+)`[^|]*\|$", re.MULTILINE)

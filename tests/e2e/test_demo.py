@@ -202,7 +202,7 @@ def test_nothing_survives_a_demo_that_is_killed(start: Start) -> None:
 def test_a_fleet_that_dies_is_named_and_the_journals_stay(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for(r"ready after")
-    [master] = [process for process in demo.left() if "run" in process.cmdline() and "--embedded" in process.cmdline()]
+    [master] = [process for process in demo.left() if process.cmdline()[0] == "rota: master (demo)"]
     master.kill()
 
     assert demo.wait() == ExitCode.NO

@@ -1,11 +1,31 @@
 """A fleet follows its file at HUP, and a file that cannot be used changes nothing."""
 
+import time
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
 import pytest
 
 from bench import until
-from fleets import Fleets, RunningFleet
+from fleets import Fleets, Measure, RunningFleet
+from server_fixtures import Producer, extra_runs, wait_until_all_ran
 
 SUCCESSFUL = "rota_config_last_reload_successful"
+LONGEST_GAP_SECONDS: Final = 0.1
+ALONE_SECONDS: Final = 5.0
+BAD_CODE: Final = (
+    "raise RuntimeError('no')",
+    "raise SystemExit(3)",
+    "import os; os._exit(7)",
+    "import ctypes; ctypes.string_at(0)",
+    "import time; time.sleep(600)",
+    "import os, signal; os.kill(os.getpid(), signal.SIGABRT)",
+    "import nowhere_at_all",
+    "import rota\n@rota.on_worker_start\ndef start(): raise RuntimeError('no')",
+    "import rota, os\n@rota.on_worker_start\ndef start(): os._exit(3)",
+    "import rota\n@rota.task(queue='unserved')\ndef stray(): ...",
+)
 HELD = tuple(f"held{number}" for number in range(6))
 
 
@@ -121,3 +141,42 @@ def test_a_killed_child_of_any_role_is_replaced(fleets: Fleets) -> None:
         until(fleet.is_whole, "a whole fleet")
     fleet.client.enqueue("note", args=["due"], queue="default", delay=0.1)
     fleet.wait_for("end", label="due")
+
+
+def longest_gap(fleet: RunningFleet, since: float) -> float:
+    """How long no task was started, at most, though one was waiting, of those enqueued after that time."""
+    starts = sorted((line.at, line.due_at) for line in fleet.journal("start") if line.due_at >= since)
+    return max(at - max(before, due_at) for (before, _), (at, due_at) in pairwise(starts))
+
+
+def outcomes(fleet: RunningFleet) -> tuple[int, int]:
+    """How many reloads were accepted and refused, as the log tells."""
+    return len(fleet.log("config.reloaded")), len(fleet.log("config.rejected"))
+
+
+def _differ(fleet: RunningFleet, before: tuple[int, int]) -> bool:
+    return outcomes(fleet) != before
+
+
+def test_a_stream_of_tasks_flows_through_ten_good_and_ten_bad_reloads(fleets: Fleets, measured: Measure) -> None:
+    fleet = fleets.start(workers=4, limits={"boot_seconds": 2})
+    with Producer(fleet.url, fleet.namespace) as producer:
+        began = time.time()
+        time.sleep(ALONE_SECONDS)  # what this machine does with the stream alone
+        alone = longest_gap(fleet, began)
+        began = time.time()
+        for number, text in enumerate(BAD_CODE):
+            (fleet.folder / f"good{number}.py").write_text("import tasks\n")
+            (fleet.folder / f"bad{number}.py").write_text(f"{text}\n")
+            for name in ("bad", "good"):
+                before = outcomes(fleet)
+                fleet.edit(imports=["tasks", f"{name}{number}"])
+                fleet.hup()
+                until(partial(_differ, fleet, before), f"the outcome of {name} code: {text}")
+        through = longest_gap(fleet, began)
+    assert outcomes(fleet) == (len(BAD_CODE), len(BAD_CODE))
+    measured("longest gap without reloads, ms", alone * 1000)
+    measured("longest gap through twenty reloads, ms", through * 1000)
+    wait_until_all_ran(fleet, producer)
+    assert extra_runs(fleet) == {}
+    assert through < alone + LONGEST_GAP_SECONDS

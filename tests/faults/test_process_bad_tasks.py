@@ -40,6 +40,11 @@ def test_a_task_that_crashes_native_code_runs_three_times_and_its_neighbours_onc
     assert (epitaph["signal"], epitaph["cause"]) == ("SIGSEGV", "signal")
     runs = fleet.journal("start", name="segfault")
     assert [line.crashes for line in runs] == [0, 1, 2]
+    told = [line for line in fleet.log("worker.exited") if line["reason"] == "signal"]
+    assert [(line["task"], line["task_id"], line["child_pid"]) for line in told] == [
+        ("segfault", line.id, line.pid) for line in runs
+    ]
+    assert all(f"segfault ({fleet.folder}/tasks.py:" in line["stack"] for line in told)
     others = [line for line in fleet.journal("start") if line.name != "segfault"]
     assert len({line.id for line in others}) == len(others) == 41
     assert neighbour.pid in fleet.workers()
@@ -53,9 +58,27 @@ def test_a_task_that_catches_everything_is_killed_a_second_after_its_hard_limit(
     second = fleet.wait_for("start", 2)[1]
     assert 2 <= second.at - first.at < 5
     killed = fleet.log("worker.killed")[0]
-    assert (killed["child_pid"], killed["reason"]) == (first.pid, "timeout")
+    assert (killed["child_pid"], killed["reason"], killed["task_id"]) == (first.pid, "timeout", first.id)
+    assert (killed["limit"], killed["limit_value"]) == ("time_limit_seconds", 1)
+    assert killed["elapsed_seconds"] >= 2
+    assert f"shrug ({fleet.folder}/tasks.py:" in killed["stack"]
     fleet.client.enqueue("note", args=["meanwhile"], queue="default")
     fleet.wait_for("end", label="meanwhile")
+
+
+def test_a_worker_stopped_in_its_task_is_killed_after_the_beat_limit_and_its_task_runs_again(fleets: Fleets) -> None:
+    fleet = fleets.start(limits={"beat_seconds": 2})
+    held = fleet.hold("a")
+    neighbour = fleet.hold("b")
+    os.kill(held.pid, signal.SIGSTOP)
+    again = fleet.wait_for("start", 2, label="a")[1]
+    assert (again.id, again.crashes) == (held.id, 1)
+    [hung] = fleet.log("worker.hung")
+    assert (hung["child_pid"], hung["task_id"], hung["stopped"]) == (held.pid, held.id, True)
+    assert (hung["limit"], hung["limit_value"]) == ("beat_seconds", 2)
+    for label in ("a", "b"):
+        fleet.release(label)
+    assert {line.pid for line in fleet.wait_for("end", 2)} == {again.pid, neighbour.pid}
 
 
 def daemon_of(fleet: RunningFleet, label: str) -> int:
@@ -105,7 +128,8 @@ def test_a_kill_for_want_of_memory_is_explained_in_log_and_epitaph_and_takes_no_
     assert (epitaph["signal"], epitaph["cause"]) == ("SIGKILL", "oom")
     assert "out of memory" in str(epitaph["error"])
     exits = fleet.log("worker.exited")
-    assert [line["reason"] for line in exits] == ["oom"] * 3
+    assert [(line["reason"], line["task"], line["oom_killed"]) for line in exits] == [("oom", "grow", True)] * 3
+    assert all(line["max_rss_mb_with_shared"] > LIMIT_MB / 2 for line in exits)
     assert fleet.metrics().total("rota_process_restarts_total", role="worker", reason="oom") == 3
     fleet.release("neighbour")
     [end] = fleet.wait_for("end", label="neighbour")

@@ -86,24 +86,30 @@ MUTATIONS: Final = (
                 "                self._hands.ask_to_leave(child)\n                self._owners.retire_living(child)\n",
             ),
             Replacement(
-                "supervisor/rota_supervisor/master/owners.py",
+                "supervisor/rota_supervisor/master/owners/owners.py",
                 "    def free(self, child: Child) -> None:\n",
                 "    def retire_living(self, child: Child) -> None:\n"
                 "        if child.owner:\n"
                 "            blame = Blame((), crash_limit=3, loss_limit=5)\n"
-                "            obituary = Obituary(child.owner, '', blame, Packed(0, b''), ())\n"
+                "            obituary = Obituary(child.owner, '', blame, Packed(0, b''), NO_TIERS)\n"
                 "            self._early = asyncio.ensure_future(self._leases.retire(obituary))\n\n"
                 "    def free(self, child: Child) -> None:\n",
             ),
             Replacement(
-                "supervisor/rota_supervisor/master/owners.py",
+                "supervisor/rota_supervisor/master/owners/owners.py",
                 "from rota.telemetry import events, log\n",
                 "from rota.protocol.store import Blame\nfrom rota.protocol.wire import Packed\n"
-                "from rota.telemetry import events, log\n",
+                "from rota.telemetry import events, log\nfrom rota_supervisor.master.children.told import NO_TIERS\n",
             ),
         ),
         Soak(20, ("term_node a 5 3", "term_node b 10 3", "term_node a 15 3"), _wrong(Wrong.DUPLICATED, Wrong.LEASE)),
         90,
+    ),
+    Mutation(
+        "an ended task leaves the account of its last crash behind",
+        (_lua("shared/ending", "if string.find(e.flag, '%u') then", "if false then"),),
+        _MODEL,
+        60,
     ),
     Mutation(
         "the in-flight gate of settle removed: outcomes count for whoever sends them",
@@ -188,7 +194,7 @@ MUTATIONS: Final = (
         "what a dead worker had finished is not read from its slot",
         (
             Replacement(
-                "supervisor/rota_supervisor/master/leases.py",
+                "supervisor/rota_supervisor/master/owners/leases.py",
                 "Packed(*slot.outcomes())",
                 "Packed(0, b'')",
             ),

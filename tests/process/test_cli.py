@@ -155,6 +155,12 @@ def test_a_faulty_file_is_78_with_every_fault(inside: Rota, folder: Path) -> Non
     ]
 
 
+def test_a_fault_of_a_variable_or_a_flag_is_not_laid_to_the_file(inside: Rota) -> None:
+    fault = 'rota: error: ROTA_WORKERS: expected a whole number >= 0, got "many"\n'
+    assert inside("check", ROTA_WORKERS="many").err == fault
+    assert inside("run", "--pool", "none").err == "rota: error: --pool none: there is no such pool\n"
+
+
 def test_a_file_that_is_not_there_is_78(inside: Rota) -> None:
     done = inside("check", "-c", "none.toml")
 
@@ -225,6 +231,9 @@ def test_no_master_is_69_with_where_it_was_looked_for(inside: Rota, folder: Path
 
     assert (done.code, done.out) == (69, "")
     assert f"no master answers at {folder}/rota/rota.sock" in done.err
+    assert "there is no rota.toml" not in done.err
+    (folder / "rota.toml").unlink()
+    assert "there is no rota.toml in this folder: say -c FILE if it is elsewhere" in inside(command).err
 
 
 def test_no_fleet_is_unhealthy_with_69(inside: Rota) -> None:
@@ -424,7 +433,9 @@ def test_the_dead_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> No
     listed = rota("dead", "ls")
     assert listed.out.splitlines()[1].split()[:3] == [dead_task, "default", "send"]
     assert "\x1b" not in listed.out
-    assert "SMTPError" in rota("dead", "show", dead_task).out
+    for shown in (rota("dead", "show", dead_task).out, rota("task", "show", dead_task).out):
+        assert shown.count("SMTPError") == 1
+        assert "epitaph" not in shown  # its fields are shown one by one
     for option, value in (("--queue", "other"), ("--task", "other"), ("--reason", "other")):
         assert rota("dead", "ls", option, value, "--json").json == []
 

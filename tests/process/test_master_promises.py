@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import until
-from masters import Mastered, descendants, is_alive
+from masters import ON_ONE_SERVER, Mastered, descendants, is_alive
 from servers import Server
 
 
@@ -107,7 +107,9 @@ def test_a_stopped_worker_is_killed_after_the_beat_limit(fleet: Mastered) -> Non
     stopped = min(fleet.until_workers(2))
     os.kill(stopped, signal.SIGSTOP)
     until(lambda: stopped not in fleet.pids("worker"))
-    assert fleet.log("worker.hung")[0]["child_pid"] == stopped
+    [hung] = fleet.log("worker.hung")
+    assert (hung["child_pid"], hung["stopped"], hung["limit_value"]) == (stopped, True, 2.0)
+    assert "SIGSTOP" in hung["words"]
     fleet.until_workers(2)
 
 
@@ -173,3 +175,18 @@ def test_a_drain_lets_what_runs_finish_and_leaves_nothing_in_flight(fleet: Maste
     assert not any(map(is_alive, everybody))
     assert fleet.log("fleet.draining")[0]["at_once"] is False
     assert len(fleet.log("fleet.draining")) == 1
+
+
+@ON_ONE_SERVER
+def test_what_tasks_print_into_a_file_that_was_opened_anew_stands_behind_the_log(fleet: Mastered) -> None:
+    (fleet.folder / "tasks.py").write_text(
+        "import rota\n\n@rota.task\ndef shout(text): print(text * 100, flush=True)\n"
+    )
+    fleet.prefix = ["sh", "-c", 'exec "$@" > fleet.log 2>&1', "sh"]
+    fleet.start()
+    before = fleet.text()
+    for text in "abc":
+        fleet.push("shout", text)
+    until(lambda: len(fleet.log("task.done")) == 3)
+    assert fleet.text().startswith(before)
+    assert {text * 100 for text in "abc"} <= set(fleet.text().splitlines())

@@ -151,7 +151,7 @@ def test_modules_that_cannot_serve_are_refused(place: Place, unfit: Unfit) -> No
 def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place: Place) -> None:
     with place.fleet() as first:
         shown = place.call("status").stdout
-        assert re.search(r"^default +1 +1 +0$", shown, re.MULTILINE)
+        assert re.search(r"^default +running +1 +\w+ +1 +0 ", shown, re.MULTILINE)
         assert re.search(r"^ +\d+ +worker +default ", shown, re.MULTILINE)
         assert place.call("health", "--live", "--json").stdout.startswith('{"healthy": true')
         assert place.call("health", "--ready", ROTA_HTTP__LISTEN="").stdout == "ok\n"

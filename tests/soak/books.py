@@ -23,8 +23,7 @@ _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 def deaths_without_cause(case: Case) -> Iterator[Finding]:
     """Children that ended in a way that nobody brought about: not the nemesis, not their own task, not a drain."""
     suicides = {mark.pid for mark in case.evidence.ran if mark.what is Did.DIES}
-    exits = (events.WORKER_EXITED, events.POLLER_EXITED, events.ZYGOTE_EXITED, events.EXPORTER_EXITED)
-    for line in case.logged(*exits):
+    for line in case.logged(*events.DEATHS):
         if str(line.fields.get("reason")) not in _UNEXPLAINED or int(line.fields.get("child_pid", 0)) in suicides:
             continue
         if not any(_may_have_killed(span, line) for span in case.causes.spans):

@@ -14,7 +14,9 @@ from soak.histories import Run
 KILLS = frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS, Fault.KILL_CHILDREN})
 ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE})
 # Faults after which a worker that does not leave in time is killed, and what it ran given back without blame.
-DRAINS = frozenset({Fault.TERM_NODE, Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT})
+DRAINS = frozenset(
+    {Fault.TERM_NODE, Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT, Fault.SCALE, Fault.RESTART}
+)
 # Faults that keep a node from renewing its leases while others can take them away.
 SILENCES = frozenset(
     {Fault.STOP_MASTER, Fault.STOP_NODE, Fault.REFUSE, Fault.SILENCE, Fault.SILENCE_REPLIES, Fault.HOLD}

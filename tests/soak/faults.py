@@ -49,6 +49,11 @@ class Fault(StrEnum):
     BAD_IMPORT = "bad_import"
     HUP_STORM = "hup_storm"
 
+    SCALE = "scale"
+    QUIET = "quiet"
+    RESTART = "restart"
+    REPORT = "report"
+
 
 class Place(StrEnum):
     """What a fault is done to. In one place and target only one fault with a length goes on at a time."""
@@ -58,6 +63,7 @@ class Place(StrEnum):
     LINK = "link"  # what a node, or the producers, reach the server through
     SERVER = "server"
     FILES = "files"  # of a node
+    VERBS = "verbs"  # what a node's operator asks of it
 
 
 NODES: Final = ("a", "b")
@@ -69,6 +75,7 @@ TARGETS: Final = {
     Place.LINK: (*NODES, PRODUCERS),
     Place.SERVER: (SERVER,),
     Place.FILES: NODES,
+    Place.VERBS: NODES,
 }
 
 
@@ -120,6 +127,10 @@ KINDS: Final = {
     Fault.BAD_TOML: Kind(Place.FILES, 0.5, 2.0, weight=3),
     Fault.BAD_IMPORT: Kind(Place.FILES, 1.0, 3.0, weight=3),
     Fault.HUP_STORM: Kind(Place.FILES, 0.5, 1.5, weight=3),
+    Fault.SCALE: Kind(Place.VERBS, 0.5, 4.0, weight=9),
+    Fault.QUIET: Kind(Place.VERBS, 0.3, 4.0),
+    Fault.RESTART: Kind(Place.VERBS),
+    Fault.REPORT: Kind(Place.VERBS, weight=3),
 }
 
 
@@ -134,5 +145,6 @@ PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
     "network": _of(Place.LINK),
     "server": _of(Place.SERVER),
     "files": _of(Place.FILES),
+    "verbs": (*_of(Place.VERBS), Fault.KILL_WORKER),
     "quiet": (),
 }

@@ -138,18 +138,23 @@ class Node:
         found = [process for process in psutil.process_iter() if _works_in(process, self.folder)]
         return sorted(found, key=lambda process: process.pid != self.pid)
 
-    def status(self) -> dict[str, Any]:
+    def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
         """What its master answers at the control socket; nothing while it does not."""
         try:
             with socket.socket(socket.AF_UNIX) as asking:
                 asking.settimeout(_ASK_SECONDS)
                 asking.connect(str(self.folder / "control"))
-                asking.sendall(b'{"verb": "status"}\n')
+                asking.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
                 line = asking.makefile("rb").readline()
         except OSError:
             return {}
-        answered: dict[str, Any] = json.loads(line)["status"] if line else {}
+        answered: dict[str, Any] = json.loads(line) if line else {}
         return answered
+
+    def status(self) -> dict[str, Any]:
+        """What its master says of itself; nothing while it does not."""
+        status: dict[str, Any] = self.ask("status").get("status", {})
+        return status
 
     def children(self, role: str) -> list[dict[str, Any]]:
         """The rows of the children of a role that have a process, by slot."""

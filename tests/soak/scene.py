@@ -6,7 +6,7 @@ from random import Random
 
 from faulty_link import FaultyLink
 from servers import Server
-from soak import file_faults, network_faults, node_faults, process_faults, server_faults
+from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.act import Act
 from soak.faults import KINDS, Place
 from soak.node import Node
@@ -37,3 +37,5 @@ class Scene:
                 return server_faults.choose(planned.fault, self.server, planned.seconds, random)
             case Place.FILES:
                 return file_faults.choose(planned.fault, self.nodes[planned.target], random)
+            case Place.VERBS:
+                return verb_faults.choose(planned.fault, self.nodes[planned.target], random)

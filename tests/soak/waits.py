@@ -21,7 +21,14 @@ STALL_SECONDS = 0.2  # of one call, which takes 0.3 ms
 REPLACED_SECONDS = 0.5  # until a killed worker has a successor
 # Of these no task notices anything: a full server refuses producers, and lets the fleet work it off.
 _HARMLESS = frozenset(
-    {Fault.KILL_EXPORTER, Fault.FLUSH_SCRIPTS, Fault.FILL_MEMORY, Fault.BAD_TOML, Fault.DELETE_SERVED}
+    {
+        Fault.KILL_EXPORTER,
+        Fault.FLUSH_SCRIPTS,
+        Fault.FILL_MEMORY,
+        Fault.BAD_TOML,
+        Fault.DELETE_SERVED,
+        Fault.REPORT,
+    }
 )
 
 Times = list[tuple[float, float]]

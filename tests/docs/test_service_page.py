@@ -1,0 +1,34 @@
+"""docs/service.md, the code and the files of deploy/ say the same."""
+
+import re
+from typing import Any
+
+import yaml
+
+from prose import ROOT, blocks
+from rota_supervisor.config.model import Config, Limits
+from rota_supervisor.master.planning.targets import LEAVE_SECONDS
+
+PATH = ROOT / "docs/service.md"
+PAGE = PATH.read_text(encoding="utf-8")
+CODE = (ROOT / "supervisor/rota_supervisor/master/shown/notify.py").read_text(encoding="utf-8")
+
+
+def test_the_page_lists_every_message_to_the_manager() -> None:
+    rows = re.findall(r"^\| ((?:`[A-Z_]+=\w*`(?:, )?)+) \|", PAGE, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`([A-Z_]+)=", row)}
+
+    sent = set(re.findall(r"(?:\\n|\b)([A-Z][A-Z_]+)=(?=[1{])", CODE))
+
+    assert listed == sent
+
+
+def test_the_pod_of_the_page_gives_a_drain_its_time_and_asks_what_is_served() -> None:
+    (text,) = [block.text for block in blocks(PATH) if block.language == "yaml"]
+    spec: dict[str, Any] = yaml.safe_load(text)["spec"]
+
+    assert spec["terminationGracePeriodSeconds"] >= Limits().drain_seconds + 2 * LEAVE_SECONDS
+    (container,) = spec["containers"]
+    assert Config().http.listen.endswith(f":{container['ports'][0]['containerPort']}")
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"

@@ -1,0 +1,93 @@
+"""Pools: capacity kept for some queues, pools that come and go, and a node that runs one of several."""
+
+import redis
+
+from bench import until
+from fleets import Fleets, Measure, RunningFleet
+from masters import ON_ONE_SERVER
+from rota.protocol.keys import Keys
+
+pytestmark = ON_ONE_SERVER
+
+TIERS = [["high"], ["default"], ["low"]]
+SLOW = 50  # tasks in the low tier, for three workers
+URGENT = 20
+
+
+def fleet_of(fleets: Fleets, **pools: object) -> RunningFleet:
+    fleet = fleets.make(tiers=TIERS, pools=pools)
+    del fleet.settings["workers"]
+    fleet.edit()
+    return fleet
+
+
+def workers_of(fleet: RunningFleet, pool: str) -> set[int]:
+    children = fleet.status()["children"]
+    return {child["pid"] for child in children if (child["role"], child["pool"]) == ("worker", pool)}
+
+
+def test_a_flood_of_slow_tasks_in_a_low_tier_leaves_the_reserved_pool_to_the_high_one(
+    fleets: Fleets, measured: Measure
+) -> None:
+    pools = {"reserved": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 3}}
+    fleet = fleet_of(fleets, **pools).start()
+    [reserved] = workers_of(fleet, "reserved")
+    for _ in range(SLOW):
+        fleet.client.enqueue("hold", args=["slow"], queue="low")
+    fleet.wait_for("start", 3, label="slow")
+    for number in range(URGENT):  # each of them comes while every worker but one is taken for as long as it likes
+        fleet.client.enqueue("note", args=[f"urgent {number}"], queue="high")
+        fleet.wait_for("end", label=f"urgent {number}")
+    starts = [line for line in fleet.journal("start") if line.queue == "high"]
+    lags = sorted(line.at - line.due_at for line in starts)
+    measured("median seconds of lag in the high tier under the flood", lags[URGENT // 2])
+    measured("longest", lags[-1])
+    assert {line.pid for line in starts} == {reserved}
+    assert len(fleet.journal("start", label="slow")) == 3, "nobody else took any, and none has ended"
+    assert fleet.metrics().total("rota_workers_busy", pool="rest") == 3
+    fleet.release("slow")
+    fleet.wait_until_nothing_waits(60)
+    assert reserved not in {line.pid for line in fleet.journal("start", label="slow")}
+    assert fleet.books_balance()
+
+
+def test_pools_come_and_go_with_the_file_and_who_runs_a_task_ends_it_first(fleets: Fleets) -> None:
+    fleet = fleet_of(fleets, mail={"workers": 1, "queues": ["high"]}, rest={"workers": 1}).start()
+    for label in "ab":  # both workers: whose queues are all, takes one of these as well
+        fleet.hold(label, queue="high")
+    busy = fleet.workers()
+    fleet.edit(pools={"post": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 1}})
+    assert fleet.rota("reload").returncode == 0
+    [leaving] = workers_of(fleet, "mail")
+    assert leaving in busy, "it drains"
+    until(lambda: len(workers_of(fleet, "post")) == 1, "the new pool")
+    fleet.client.enqueue("note", args=["by the new pool"], queue="high")
+    fleet.wait_for("end", label="by the new pool")
+    for label in "ab":
+        fleet.release(label)
+        fleet.wait_for("end", label=label)
+    until(lambda: not workers_of(fleet, "mail"), "the old pool has left")
+    assert [line.crashes for line in fleet.journal("start")] == [0, 0, 0]
+    metrics = fleet.metrics()
+    assert metrics.total("rota_workers", pool="post", state="running") == 1
+    assert ("rota_workers_desired", frozenset({("pool", "mail")})) not in metrics.values
+
+
+def test_a_node_that_runs_one_pool_says_so_and_leaves_the_other_queues_alone(
+    fleets: Fleets, redis_client: "redis.Redis"
+) -> None:
+    fleet = fleet_of(fleets, mail={"queues": ["high"]}, rest={"queues": ["default", "low"]})
+    fleet.client.enqueue("note", args=["for another node"], queue="low")
+    fleet.client.enqueue("note", args=["for us"], queue="high")
+    left = fleet.rota("run", "--pool", "mail", "-w", "mail=2", "--burst")
+    assert left.returncode == 0, left.stderr
+    assert [line.label for line in fleet.journal("end")] == ["for us"]
+    served = redis_client.hkeys(Keys(fleet.namespace).served)
+    assert [name.decode() if isinstance(name, bytes) else name for name in served] == ["high"]
+
+
+def test_who_leaves_a_queue_without_workers_is_told(fleets: Fleets) -> None:
+    fleet = fleet_of(fleets, mail={"workers": 0, "queues": ["high", "low"]}, rest={"queues": ["default"]})
+    checked = fleet.rota("check", "--no-imports")
+    assert checked.returncode == 0
+    assert 'nobody takes queue "high": its pools have no workers (mail)' in checked.stderr

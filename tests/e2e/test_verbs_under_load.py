@@ -1,0 +1,153 @@
+"""An operator's verbs while tasks come in: nothing is lost, nothing runs twice, never more than one worker is away."""
+
+import random
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import pytest
+
+import rota
+from bench import until
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from server_fixtures import Producer, extra_runs, wait_until_all_ran
+
+pytestmark = ON_ONE_SERVER
+
+WORKERS = 4
+HUPS = 20
+MANY_TASKS = 300
+TELL_VERSION = """
+import rota, tasks, version
+
+@rota.task
+def tell_version() -> None:
+    tasks.write("version", str(version.NUMBER))
+"""
+
+
+class Watching:
+    """Reads the status again and again for a block of code: `fewest` workers of the pool were READY at any look."""
+
+    def __init__(self, fleet: RunningFleet) -> None:
+        self.fewest, self.looks = WORKERS, 0
+        self._fleet = fleet
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.001):
+            self.fewest = min(self.fewest, len(self._fleet.workers()))
+            self.looks += 1
+
+
+@contextmanager
+def load(fleet: RunningFleet) -> Iterator[Producer]:
+    """Tasks that come in all the time, each of which must have run once at the end, and no more."""
+    with Producer(fleet.url, fleet.namespace) as producer:
+        until(lambda: len(producer.accepted) > MANY_TASKS // 10, "some load")
+        yield producer
+    wait_until_all_ran(fleet, producer)
+    assert extra_runs(fleet) == {}
+    # A worker that leaves as the server claims for it what stands behind its doorbell has that given back, unblamed.
+    assert not any(line["crashes"] for line in fleet.log("task.recovered"))
+
+
+def versioned(fleets: Fleets) -> RunningFleet:
+    """A fleet whose code has a number."""
+    fleet = fleets.make(workers=WORKERS, imports=["tasks", "versioned"])
+    (fleet.folder / "versioned.py").write_text(TELL_VERSION)
+    return write_version(fleet, 0)
+
+
+def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
+    (fleet.folder / "version.py").write_text(f"NUMBER = {number}\n" + "#" * number)  # of another length each time
+    return fleet
+
+
+def everybody_runs(fleet: RunningFleet, number: int) -> None:
+    """Whether the code of every worker is that version."""
+    for _ in range(10 * WORKERS):
+        fleet.client.enqueue("tell_version", queue="default")
+    assert {line.label for line in fleet.wait_for("version", 10 * WORKERS)[-10 * WORKERS :]} == {str(number)}
+
+
+@pytest.mark.parametrize("how", ["verb", "signal"])
+def test_a_rolling_restart_under_load_loses_nothing_repeats_nothing_and_keeps_all_but_one_ready(
+    fleets: Fleets, how: str
+) -> None:
+    fleet = versioned(fleets).start()
+    before = fleet.workers()
+    write_version(fleet, 1)
+    with load(fleet) as producer, Watching(fleet) as watching:
+        if how == "verb":
+            assert fleet.rota("restart").returncode == 0
+        else:
+            fleet.signal(signal.SIGUSR2)
+        until(lambda: not fleet.workers() & before and fleet.is_whole(), "only new workers")
+        until(lambda: len(producer.accepted) > MANY_TASKS, "load meanwhile")
+    assert watching.looks > 50
+    assert watching.fewest >= WORKERS - 1
+    everybody_runs(fleet, 1)
+
+
+def test_of_twenty_hangups_while_it_rolls_the_last_one_counts_and_the_pool_never_falls_by_more_than_one(
+    fleets: Fleets,
+) -> None:
+    fleet = versioned(fleets).start()
+    before = fleet.workers()
+    chance = random.Random(19)
+    with load(fleet) as producer, Watching(fleet) as watching:
+        for number in range(1, HUPS + 1):
+            write_version(fleet, number)
+            (fleet.folder / f"more{number}.py").touch()
+            fleet.edit(imports=["tasks", "versioned", f"more{number}"], tiers=[["default", f"q{number}"]])
+            fleet.hup()
+            time.sleep(chance.uniform(0, 0.15))  # in the middle of what the one before has begun
+        until(
+            lambda: not fleet.status()["loading"] and not fleet.workers() & before and fleet.is_whole(),
+            "only new workers",
+        )
+        until(lambda: len(producer.accepted) > MANY_TASKS, "load meanwhile")
+    assert watching.fewest >= WORKERS - 1
+    everybody_runs(fleet, HUPS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rota.UnservedQueue)  # what a master serves is published with the next renewal
+        fleet.client.enqueue("note", args=["last"], queue=f"q{HUPS}")
+    fleet.wait_for("end", label="last")
+
+
+def test_quiet_resume_and_scale_under_load_lose_nothing_and_repeat_nothing(fleets: Fleets) -> None:
+    fleet = fleets.start(workers=WORKERS)
+    with load(fleet) as producer:
+        for count in (1, 6, 2, 8, WORKERS):
+            assert fleet.rota("scale", str(count)).returncode == 0
+            fleet.wait_for_workers(count)
+        assert fleet.rota("quiet").returncode == 0
+        until(lambda: all(pool["busy"] == 0 for pool in fleet.status()["pools"]), "nobody is busy")
+        ran, accepted = len(fleet.journal("start")), len(producer.accepted)
+        until(lambda: len(producer.accepted) > accepted + 20, "tasks come in")
+        assert len(fleet.journal("start")) == ran
+        assert fleet.rota("resume").returncode == 0
+        until(lambda: len(fleet.journal("start")) > ran, "they are taken up")
+        for _ in range(3):  # one by one: the kernel drops a pending CONT when one of the others follows
+            for number, state in ((signal.SIGTSTP, "quiet"), (signal.SIGCONT, "running")):
+                fleet.signal(number)
+                until(lambda state=state: fleet.status()["state"] == state, state)  # type: ignore[misc]
+            for number, count in ((signal.SIGTTIN, WORKERS + 1), (signal.SIGTTOU, WORKERS)):
+                fleet.signal(number)
+                fleet.wait_for_workers(count)
+        until(lambda: len(producer.accepted) > MANY_TASKS, "load meanwhile")

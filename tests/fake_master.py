@@ -1,0 +1,77 @@
+"""A control socket with nobody behind it but a memory: for the client and the commands, of which each asks a master."""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Awaitable, Iterator
+
+from rota_supervisor.control.places import ControlPlace
+from rota_supervisor.control.port import Answer, Refused, ScaleOrder
+from rota_supervisor.control.serving import serve_control
+
+
+class FakeMaster:
+    """A master that only remembers what it was asked. `answers` by verb, and `refusal` of everything, may be set."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.answers: dict[str, Answer] = {"status": {"pid": os.getpid()}}
+        self.refusal = ""
+
+    def _note(self, verb: str, asked: object = "") -> Answer:
+        if self.refusal:
+            raise Refused(self.refusal)
+        self.asked.append(asked or verb)
+        return self.answers.get(verb, {"asked": verb})
+
+    async def _note_later(self, verb: str) -> Answer:
+        return self._note(verb)
+
+    def status(self) -> Answer:
+        return self.answers["status"]
+
+    def reload(self) -> Awaitable[Answer]:
+        return self._note_later("reload")
+
+    def preview(self) -> Answer:
+        return self._note("preview")
+
+    def restart(self) -> Awaitable[Answer]:
+        return self._note_later("restart")
+
+    def scale(self, order: ScaleOrder) -> Answer:
+        return self._note("scale", order)
+
+    def quiet(self) -> Answer:
+        return self._note("quiet")
+
+    def resume(self) -> Answer:
+        return self._note("resume")
+
+    def stop(self, *, now: bool) -> Answer:
+        return self._note("stop", "stop now" if now else "stop")
+
+
+@contextlib.contextmanager
+def serving(place: ControlPlace) -> Iterator[FakeMaster]:
+    """A fake master that answers at the place, in a thread."""
+    fake = FakeMaster()
+    loop = asyncio.new_event_loop()
+    stopping = asyncio.Event()
+    started = threading.Event()
+
+    async def serve() -> None:
+        async with serve_control(place, fake):
+            started.set()
+            await stopping.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(10)
+        yield fake
+    finally:
+        loop.call_soon_threadsafe(stopping.set)
+        thread.join()
+        loop.close()

@@ -1,0 +1,186 @@
+"""Stops that come at a bad moment: at any instant of the start, twice, with the loss of the terminal, in the middle of
+a reload, of a worker's start, or of an outage. Each is one orderly end: nothing is left behind, no task is lost."""
+
+import os
+import pty
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from bench import until
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from server_fixtures import SHORT_LEASE, Shaken
+
+pytestmark = ON_ONE_SERVER
+
+TRIES = 12
+LONGEST_START_SECONDS = 0.5
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
+
+def leaves_nothing(fleet: RunningFleet) -> None:
+    """No process, no control socket, no pid file."""
+    assert fleet.processes() == []
+    assert {entry.name for entry in fleet.folder.iterdir()} & {"control", "pid"} == set()
+
+
+def drained_once(fleet: RunningFleet) -> bool:
+    """Whether it left in one go, not at once, and said so."""
+    return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
+
+
+def test_whenever_a_stop_comes_during_the_start_nothing_is_left_behind_and_it_is_no_failure(fleets: Fleets) -> None:
+    fleet = fleets.make()
+    places = {"socket": str(fleet.folder / "control"), "pid_file": str(fleet.folder / "pid")}
+    fleet.edit(control=places)
+    chance = random.Random(18)
+    for number in range(TRIES):
+        stop = STOPS[number % len(STOPS)]
+        fleet.launch()
+        time.sleep(chance.uniform(0, LONGEST_START_SECONDS))  # the moment of the signal is what is varied
+        fleet.signal(stop)
+        assert fleet.exit_code() in (0, -stop)  # that is its own end until its first line has run
+        leaves_nothing(fleet)
+        assert not fleet.log("fleet.failed")
+    assert fleet.books_balance()
+
+
+def test_a_second_int_two_seconds_later_ends_at_once_and_blames_nothing(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    held = [fleet.hold("a"), fleet.hold("b")]
+    fleet.signal(signal.SIGINT)
+    until(lambda: fleet.log("fleet.draining"), "the drain")
+    time.sleep(2)  # what is claimed is claimed of two that come so far apart
+    assert fleet.log("fleet.draining") == fleet.log("fleet.draining")[:1]
+    fleet.signal(signal.SIGINT)
+    assert fleet.exit_code() == 0
+    assert [line["at_once"] for line in fleet.log("fleet.draining")] == [False, True]
+    leaves_nothing(fleet)
+    assert {fleet.client.status(line.id).state for line in held} == {"ready"}
+    fleet.start()
+    again = [fleet.wait_for("start", 2, label=label)[1] for label in ("a", "b")]
+    assert [line.crashes for line in again] == [0, 0]
+    for label in ("a", "b"):
+        fleet.release(label)
+    fleet.wait_for("end", 2)
+    assert fleet.books_balance()
+
+
+# Opening a terminal makes it the controlling one of a session's leader that has none.
+ON_A_TERMINAL = """
+import os, sys
+os.setsid()
+terminal = os.open(sys.argv[1], os.O_RDWR)
+for fd in map(int, sys.argv[2].split(",")):
+    os.dup2(terminal, fd)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+@contextmanager
+def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
+    """A terminal that will be the fleet's own, these streams connected to it; answers what hangs it up."""
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    fleet.prefix = [sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs), streams]
+    is_open = True
+
+    def hang_up() -> None:
+        nonlocal is_open
+        is_open = False
+        os.close(ours)
+
+    yield hang_up
+    os.close(theirs)
+    if is_open:
+        hang_up()
+
+
+@pytest.mark.parametrize("streams", ["0", "0,1,2"], ids=["log elsewhere", "log on the terminal"])
+def test_the_loss_of_its_terminal_drains_a_fleet_and_a_hangup_before_that_reloads_it(
+    fleets: Fleets, streams: str
+) -> None:
+    fleet = fleets.make()
+    with terminal_of(fleet, streams) as hang_up:
+        fleet.start()
+        fleet.hold("a")
+        fleet.edit(workers=3)
+        fleet.hup()
+        fleet.wait_for_workers(3)
+        hang_up()
+        until(lambda: fleet.status()["state"] == "draining", "the drain")
+        fleet.release("a")
+        assert fleet.exit_code() == 0
+    fleet.wait_for("end", label="a")
+    leaves_nothing(fleet)
+    if streams == "0":
+        assert drained_once(fleet)
+    assert fleet.books_balance()
+
+
+IMPORTS_FOR_EVER = "import time\nopen('begun', 'w').close()\ntime.sleep(600)\n"
+STARTS_FOR_EVER = (
+    "import time, rota\n@rota.on_worker_start\ndef start():\n    open('begun', 'w').close()\n    time.sleep(600)\n"
+)
+
+
+@pytest.mark.parametrize("module", [IMPORTS_FOR_EVER, STARTS_FOR_EVER], ids=["imports", "starts its workers"])
+def test_a_term_while_a_reload_loads_is_one_orderly_stop_of_old_and_new(fleets: Fleets, module: str) -> None:
+    fleet = fleets.start(limits={"drain_seconds": 3})
+    fleet.hold("a")
+    (fleet.folder / "slow.py").write_text(module)
+    fleet.edit(imports=["tasks", "slow"])
+    fleet.hup()
+    until((fleet.folder / "begun").exists, "the new generation loads")
+    fleet.term()
+    until(lambda: fleet.log("fleet.draining"), "the drain")
+    fleet.release("a")
+    assert fleet.exit_code() == 0
+    assert fleet.journal("end", label="a")
+    assert drained_once(fleet)
+    leaves_nothing(fleet)
+    assert fleet.books_balance()
+
+
+def test_a_term_while_the_first_workers_start_waits_no_longer_than_the_drain(fleets: Fleets) -> None:
+    fleet = fleets.make(imports=["tasks", "slow"], limits={"drain_seconds": 1})
+    (fleet.folder / "slow.py").write_text(STARTS_FOR_EVER)
+    fleet.launch()
+    until((fleet.folder / "begun").exists, "a worker starts")
+    fleet.term()
+    assert fleet.exit_code() == 0
+    assert drained_once(fleet)
+    leaves_nothing(fleet)
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+def test_a_term_while_the_server_is_away_ends_within_its_deadlines_and_loses_no_task(shaken: Shaken, how: str) -> None:
+    fleet = shaken.start_behind_link(workers=3, lease=SHORT_LEASE, limits={"drain_seconds": 1})
+    for label in ("a", "b"):
+        fleet.hold(label)
+    if how == "refused":
+        shaken.lose_link()
+    else:
+        os.kill(shaken.server.pid, signal.SIGSTOP)
+    until(lambda: any(line["role"] == "master" for line in fleet.log("redis.lost")), "the master has noticed")
+    began = time.monotonic()
+    fleet.term()
+    fleet.release("a")
+    assert fleet.exit_code() == 0
+    assert time.monotonic() - began < 1 + 5 + 5 + 15  # the drain, retiring, the rest; and a slow machine
+    assert drained_once(fleet)
+    leaves_nothing(fleet)
+    os.kill(shaken.server.pid, signal.SIGCONT)
+    shaken.link.heal()
+    fleet.release("b")
+    fleet.start()
+    fleet.wait_for("end", label="b")
+    fleet.wait_until_nothing_waits(30)
+    assert len(fleet.journal("end", label="a")) <= 2  # again, unless the server heard of its first end after all
+    assert fleet.books_balance()

@@ -1,0 +1,107 @@
+"""A fleet as process 1 of a PID namespace, as in a container: nobody stands behind it who would reap or signal."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench import until
+from masters import ON_ONE_SERVER, Mastered, descendants
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+
+# Each task's own child leaves a grandchild behind, in a session of its own: it falls to process 1 and then ends.
+STRANGERS = """
+@rota.task
+def daemons(text):
+    script = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(0.2)"
+    for _ in range(5):
+        subprocess.run([sys.executable, "-c", script], check=True)
+    say(f"left {text}")
+"""
+
+
+def unshare() -> list[str]:
+    """The words before a command that make it process 1 and end it with us. Skips where that is not permitted."""
+    words = ["unshare", "--pid", "--mount-proc", "--kill-child"]
+    tried = shutil.which("unshare") and subprocess.run([*words, "true"], capture_output=True, check=False)
+    if not tried or tried.returncode:
+        pytest.skip("no PID namespace can be made here: that takes unshare, and root")
+    return words
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path)
+    made.prefix = unshare()
+    yield made
+    made.close()
+
+
+def process_1(fleet: Mastered) -> psutil.Process:
+    """The master, as it is called out here."""
+    (master,) = psutil.Process(fleet.pid).children()
+    return master
+
+
+def test_it_reaps_strangers_and_leaves_nobody(fleet: Mastered) -> None:
+    with (fleet.folder / "tasks.py").open("a") as tasks:
+        tasks.write(STRANGERS)
+    fleet.start()
+    master = process_1(fleet)
+    fleet.until_workers(2)
+    assert fleet.status()["pid"] == 1
+
+    def only_its_children() -> bool:
+        return len(descendants(master.pid)) == len(fleet.children())  # zombies are counted on the left alone
+
+    fleet.push("daemons", "a")
+    until(lambda: fleet.ran() == ["left a"], "the task has run")
+    until(only_its_children, "every stranger has ended and is reaped")
+
+    fleet.push("die", "b")
+    until(lambda: "die b" in fleet.ran())
+    fleet.until_workers(2)
+    until(only_its_children, "no zombie stays")
+
+    master.send_signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
+    assert fleet.log("fleet.stopped")
+
+
+def test_a_term_while_it_imports_ends_it_in_order(fleet: Mastered) -> None:
+    (fleet.folder / "tasks.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(600)\n")
+    fleet.start(ready=False)
+    until((fleet.folder / "importing").exists)
+
+    process_1(fleet).send_signal(signal.SIGTERM)
+
+    assert fleet.exit_code() == 0
+    assert fleet.log("fleet.stopped")
+
+
+def test_a_term_before_its_loop_runs_is_not_lost(fleet: Mastered) -> None:
+    """The kernel drops for process 1 what it neither handles nor blocks. It is met while it reads its configuration."""
+    config = fleet.folder / "rota.toml"
+    text = config.read_text()
+    config.unlink()
+    os.mkfifo(config)
+    fleet.start(ready=False)
+    with config.open("w") as pipe:  # opened when it begins to read
+        process_1(fleet).send_signal(signal.SIGTERM)
+        pipe.write(text)
+
+    assert fleet.exit_code() == 0
+    assert fleet.log("fleet.stopped")
+
+
+def test_why_it_could_not_start_reaches_its_parent(fleet: Mastered) -> None:
+    fleet.configure("workers = -1")
+
+    assert fleet.start(ready=False).exit_code() == 78

@@ -1,0 +1,184 @@
+"""Each death is told once, with all that is known of it, and its task keeps the account while it lives."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import until
+from masters import ON_ONE_SERVER, Mastered, is_alive
+from rota import Client
+from rota.telemetry import events
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+
+TASKS = """
+import ctypes, re
+
+@rota.task
+def crash_once(text):
+    if rota.current_task().crashes == 0:
+        ctypes.string_at(0)
+
+@rota.task(time_limit=1)
+def hold_interpreter(text):
+    re.match("(a+)+$", "a" * 40 + "b")
+
+@rota.task
+def grow(text):
+    grow.kept = b"x" * (100 << 20)
+
+@rota.task
+def fork_daemon(text):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(3, 256)
+            say(f"daemon {text} {os.getpid()}")
+            while True:
+                time.sleep(1)
+        os._exit(0)
+    hold(text)
+
+@rota.task
+def list_descriptors(text):
+    os.system(f"ls -l /proc/self/fd > {HERE}/descriptors")
+    say("listed")
+"""
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path, "workers = 2\n[limits]\nboot_seconds = 2\nmax_rss_mb = 64")
+    with (tmp_path / "tasks.py").open("a") as file:
+        file.write(TASKS)
+    yield made
+    made.close()
+
+
+def deaths(fleet: Mastered) -> list[dict[str, Any]]:
+    return [line for event in events.DEATHS for line in fleet.log(event)]
+
+
+def stack_files(pid: int) -> int:
+    """How many descriptors of stack files a process has."""
+    names = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            names.append(str(entry.readlink()))
+    return sum("rota-stack" in name for name in names)
+
+
+def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("hold", "first")
+    [worker] = until(lambda: fleet.starts("first"))
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: fleet.starts("first")[1:])
+    with Client(fleet.server.url, fleet.namespace) as client:
+        status = client.status("first")
+    assert (status.state, status.crashes, status.epitaph) == ("running", 1, None)
+    assert status.last_crash is not None
+    assert (status.last_crash["cause"], status.last_crash["pid"]) == ("signal", worker)
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "rota_supervisor", "task", "show", "first"],
+        cwd=fleet.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "last_crash.error:  killed by SIGKILL: somebody else sent it" in shown
+    fleet.release()
+    [done] = until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "first"])
+    assert (done["crashes"], done["last_crash"]) == (1, "signal")
+    until(lambda: not fleet.redis.exists(fleet.keys.epitaphs), "nothing is kept of a task that has ended")
+
+
+def test_each_death_is_told_once_with_where_it_stood_and_the_limit_it_hit(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("crash_once", "native")
+    [crashed] = until(lambda: fleet.log("worker.exited"))
+    assert (crashed["signal"], crashed["task_id"], crashed["task"]) == ("SIGSEGV", "native", "crash_once")
+    assert f"crash_once ({fleet.folder}/tasks.py:" in crashed["stack"]
+    fleet.push("hold_interpreter", "stuck")
+    killed = until(lambda: fleet.log("worker.killed"))[0]
+    assert (killed["reason"], killed["limit"], killed["limit_value"]) == ("timeout", "time_limit_seconds", 1.0)
+    assert f"hold_interpreter ({fleet.folder}/tasks.py:" in killed["stack"]
+    fleet.push("grow", "large")
+    recycled = until(lambda: [line for line in fleet.log("worker.exited") if line["reason"] == "max_rss"])[0]
+    assert (recycled["exit_code"], recycled["limit"], recycled["limit_value"]) == (0, "max_rss_mb", 64)
+    assert recycled["idle"]
+    assert recycled["max_rss_mb_with_shared"] > 100
+    fleet.until_workers(2)
+    fleet.signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
+    ended = [line["child_pid"] for line in deaths(fleet)]
+    assert len(ended) == len(set(ended)) >= 8  # three that died, two workers, and one of each other role
+
+
+def test_a_module_that_hangs_or_crashes_at_import_is_refused_with_the_line_it_stands_at(fleet: Mastered) -> None:
+    fleet.start()
+    (fleet.folder / "hangs.py").write_text("import time\n\n\ndef wait():\n    time.sleep(600)\n\n\nwait()\n")
+    fleet.configure('imports = ["tasks", "hangs"]\nworkers = 2\n[limits]\nboot_seconds = 2')
+    assert fleet.reload()["result"] == "failure"
+    [rejected] = fleet.log("config.rejected")
+    assert f"wait ({fleet.folder}/hangs.py:5) < <module> ({fleet.folder}/hangs.py:8)" in rejected["error"]
+    (fleet.folder / "hangs.py").write_text("import ctypes\n\nctypes.string_at(0)\n")
+    assert fleet.reload()["result"] == "failure"
+    crashed = fleet.log("config.rejected")[1]["error"]
+    assert "killed by SIGSEGV" in crashed
+    assert f"<module> ({fleet.folder}/hangs.py:3)" in crashed
+
+
+def test_stack_files_do_not_leak_and_what_a_task_starts_has_none(fleet: Mastered) -> None:
+    fleet.start()
+    pids = fleet.until_workers(2)
+    for role in ("zygote", "poller", "exporter"):
+        fleet.until_replaced(role, 0)
+    assert stack_files(fleet.pid) == 5
+    assert {stack_files(pid) for pid in fleet.pids()} == {1}
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: len(deaths(fleet)) == 2, "both are reaped")
+    fleet.until_workers(2)
+    until(lambda: stack_files(fleet.pid) == 5, "those of the dead are closed")
+    fleet.push("list_descriptors", "a")
+    until(lambda: "listed" in fleet.ran())
+    assert "rota-stack" not in (fleet.folder / "descriptors").read_text()
+
+
+def daemon_of(fleet: Mastered, text: str) -> int:
+    """Have a task fork a daemon, and then run on; answers the daemon."""
+    fleet.push("fork_daemon", text)
+    said = until(lambda: [line for line in fleet.ran() if line.startswith(f"daemon {text} ")])[0]
+    until(lambda: fleet.starts(text))
+    return int(said.split()[2])
+
+
+def test_a_daemon_that_a_task_forks_dies_with_its_worker_and_with_no_other(fleet: Mastered) -> None:
+    fleet.start()
+    dying, living = daemon_of(fleet, "a"), daemon_of(fleet, "b")
+    os.kill(fleet.starts("a")[0], signal.SIGKILL)
+    until(lambda: not is_alive(dying))
+    until(lambda: fleet.starts("a")[1:])
+    assert is_alive(living)
+    fleet.signal(signal.SIGQUIT)
+    fleet.exit_code()
+    until(lambda: not is_alive(living))
+
+
+def test_when_descriptors_run_out_children_live_without_a_stack_file_and_write_to_stderr(fleet: Mastered) -> None:
+    fleet.prefix = ["sh", "-c", 'ulimit -n 76 && exec "$0" "$@"']
+    fleet.start()
+    [worker, _] = fleet.until_workers(2)
+    assert stack_files(fleet.pid) == 0
+    os.kill(worker, signal.SIGRTMIN + 3)
+    until(lambda: "most recent call first" in fleet.text())
+    assert worker in fleet.until_workers(2)

@@ -1,0 +1,85 @@
+"""What the master does about limits: it interrupts, recycles one after another, and ends who will not leave."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import until
+from masters import ON_ONE_SERVER, Mastered
+from servers import Server
+
+TASKS = """
+@rota.task(soft_time_limit=0.3)
+def sleep_on(text):
+    try:
+        time.sleep(600)
+    except rota.TimeLimit:
+        say(f"interrupted {text}")
+
+@rota.task
+def short(text):
+    time.sleep(0.02)
+    say(f"short {os.getpid()}")
+
+@rota.task
+def deafen(text):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say(f"deaf {os.getpid()}")
+"""
+COUNT, ATTEMPTS, PUSHED = 3, 6, 90
+
+pytestmark = ON_ONE_SERVER
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path, f"workers = {COUNT}")
+    with (tmp_path / "tasks.py").open("a") as file:
+        file.write(TASKS)
+    yield made
+    made.close()
+
+
+def _reasons(fleet: Mastered, pids: set[int]) -> set[str]:
+    return {line["reason"] for line in fleet.log() if line.get("child_pid") in pids and "reason" in line}
+
+
+def test_workers_are_recycled_one_after_another_and_none_makes_more_attempts_than_it_may(fleet: Mastered) -> None:
+    fleet.configure(f"workers = {COUNT}\n[limits]\nmax_tasks = {ATTEMPTS}\nmax_tasks_jitter = 0.5")
+    fleet.start()
+    fleet.until_workers(COUNT)
+    for number in range(PUSHED):
+        fleet.push("short", str(number))
+    ready: list[int] = []
+
+    def all_ran() -> bool:
+        ready.append(len(fleet.pids("worker", "ready")))
+        return len(fleet.ran()) == PUSHED
+
+    until(all_ran)
+    attempts = Counter(int(line.split()[1]) for line in fleet.ran())
+    assert max(attempts.values()) <= ATTEMPTS
+    assert min(ready) >= COUNT - 1
+    gone = set(attempts) - fleet.until_workers(COUNT)
+    until(lambda: _reasons(fleet, gone) == {"max_tasks"})
+
+
+def test_a_task_is_interrupted_at_its_soft_limit_and_its_worker_lives(fleet: Mastered) -> None:
+    fleet.start()
+    workers = fleet.until_workers(COUNT)
+    for text in ("first", "second"):
+        fleet.push("sleep_on", text)
+        until(lambda text=text: f"interrupted {text}" in fleet.ran())  # type: ignore[misc]  # a default
+    assert fleet.until_workers(COUNT) == workers
+
+
+def test_a_worker_that_hears_no_term_is_killed_in_the_end_when_it_is_to_leave(fleet: Mastered) -> None:
+    fleet.configure(f"workers = {COUNT}\n[limits]\nbeat_seconds = 2")
+    fleet.start()
+    fleet.push("deafen", "a")
+    deaf = int(until(fleet.ran)[0].split()[1])
+    assert fleet.ask("restart")["restart"]["result"] == "success"
+    assert deaf not in fleet.until_workers(COUNT)
+    assert _reasons(fleet, {deaf}) == {"stop"}

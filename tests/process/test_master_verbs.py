@@ -1,0 +1,204 @@
+"""Signals and verbs of a running fleet: what each one does to real processes, and whom a stray one does not hurt."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import until
+from masters import ON_ONE_SERVER, TASKS, Mastered
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+
+STRAY = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT)
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+def readyz(fleet: Mastered) -> int:
+    """The status code of `/readyz`."""
+    try:
+        with urllib.request.urlopen(f"http://{fleet.status()['listen']}/readyz", timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def until_quiet(fleet: Mastered, count: int) -> None:
+    """Wait until so many workers claim nothing."""
+    until(lambda: sum(row["quiet"] for row in fleet.children("worker", "ready")) == count, f"{count} are quiet")
+
+
+def until_all_ready(fleet: Mastered) -> None:
+    """Wait for the other roles too: a fleet is ready by its workers alone."""
+    until(lambda: all(row["state"] == "ready" for row in fleet.children()))
+
+
+def held_by(fleet: Mastered, text: str) -> int:
+    """Have a worker run `hold`; answers its process."""
+    fleet.push("hold", text)
+    return until(lambda: fleet.starts(text))[0]
+
+
+def rota(fleet: Mastered, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A command to the fleet, as a person gives it."""
+    command = [sys.executable, "-m", "rota_supervisor", *arguments]
+    return subprocess.run(command, cwd=fleet.folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def the_pool(fleet: Mastered) -> tuple[object, ...]:
+    """How many workers there are to be, and who says so."""
+    (row,) = fleet.status()["pools"]
+    return row["desired"], row["origin"], row["configured"]
+
+
+def test_an_operators_number_holds_over_a_reload_until_the_files_own_one_changes(fleet: Mastered) -> None:
+    fleet.start()
+    assert the_pool(fleet) == (2, "file", 2)
+    fleet.signal(signal.SIGTTIN)
+    fleet.until_workers(3)
+    scaled = rota(fleet, "scale", "-2", "--json")
+    assert (scaled.returncode, scaled.stdout) == (0, '{"pool": "default", "from": 3, "to": 1}\n')
+    fleet.until_workers(1)
+    fleet.configure("workers = 2\ntiers = [['default', 'more']]")
+    assert fleet.reload()["result"] == "success"
+    assert the_pool(fleet) == (1, "operator", 2)
+    fleet.until_workers(1)
+    fleet.configure("workers = 3\ntiers = [['default', 'more']]")
+    assert fleet.reload()["result"] == "success"
+    assert the_pool(fleet) == (3, "file", 3)
+    fleet.until_workers(3)
+    refused = rota(fleet, "scale", "501")
+    assert refused.returncode == 1
+    assert "a node has at most 500" in refused.stderr
+
+
+def test_tstp_quiets_a_fleet_and_cont_has_it_go_on(fleet: Mastered) -> None:
+    fleet.start()
+    worker = held_by(fleet, "a")
+    fleet.signal(signal.SIGTSTP)
+    until_quiet(fleet, 1)
+    fleet.push("note", "b")
+    fleet.ask("scale", more=1)  # who comes now is quiet from the start
+    until_quiet(fleet, 2)
+    fleet.release()
+    until(lambda: "end a" in fleet.ran())
+    until_quiet(fleet, 3)
+    assert fleet.status()["state"] == "quiet"
+    until(lambda: readyz(fleet) == 503)
+    assert fleet.ran()[1:] == ["end a"]
+    assert len(fleet.lane()) == 1
+    fleet.signal(signal.SIGCONT)
+    until(lambda: "b" in fleet.ran())
+    until(lambda: readyz(fleet) == 200)
+    assert worker in fleet.until_workers(3)
+
+
+def test_who_was_told_to_be_quiet_by_a_person_stays_so_through_stop_cont_and_restart(fleet: Mastered) -> None:
+    fleet.start()
+    before = fleet.until_workers(2)
+    os.kill(fleet.pid, signal.SIGSTOP)
+    os.kill(fleet.pid, signal.SIGCONT)  # as a debugger does: to a fleet that is not quiet it does nothing
+    assert fleet.log("fleet.resumed") == []
+    assert rota(fleet, "quiet").returncode == 0
+    until_quiet(fleet, 2)
+    os.kill(fleet.pid, signal.SIGSTOP)
+    os.kill(fleet.pid, signal.SIGCONT)
+    assert rota(fleet, "restart").returncode == 0
+    assert not fleet.until_workers(2) & before
+    until_quiet(fleet, 2)
+    fleet.push("note", "a")
+    assert fleet.log("fleet.resumed") == []
+    assert rota(fleet, "resume").returncode == 0
+    until(lambda: "a" in fleet.ran())
+
+
+def test_usr1_writes_the_status_and_every_childs_stack_to_the_log(fleet: Mastered) -> None:
+    fleet.start()
+    worker = held_by(fleet, "a")
+    until_all_ready(fleet)
+    everybody = {row["pid"] for row in fleet.children()}
+    for _ in range(3):  # while a report is written another one is not begun
+        fleet.signal(signal.SIGUSR1)
+    until(lambda: len(fleet.log("worker.stack")) >= len(everybody))
+    stacks = fleet.log("worker.stack")
+    assert {line["child_pid"] for line in stacks} == everybody
+    assert [line["stack"].split(" ")[0] for line in stacks if line["child_pid"] == worker] == ["hold"]
+    assert all(".py:" in line["stack"] for line in stacks)
+    (status,) = fleet.log("fleet.status")
+    assert (status["state"], status["pools"][0]["busy"], status["redis_up"]) == ("running", 1, True)
+    assert {row["pid"] for row in fleet.children()} == everybody
+
+
+def test_usr2_replaces_every_worker_by_one_with_fresh_code(fleet: Mastered) -> None:
+    fleet.start()
+    before = fleet.until_workers(2)
+    (fleet.folder / "tasks.py").write_text(TASKS.replace("    say(text)\n", "    say('new ' + text)\n"))
+    fleet.signal(signal.SIGUSR2)
+    until(lambda: fleet.log("config.reloaded"))
+    fresh = fleet.until_workers(2)
+    assert not fresh & before
+    fleet.push("note", "a")
+    until(lambda: "new a" in fleet.ran())
+    (fleet.folder / "tasks.py").write_text("raise RuntimeError('does not load')")
+    failed = rota(fleet, "restart")
+    assert failed.returncode == 78
+    assert "does not load" in failed.stderr
+    assert fleet.until_workers(2) == fresh
+    last = fleet.status()["last_reload"]
+    assert (last["result"], "does not load" in str(last["faults"])) == ("failure", True)
+
+
+def test_stray_signals_do_not_hurt_children(fleet: Mastered) -> None:
+    fleet.start()
+    held_by(fleet, "a")
+    until_all_ready(fleet)  # one that is still starting has no handlers yet
+    before = {row["pid"] for row in fleet.children()}
+    for pid in before:
+        for number in STRAY:  # as `systemctl kill` and `pkill` send them to all there is
+            os.kill(pid, number)
+            os.killpg(pid, number)
+    group = os.getpgid(fleet.pid)  # the master's: its children are in sessions of their own
+    for number, event in (
+        (signal.SIGTSTP, "fleet.quiet"),
+        (signal.SIGCONT, "fleet.resumed"),  # earlier, the kernel would drop both
+        (signal.SIGTTIN, "fleet.scaled"),
+        (signal.SIGUSR1, "fleet.status"),
+        (signal.SIGHUP, "config.reloaded"),
+    ):
+        os.killpg(group, number)
+        until(functools.partial(fleet.log, event), event)
+    fleet.release()
+    until(lambda: "end a" in fleet.ran())
+    fleet.push("note", "b")
+    until(lambda: "b" in fleet.ran())
+    until(lambda: {row["pid"] for row in fleet.children()} >= before)
+    deaths = [line["child_pid"] for line in fleet.log() if line["event"].endswith(".exited")]
+    assert not before & set(deaths), deaths
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number: signal.Signals) -> None:
+    fleet.start()
+    held_by(fleet, "a")
+    os.killpg(os.getpgid(fleet.pid), number)  # Ctrl-C in a terminal
+    until(lambda: fleet.log("fleet.draining"))
+    refused = rota(fleet, "reload")
+    assert refused.returncode == 1
+    assert "the fleet is draining" in refused.stderr
+    fleet.release()
+    assert fleet.exit_code() == 0
+    assert "end a" in fleet.ran()

@@ -1,0 +1,135 @@
+"""A fleet under a service manager: every datagram that a real `rota run` sends to its notify socket."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import DEADLINE_SECONDS, until
+from masters import ON_ONE_SERVER, Mastered, descendants, is_alive
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+
+TELL = """
+@rota.task
+def tell(text):
+    say(" ".join(os.environ))
+"""
+KNOWN = {"READY", "RELOADING", "STOPPING", "STATUS", "WATCHDOG", "MAINPID", "MONOTONIC_USEC", "EXTEND_TIMEOUT_USEC"}
+
+
+class Manager:
+    """The manager's end, which takes only what the protocol allows."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.settimeout(DEADLINE_SECONDS)
+
+    def hear(self) -> dict[str, str]:
+        """The next datagram: lines of NAME=VALUE."""
+        lines = self.socket.recv(4096).decode().split("\n")
+        fields = dict(line.split("=", 1) for line in lines)
+        assert len(fields) == len(lines)
+        assert fields.keys() <= KNOWN
+        return fields
+
+    def hear_until(self, name: str, value: str = "") -> dict[str, str]:
+        """The next one that has this field, with that in its value."""
+        while name not in (fields := self.hear()) or value not in fields[name]:
+            continue
+        return fields
+
+    def hear_reload(self) -> int:
+        """Wait for a reload to begin and to be over; answers the microsecond at which it was said to begin."""
+        begun = self.hear_until("RELOADING")
+        assert begun["RELOADING"] == "1"
+        assert self.hear_until("READY") == {"READY": "1"}
+        return int(begun["MONOTONIC_USEC"])
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    made = Manager(tmp_path / "notify")
+    yield made
+    made.socket.close()
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path, manager: Manager) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path)
+    made.environment = {"NOTIFY_SOCKET": manager.socket.getsockname(), "WATCHDOG_USEC": "4000000"}
+    with (tmp_path / "tasks.py").open("a") as tasks:
+        tasks.write(TELL)
+    yield made
+    made.close()
+
+
+def test_a_manager_is_told_of_start_reloads_and_stop_and_nobody_but_the_master_tells_it(
+    fleet: Mastered, manager: Manager
+) -> None:
+    fleet.start(ready=False)
+    assert manager.hear_until("EXTEND_TIMEOUT_USEC") == {"EXTEND_TIMEOUT_USEC": "30000000"}
+    assert manager.hear_until("READY") == {"READY": "1", "MAINPID": str(fleet.pid)}
+    manager.hear_until("STATUS", "2 of 2 workers, 0 busy, generation 1")
+    assert fleet.ask("quiet")["ok"]
+    manager.hear_until("STATUS", "2 of 2 workers, 0 busy, generation 1, quiet")
+    assert fleet.ask("resume")["ok"]
+
+    fleet.configure("workers = 3")  # over at once
+    fleet.signal(signal.SIGHUP)
+    first = manager.hear_reload()
+    fleet.configure("workers = 'three'")  # refused
+    fleet.signal(signal.SIGHUP)
+    second = manager.hear_reload()
+    fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")  # rolls
+    assert fleet.reload()["result"] == "success"
+    third = manager.hear_reload()
+    assert fleet.ask("restart")["restart"]["result"] == "success"
+    assert first < second < third < manager.hear_reload()
+    manager.hear_until("STATUS", "3 of 3 workers")
+
+    assert manager.hear_until("WATCHDOG") == {"WATCHDOG": "1"}
+    fleet.push("tell", "a")
+    (names,) = until(fleet.ran)
+    assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "SPT_NOENV"} & set(names.split())
+    assert "ROTA_OWNER" in names.split()
+
+    fleet.push("hold", "b")
+    manager.hear_until("STATUS", "1 busy")
+    fleet.signal(signal.SIGTERM)
+    manager.hear_until("STOPPING")
+    manager.hear_until("EXTEND_TIMEOUT_USEC")
+    manager.hear_until("STATUS", "stopping: 1 workers left, 1 busy")
+    fleet.release()
+    assert fleet.exit_code() == 0
+
+
+def test_a_loop_that_its_watchdog_ends_shows_where_it_was_and_leaves_nobody(fleet: Mastered) -> None:
+    fleet.start()
+    everybody = descendants(fleet.pid)
+
+    fleet.signal(signal.SIGABRT)
+
+    assert fleet.exit_code() == -signal.SIGABRT
+    assert "in run_master" in fleet.text()
+    until(lambda: not any(map(is_alive, everybody)), "its children are gone")
+
+
+def test_a_fleet_that_cannot_start_says_why_to_the_manager(fleet: Mastered, manager: Manager) -> None:
+    (fleet.folder / "tasks.py").write_text("import nowhere")
+
+    assert fleet.start(ready=False).exit_code() == 78
+
+    manager.hear_until("STATUS", "No module named 'nowhere'")
+
+
+def test_a_fleet_whose_place_is_taken_says_so_to_the_manager(fleet: Mastered, manager: Manager) -> None:
+    fleet.environment["ROTA_CONTROL__PID_FILE"] = "tasks.py"
+
+    assert fleet.start(ready=False).exit_code() == 73
+
+    assert "is no pid file" in manager.hear_until("STATUS")["STATUS"]

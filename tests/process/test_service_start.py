@@ -1,0 +1,150 @@
+"""How a fleet takes its place on a machine: alone, by name, and in whatever state its parent left the process."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench import DEADLINE_SECONDS, until
+from masters import ON_ONE_SERVER, Mastered
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+STARTS = 4
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    made = Mastered(server, namespace, tmp_path, "workers = 1")
+    yield made
+    made.close()
+
+
+def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
+    """One more `rota run` of the same configuration, in the same folder."""
+    command = [sys.executable, "-P", "-m", "rota_supervisor", "run", *arguments]
+    return subprocess.Popen(command, cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_of_many_started_in_one_instant_one_runs_and_the_others_name_it(fleet: Mastered) -> None:
+    pid_file = fleet.folder / "rota.pid"
+    starts = [another_start(fleet, "--pid-file", "rota.pid") for _ in range(STARTS)]
+    try:
+        until(lambda: sum(start.poll() is not None for start in starts) == STARTS - 1, "all but one have left")
+        (winner,) = [start for start in starts if start.poll() is None]
+        for loser in starts:
+            if loser is not winner:
+                said = loser.communicate(timeout=DEADLINE_SECONDS)[1]
+                assert (loser.returncode, f"another master, pid {winner.pid}, has the pid file" in said) == (73, True)
+        assert pid_file.read_text() == f"{winner.pid}\n"
+
+        winner.kill()
+        winner.wait(DEADLINE_SECONDS)
+        assert pid_file.exists()
+        fleet.start("--pid-file", "rota.pid")
+        assert pid_file.read_text() == f"{fleet.pid}\n"
+        without = another_start(fleet)  # the same identity, by its control socket alone
+        assert f"another master, pid {fleet.pid}, has the control socket" in without.communicate(timeout=30)[1]
+        assert without.returncode == 73
+
+        fleet.signal(signal.SIGTERM)
+        assert fleet.exit_code() == 0
+        assert not pid_file.exists()
+    finally:
+        for start in starts:
+            start.kill()
+            start.communicate()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("rota.toml", "is no pid file"), ("no/such/folder/pid", "No such file or directory")]
+)
+def test_a_pid_file_that_cannot_be_had_is_said_and_nobodys_file_is_lost(fleet: Mastered, path: str, why: str) -> None:
+    before = (fleet.folder / "rota.toml").read_text()
+
+    refused = another_start(fleet, "--pid-file", path)
+
+    said = refused.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert (refused.returncode, why in said, "control.pid_file" in said) == (73, True, True), said
+    assert (fleet.folder / "rota.toml").read_text() == before
+
+
+def test_ps_shows_what_each_process_is_and_its_environment_stays_readable(fleet: Mastered) -> None:
+    fleet.environment = {"SEEN": "yes"}
+    fleet.start()
+    (worker,) = fleet.children("worker")
+    everybody = [psutil.Process(fleet.pid), *psutil.Process(fleet.pid).children()]
+
+    titles = sorted(" ".join(process.cmdline()).strip() for process in everybody)
+
+    assert titles == [
+        f"rota: {what} ({fleet.namespace})"
+        for what in ("exporter", "master", "poller", f"worker default {worker['slot']}", "zygote generation 1")
+    ]
+    assert all(process.environ().get("SEEN") == "yes" for process in everybody)
+
+
+ODD = {"no standard descriptors": "exec <&- >&- 2>&-; ", "no home and a strange umask": "unset HOME; umask 777; "}
+
+
+@pytest.mark.parametrize("setup", ODD.values(), ids=ODD)
+def test_it_starts_in_a_process_that_lacks_what_others_have(fleet: Mastered, setup: str) -> None:
+    fleet.prefix = ["sh", "-c", f'{setup}exec "$@"', "sh"]
+    fleet.start("--pid-file", "rota.pid", ready=False)
+    until(lambda: (fleet.folder / "rota.pid").exists() or fleet.has_ended(), "it has begun")
+    until(lambda: fleet.is_up() or fleet.has_ended(), "it answers")
+    assert not fleet.has_ended(), fleet.text()
+    fleet.push("note", "a")
+    assert until(fleet.ran) == ["a"]
+    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # and no line of a log
+    fleet.signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
+
+
+@pytest.mark.parametrize(("flag", "variable", "colored"), [("", "", True), ("--no-color", "", False), ("", "1", False)])
+def test_nobody_writes_colors_to_a_terminal_who_was_asked_not_to(
+    fleet: Mastered, flag: str, variable: str, colored: bool
+) -> None:
+    """Neither the log, of the master and of its children, nor the tables and errors of commands."""
+    ours, theirs = pty.openpty()
+    flags = [flag] if flag else []
+    command = [sys.executable, "-P", "-m", "rota_supervisor"]
+    env = os.environ | {"NO_COLOR": variable, "TERM": "xterm"}
+    with subprocess.Popen([*command, *flags, "run"], cwd=fleet.folder, env=env, stdout=theirs, stderr=theirs) as master:
+        log = read_until(ours, "worker.started", "fleet.ready")
+        subprocess.run([*command, *flags, "status"], cwd=fleet.folder, env=env, stdout=theirs, check=True)
+        table = read_until(ours, "worker default")
+        subprocess.run([*command, *flags, "dance"], cwd=fleet.folder, env=env, stderr=theirs, check=False)
+        error = read_until(ours, "dance")
+        master.terminate()
+        assert master.wait(DEADLINE_SECONDS) == 0
+    os.close(theirs)
+    os.close(ours)
+    assert ["\x1b[" in said for said in (log, table, error)] == [colored] * 3
+
+
+def read_until(fd: int, *words: str) -> str:
+    """What is written to a terminal until all of these words have been."""
+    said = ""
+    while not all(word in said for word in words):
+        said += os.read(fd, 4096).decode()
+    return said
+
+
+def test_a_current_folder_that_is_gone_is_said(fleet: Mastered) -> None:
+    command = [sys.executable, "-P", "-m", "rota_supervisor", "run", "-c", str(fleet.folder / "rota.toml")]
+    gone = fleet.folder / "gone"
+    gone.mkdir()
+    script = f'cd "{gone}" && rmdir "{gone}" && exec "$@"'
+
+    done = subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 78
+    assert re.search(r"^rota: error: the current folder cannot be used", done.stderr, re.MULTILINE), done.stderr

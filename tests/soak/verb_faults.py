@@ -1,0 +1,73 @@
+"""What operators do to a node that works, by verbs and signals: another size, quiet for a time, fresh code, reports."""
+
+import signal
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from soak.act import Act
+from soak.faults import Fault
+from soak.node import Node
+
+_MOST_WORKERS: Final = 6
+
+
+def choose(fault: Fault, node: Node, random: Random) -> Act | None:
+    """What to do to a node; None when its master cannot hear it."""
+    return None if node.is_stopped or not node.has_been_ready() else _ACTS[fault](node, random)
+
+
+def _scale(node: Node, random: Random) -> Act:
+    count = random.randint(0, _MOST_WORKERS)
+
+    def back() -> bool:
+        return bool(node.ask("scale", pool="main", workers=node.settings["pools"]["main"]["workers"]).get("ok"))
+
+    return Act(
+        lambda: node.ask("scale", pool="main", workers=count),
+        is_over=_of_its_life(node, back),
+        detail=f"{count} workers",
+    )
+
+
+def _quiet(node: Node, random: Random) -> Act:
+    by_signal = random.random() < 0.5
+
+    def do() -> None:
+        if by_signal:
+            node.signal(signal.SIGTSTP)
+        else:
+            node.ask("quiet")
+
+    def undo() -> None:
+        if by_signal:
+            node.signal(signal.SIGCONT)
+
+    def resumed() -> bool:  # a signal alone may be lost to another that follows at once
+        return bool(node.ask("resume").get("ok"))
+
+    return Act(do, undo=undo, is_over=_of_its_life(node, resumed), detail="by signal" if by_signal else "by verb")
+
+
+def _restart(node: Node, random: Random) -> Act:
+    if random.random() < 0.5:
+        return Act(lambda: node.signal(signal.SIGUSR2), detail="by signal")
+    return Act(lambda: node.ask("restart"), detail="by verb")
+
+
+def _report(node: Node, _random: Random) -> Act:
+    return Act(lambda: node.signal(signal.SIGUSR1))
+
+
+def _of_its_life(node: Node, is_undone: Callable[[], bool]) -> Callable[[], bool]:
+    """Ask until it is heard; another life of the node knows nothing of what was asked of this one."""
+    pid = node.pid
+    return lambda: node.pid != pid or (not node.is_stopped and is_undone())
+
+
+_ACTS: Final[dict[Fault, Callable[[Node, Random], Act]]] = {
+    Fault.SCALE: _scale,
+    Fault.QUIET: _quiet,
+    Fault.RESTART: _restart,
+    Fault.REPORT: _report,
+}
