@@ -10,7 +10,7 @@ import errno
 import json
 import socket
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
@@ -140,7 +140,7 @@ class ForkFailed:
 
 Message = First | Pool | Fork | Bye | Importing | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
 _TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_args(Message)}
-Kind = TypeVar("Kind", bound=Message)
+_OF_ZYGOTES: Final = (Importing, Imported, Warned, Ready, ImportFailed, Spawned, ForkFailed)
 
 
 def encode(message: Message) -> bytes:
@@ -153,6 +153,21 @@ def decode(packet: bytes) -> Message:
     raw = json.loads(packet)
     kind = _TYPES[raw.pop("type")]
     return kind(**raw)
+
+
+def decode_of_zygote(packet: bytes) -> Message:
+    """The message of a packet from a zygote, whose modules may have written it. Raises as `decode`, RecursionError."""
+    message = decode(packet)
+    if not isinstance(message, _OF_ZYGOTES):
+        raise TypeError(f"a zygote sends no {type(message).__name__}")
+    for each in dataclasses.fields(message):
+        value = getattr(message, each.name)
+        if each.type in (int, str) and type(value) is not each.type:
+            raise TypeError(f"{each.name} is {value!r}")
+    tasks = dict(message.tasks) if isinstance(message, Imported) else {}
+    if not all(isinstance(text, str) for each in tasks.items() for text in each):
+        raise TypeError("tasks and queues have names")
+    return message
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

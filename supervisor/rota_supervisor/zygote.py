@@ -102,7 +102,7 @@ def _kill_live_groups(memory: SlotMemory) -> None:
     killed = 0
     for number in RANGES[Role.WORKER]:
         pid = memory.slot(number).pid
-        if pid > 0:
+        if pid > 1:  # killpg(1) would be everybody
             with contextlib.suppress(*UNREACHABLE):
                 os.killpg(pid, signal.SIGKILL)
                 killed += 1

@@ -20,7 +20,20 @@ from servers import Server
 pytestmark = ON_ONE_SERVER
 
 TASKS = """
-import ctypes, re
+import ctypes, mmap, re
+from rota.child.slot_outcomes import REGION_BYTES
+from rota_supervisor.layout import SLOTS_FD
+
+@rota.task
+def scribble(text):
+    if rota.current_task().crashes:
+        return
+    words = memoryview(mmap.mmap(SLOTS_FD, 0)).cast("q")
+    [pid] = [at for at in range(2, len(words), REGION_BYTES // 8) if words[at] == os.getpid()]
+    words[pid - 2] = (5 << 32) + 9  # as many outcomes as were never there
+    words[pid + 1], words[pid + 2], words[pid + 8], words[pid + 9] = 17, -1, 9, -1
+    say("scribbled")
+    hold(text)
 
 @rota.task
 def crash_once(text):
@@ -99,6 +112,22 @@ def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(
     [done] = until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "first"])
     assert (done["crashes"], done["last_crash"]) == (1, "signal")
     until(lambda: not fleet.redis.exists(fleet.keys.epitaphs), "nothing is kept of a task that has ended")
+
+
+def test_a_worker_that_scribbles_over_its_slot_ends_nobody_but_itself(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("scribble", "odd")
+    [odd] = until(lambda: fleet.starts("odd"))
+    assert fleet.ask("quiet")["ok"]
+    assert fleet.ask("resume")["ok"]
+    fleet.push("note", "beside it")
+    until(lambda: "beside it" in fleet.ran())
+    os.kill(odd, signal.SIGKILL)
+    until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "odd"])
+    fleet.until_workers(2)
+    assert fleet.log("redis.lost") == []
+    fleet.signal(signal.SIGTERM)
+    assert fleet.exit_code() == 0
 
 
 def test_each_death_is_told_once_with_where_it_stood_and_the_limit_it_hit(fleet: Mastered) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children.child import LIVE, Child, PoolKey, Reason, State
+from rota_supervisor.master.planning.deadlines import DUMP_SECONDS
 from rota_supervisor.master.planning.plan import RECYCLED_SHARE
 from rota_supervisor.master.planning.targets import Stage, worker_counts
 from simulation.violation import require
@@ -61,7 +62,9 @@ class Capacity:
         """Whoever leaves is replaced in the same step, where nothing forbids it."""
         records, fleet = self._node.records, self._node.fleet
         generation = records.reloading.rollout.in_force
-        zygotes = {child.generation for child in fleet.of(Role.ZYGOTE, State.READY)}
+        # One that writes down its stack is about to be killed: nobody is forked from it.
+        dumped_after = self._node.boottime() - DUMP_SECONDS
+        zygotes = {each.generation for each in fleet.of(Role.ZYGOTE, State.READY) if each.dumped_at < dumped_after}
         key = PoolKey(Role.WORKER, pool, generation.of_pool(pool))
         if generation.code not in zygotes or records.backoff_of(key).restrains:
             return

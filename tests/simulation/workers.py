@@ -14,7 +14,8 @@ from rota.child.slots import Phase, RecycleWish, boottime_ns
 from rota.server.backoff import Backoff
 from rota.server.server_errors import ServerError
 from rota.worker.decide import Situation, Step, decide
-from rota_supervisor.layout import TICK_SECONDS, Role
+from rota.worker.urgency import Urgency
+from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code, Process
 from simulation.server import Parked, Task
 from simulation.timeline import NANOSECONDS
@@ -42,7 +43,7 @@ class Worker(Process):
         self._last_turn_ns = 0
         self.began_at = self.looked_at = 0.0
         self.soft_until = self.interrupted_for = math.inf
-        self._shortest_soft = TICK_SECONDS
+        self._urgency = Urgency(self.slot, self.node.ring)
         self._attempts = 0
         self.deaf = False
         self._wishes_after = self.world.random.uniform(0.5, 1.0)  # of its life
@@ -205,10 +206,8 @@ class Worker(Process):
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001
         self.running = True
-        if 0 < self._soft_seconds < self._shortest_soft:
-            self._shortest_soft = self._soft_seconds
-            self.slot.shortest_soft_ns = round(self._soft_seconds * NANOSECONDS)
-            self.node.ring()
+        if self._soft_seconds:
+            self._urgency.met(round(self._soft_seconds * NANOSECONDS), looked_ns)
         self.later(random.uniform(0.0, most), lambda: self._start(task, looked_ns))
 
     def _deadlines(self, from_ns: int) -> tuple[int, int]:

@@ -41,6 +41,17 @@ def test_a_worker_is_woken_when_it_is_in_its_slot(memory: SlotMemory, process: "
     assert process.wait(30) == -WAKE_SIGNAL
 
 
+def test_whomever_a_worker_names_in_its_slot_nobody_else_is_woken(
+    memory: SlotMemory, process: "subprocess.Popen[bytes]"
+) -> None:
+    memory.slot(SLOT).begin(1)
+    memory.slot(SLOT).enter(1, process.pid)
+    _woken(memory, process.pid + 1)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(30) == -signal.SIGTERM
+
+
 def test_the_number_of_a_worker_that_was_reaped_is_signalled_no_more(
     memory: SlotMemory, process: "subprocess.Popen[bytes]"
 ) -> None:

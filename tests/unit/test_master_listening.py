@@ -1,5 +1,6 @@
 """Where the exporter will listen: bound by the master, names looked up at the start only."""
 
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -59,6 +60,22 @@ def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     with pytest.raises(Failure, match="cannot be listened at"):
         listening.begin("nowhere.example:1")
+
+
+def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is(listening: Listening) -> None:
+    listening.begin("127.0.0.1:0")
+    place = listening.place
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as lowest:
+        free = lowest.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        with pytest.raises(Failure, match="cannot be listened at"):
+            listening.prepare("localhost:0")
+        listening.use("localhost:0")  # as when a reload is undone: nobody is left to tell
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert listening.place == place
 
 
 def test_a_probe_leaves_nothing_bound_and_finds_what_is_taken(listening: Listening) -> None:

@@ -11,7 +11,7 @@ from rota.child.slots import Phase, RecycleWish, Slot
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children.child import Child, Reason, State
 from rota_supervisor.master.children.fleet import Fleet
-from rota_supervisor.master.children.observing import NANOSECONDS, observe
+from rota_supervisor.master.children.observing import NANOSECONDS, URGENT_SECONDS, observe
 from rota_supervisor.master.planning.actions import Drain, Start
 
 SLOT = 8
@@ -58,8 +58,20 @@ def test_the_limits_of_a_task_are_seen_and_gone_when_it_ends(watched: Watched) -
 
 def test_the_shortest_soft_limit_is_known_though_its_task_is_over(watched: Watched) -> None:
     assert watched.look(1.0).shortest_soft_seconds == math.inf
-    watched.slot.shortest_soft_ns = NANOSECONDS // 2
+    watched.slot.show_soft_limit(NANOSECONDS // 2, 2 * NANOSECONDS)
     assert watched.look(2.0).shortest_soft_seconds == 0.5
+
+
+def test_a_short_soft_limit_is_forgotten_when_it_was_not_met_for_a_while_and_no_task_may_renew_it(
+    watched: Watched,
+) -> None:
+    watched.begin(2.0, limit=500.0, soft=0.5)
+    watched.slot.show_soft_limit(NANOSECONDS // 2, 2 * NANOSECONDS)
+    assert watched.look(3.0 + URGENT_SECONDS).shortest_soft_seconds == 0.5
+    watched.slot.end_task()
+    assert watched.look(3.0 + URGENT_SECONDS).shortest_soft_seconds == math.inf
+    watched.slot.show_soft_limit(NANOSECONDS // 2, round(URGENT_SECONDS * NANOSECONDS))
+    assert watched.look(3.0 + URGENT_SECONDS).shortest_soft_seconds == 0.5
 
 
 @pytest.mark.parametrize(

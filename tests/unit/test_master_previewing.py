@@ -111,6 +111,13 @@ def test_what_would_be_done_is_said_and_why(new: Config, steps: list[str]) -> No
     assert _steps(new) == steps
 
 
+def test_an_exporter_that_is_not_there_is_not_replaced() -> None:
+    before = _changed(http=Http(listen=""))
+    after = msgspec.structs.replace(before, metrics=Metrics(max_series=500))
+    preview: dict[str, Any] = preview_of(Generation(1, 1, before, ORIGINS), Loaded(after, ORIGINS, ()), [], Scaling())
+    assert preview["plan"][-1] == "no process is touched: the master takes notice"
+
+
 def test_each_key_that_differs_is_told_with_both_values_and_where_the_new_one_stands() -> None:
     new = _pools(mail=PoolConfig(3, ("sold",)))
     preview = _previewed(msgspec.structs.replace(new, imports=("a", "b")))

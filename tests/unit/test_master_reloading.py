@@ -3,13 +3,15 @@
 import asyncio
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from rota.telemetry import log
 from rota_supervisor.config.load import Loaded
-from rota_supervisor.config.model import Config, Http, Limits, PoolConfig
+from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children.child import Child, PoolKey, Reason, State
@@ -17,7 +19,7 @@ from rota_supervisor.master.children.fleet import Fleet
 from rota_supervisor.master.deaths.account import Death, Scene
 from rota_supervisor.master.deaths.reap import Ending
 from rota_supervisor.master.planning.actions import Start
-from rota_supervisor.master.planning.backoff import Backoff
+from rota_supervisor.master.planning.backoff import BUDGETS, Backoff
 from rota_supervisor.master.planning.targets import worker_counts
 from rota_supervisor.master.reload.listening import Listening
 from rota_supervisor.master.reload.reloading import Reloading
@@ -211,9 +213,12 @@ def test_settings_under_which_workers_do_not_start_go_with_their_pool(reloads: R
 def test_a_queue_that_a_task_of_the_code_there_is_needs_cannot_be_taken_away(reloads: Reloads) -> None:
     reloads.reloading.imported(reloads.child(Role.ZYGOTE, 4), {"note": "default"})
     reloads.take_over()
-    answer = reloads.ask(msgspec.structs.replace(CONFIG, tiers=(("other",),)))
-    assert _result(answer) == "failure"
+    reloads.file = msgspec.structs.replace(CONFIG, tiers=(("other",),))
+    preview = reloads.reloading.preview()
+    answer = reloads.ask(reloads.file)
+    assert _result(answer) == preview["result"] == "failure"
     assert "'default' of task 'note'" in str(answer.result()["faults"])
+    assert preview["faults"] == answer.result()["faults"]
     assert reloads.reloading.config == CONFIG
 
 
@@ -346,6 +351,44 @@ def test_a_pool_that_comes_with_a_candidate_and_does_not_start_has_it_refused(re
     reloads.reloading.settle(reloads.fleet, {PoolKey(Role.WORKER, "new", number): Backoff(failures=2)})
     assert _result(answer) == "failure"
     assert list(reloads.reloading.config.pools) == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("role", "pool", "words"),
+    [(Role.WORKER, "default", "one was ready, and then 10 in a row failed"), (Role.ZYGOTE, "generation-2", "imports")],
+)
+def test_code_that_begins_well_and_then_cannot_go_on_is_refused_when_its_budget_is_spent(
+    reloads: Reloads, role: Role, pool: str, words: str
+) -> None:
+    reloads.take_over()
+    answer = reloads.ask(NEW_CODE)
+    reloads.promote()
+    key = PoolKey(role, pool, 2)
+    reloads.reloading.settle(reloads.fleet, {key: Backoff(failures=BUDGETS[role] - 1, ever_ready=True)})
+    assert not answer.done()
+    reloads.reloading.settle(reloads.fleet, {key: Backoff(failures=10, ever_ready=True, words="no database")})
+    assert words in str(answer.result()["faults"])
+    assert "no database" in str(answer.result()["faults"])
+    assert reloads.reloading.config == CONFIG
+
+
+def test_a_log_format_that_cannot_be_loaded_ends_no_fleet(reloads: Reloads, monkeypatch: pytest.MonkeyPatch) -> None:
+    reloads.take_over()
+    monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as when its files are gone
+    before = log.logger()
+    reloads.ask(msgspec.structs.replace(CONFIG, log=Log(format="console")))
+    reloads.promote()
+    assert reloads.reloading.config.log.format == "console"
+    assert log.logger() is before
+    before.info("still there")
+
+
+def test_a_first_generation_that_began_well_is_never_given_up(reloads: Reloads) -> None:
+    reloads.promote()
+    spent = Backoff(failures=50, ever_ready=True)
+    keys = (PoolKey(Role.WORKER, "default", 1), PoolKey(Role.ZYGOTE, "generation-1", 1))
+    reloads.reloading.settle(reloads.fleet, dict.fromkeys(keys, spent))
+    assert reloads.reloading.fatal is None
 
 
 def test_the_first_generation_goes_on_when_what_took_its_place_does_not_serve_its_tasks(reloads: Reloads) -> None:

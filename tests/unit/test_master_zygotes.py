@@ -11,8 +11,18 @@ from rota_supervisor.master.children.zygotes import ZygoteLine
 
 ZYGOTE = Child(Role.ZYGOTE, "generation-1", 1, 2, 1, State.BOOTING, 0.0)
 
+_FORGED = [
+    b"[" * 100_000,
+    b'{"type": "Bye"}',
+    b'{"type": "Spawned", "slot": [8], "nonce": 1, "pid": 2}',
+    b'{"type": "Spawned", "slot": 8, "nonce": 1, "pid": "2"}',
+    b'{"type": "Imported", "tasks": 7}',
+    b'{"type": "Imported", "tasks": [[[], []]]}',
+    b'{"type": "Imported", "tasks": [["note", 1]]}',
+]
 
-@pytest.mark.parametrize("written", [b"hello", b"\xff", b"[1]", b"7", b'"type"', b"{}", b'{"type": "x"}'])
+
+@pytest.mark.parametrize("written", [b"hello", b"\xff", b"[1]", b"7", b'"type"', b"{}", b'{"type": "x"}', *_FORGED])
 def test_what_a_module_writes_to_the_channel_of_its_zygote_is_a_warning_and_no_end(written: bytes) -> None:
     async def heard() -> list[messages.Message | None]:
         ours, theirs = messages.pair()

@@ -1,5 +1,6 @@
 """Slots: what one process writes, another reads whole."""
 
+import array
 import fcntl
 import mmap
 import os
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_outcomes import OUTCOMES_BYTES, REGION_BYTES
+from rota.child.slot_outcomes import HEADER_WORDS, OUTCOMES_BYTES, REGION_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, CurrentTask
 from rota.child.slots import NAME_BYTES, Phase, RecycleWish, Slot
 
@@ -60,6 +61,15 @@ def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     assert slot.current_task() is None
     assert slot.outcomes() == (0, b"")
     assert slot.ask_for_watch()
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=HEADER_WORDS, max_size=HEADER_WORDS))
+def test_whatever_a_process_wrote_into_its_slot_can_be_read(words: list[int]) -> None:
+    region = memoryview(bytearray(REGION_BYTES))
+    region.cast("q")[:HEADER_WORDS] = memoryview(array.array("q", words))
+    slot = Slot(region)
+    assert (slot.phase in Phase, slot.recycle_wish in RecycleWish) == (True, True)
+    assert 0 <= slot.pid < 1 << 31  # nothing that kill() would take for a group, or for everybody
 
 
 def test_a_beat_only_moves_forward() -> None:

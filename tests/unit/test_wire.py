@@ -1,10 +1,10 @@
 """RESP packing, read back by an independent parser (hiredis)."""
 
 import hiredis
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rota.protocol.wire import NOTHING, Arg, Packed, command, pack
+from rota.protocol.wire import NOTHING, Arg, Packed, command, pack, packed_in
 
 _ARGS = st.lists(st.one_of(st.binary(max_size=200), st.text(max_size=50), st.integers()), max_size=20)
 
@@ -43,3 +43,26 @@ def test_nothing_adds_nothing() -> None:
 
 def test_a_length_is_counted_in_bytes() -> None:
     assert pack(["é"]) == Packed(1, b"$2\r\n\xc3\xa9\r\n")
+
+
+@given(_ARGS)
+def test_what_another_process_left_is_taken_as_it_is_when_it_is_whole(args: list[Arg]) -> None:
+    whole = pack(args)
+    assert packed_in(whole.count, whole.data) == whole
+
+
+@given(st.integers(-(2**31), 2**31), st.one_of(st.binary(max_size=50), _ARGS.map(lambda args: pack(args).data)))
+@example(2, b"$1\r\na\r\n")
+@example(0, b"$1\r\na\r\n")
+@example(-1, b"")
+@example(1, b"$1\r\na")
+@example(1, b"$1")
+@example(1, b"$" + b"9" * 5000 + b"\r\n")
+def test_what_another_process_left_never_reaches_into_the_next_command(count: int, data: bytes) -> None:
+    taken = packed_in(count, data)
+    sent = command([pack(["SCRIPT"]), taken, pack(["NEXT"])])
+    reader = hiredis.Reader()
+    reader.feed(sent)
+    read = reader.gets()
+    assert (read[0], read[-1], len(read)) == (b"SCRIPT", b"NEXT", taken.count + 2)
+    assert reader.gets() is False  # nothing is left over

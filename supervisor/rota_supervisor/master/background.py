@@ -1,10 +1,12 @@
 """Coroutines beside the master's loop. One that fails is told in the log and stops nothing else."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from rota.telemetry import events, log
+
+_PAUSE_SECONDS: Final = 1.0
 
 
 class Background:
@@ -19,6 +21,10 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
+    def keep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run what the fleet cannot do without: after a failure that nobody foresaw it is begun anew."""
+        self.start(_kept(work))
+
     async def cancel(self) -> None:
         """End everything."""
         for task in self._tasks:
@@ -30,3 +36,14 @@ class Background:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.logger().error(events.FLEET_CALL_FAILED, exc_info=error)
+
+
+async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - leases that nobody renews any more end every worker
+            log.logger().error(events.FLEET_CALL_FAILED, exc_info=error)
+            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            return

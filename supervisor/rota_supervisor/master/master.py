@@ -98,7 +98,7 @@ class Master:
         registering = [child for action in plan(desired, records.fleet, now) if (child := self._perform(action, now))]
         if registering:
             lease_seconds = records.config.lease.seconds
-            records.background.start(self._owners.register(registering, lease_seconds, self._births.registered))
+            records.background.keep(lambda: self._owners.register(registering, lease_seconds, self._births.registered))
         self._show(desired, now)
         self._next_look = next_look(records.fleet, desired, now)
 

@@ -151,8 +151,9 @@ class _Running:
         log.logger().info(
             events.FLEET_STARTING, node=self._node, namespace=config.namespace, listen=self._listening.place
         )
-        self._records.background.start(self._owners.keep_leases(lambda: records.config, lambda: records.taken_queues))
-        self._records.background.start(self._eviction.watch(lambda: records.config))
+        keep = records.background.keep
+        keep(lambda: self._owners.keep_leases(lambda: records.config, lambda: records.taken_queues))
+        keep(lambda: self._eviction.watch(lambda: records.config))
 
     def serve(self, place: ControlPlace) -> None:
         """Answer at the control socket."""
@@ -167,14 +168,15 @@ class _Running:
         """Ask for a reload when files change."""
         reloading, ask = self._records.reloading, self._requests.signalled
         file = ConfigWatch(watched.file, lambda: reloading.content, lambda: ask(signals.Request.RELOAD))
-        self._records.background.start(file.watch(lambda: bool(watched.code) or reloading.config.watch_config))
+        self._records.background.keep(lambda: file.watch(lambda: bool(watched.code) or reloading.config.watch_config))
         if watched.code:
             self._records.background.start(watch_code(watched.code, lambda: ask(signals.Request.RESTART)))
 
     def leave_when_idle(self) -> None:
         """Drain as soon as nothing is ready, running or overdue."""
-        watch = leave_when_idle(self._records, self._connection, self._store, self._requests.drain)
-        self._records.background.start(watch)
+        self._records.background.keep(
+            lambda: leave_when_idle(self._records, self._connection, self._store, self._requests.drain)
+        )
 
     async def close(self) -> None:
         """Let everything go. Who is still alive dies of it: the death pipe closes with this process."""

@@ -18,7 +18,7 @@ ENTRY_BYTES = 55 * WORD  # the longest entry has 374: two names of 128, six numb
 NAME_BYTES = 128
 
 # The header's words; the first is that of the outcomes.
-_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _RECALLED, _QUIET, _WISH, _SHORTEST = range(1, 12)
+_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _RECALLED, _QUIET, _WISH, _SHORTEST, _MET = range(1, 13)
 _WATCH_OFF, _WATCH_ASKED, _WATCH_ON = range(3)
 # A current task's words; each text is its length and then its bytes.
 _STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _ENTRY_AT, _NAME_AT, _SOFT_DEADLINE = 0, 1, 2, 3, 4, 60, 77
@@ -43,6 +43,12 @@ class RecycleWish(IntEnum):
     NONE = 0
     MAX_TASKS = 1
     MAX_RSS = 2
+
+
+# A process may write anything into its slot before it dies of that: what is no such value reads as none.
+_PHASES = {phase.value: phase for phase in Phase}
+_WISHES = {wish.value: wish for wish in RecycleWish}
+_MOST_PID = 1 << 22  # below 0 it would be a group, or everybody
 
 
 def _base_of(number: int) -> int:  # where the copy of the current task stands that this number publishes
@@ -102,11 +108,12 @@ class Slot(OutcomesOfSlot):
 
     @property
     def pid(self) -> int:
-        return self._words[_PID]
+        pid = self._words[_PID]
+        return pid if 0 < pid <= _MOST_PID else 0
 
     @property
     def phase(self) -> Phase:
-        return Phase(self._words[_PHASE])
+        return _PHASES.get(self._words[_PHASE], Phase.EMPTY)
 
     @phase.setter
     def phase(self, phase: Phase) -> None:
@@ -141,7 +148,7 @@ class Slot(OutcomesOfSlot):
     @property
     def recycle_wish(self) -> RecycleWish:
         """Why the worker would be replaced. It leaves only when it is told to."""
-        return RecycleWish(self._words[_WISH])
+        return _WISHES.get(self._words[_WISH], RecycleWish.NONE)
 
     @recycle_wish.setter
     def recycle_wish(self, wish: RecycleWish) -> None:
@@ -149,12 +156,18 @@ class Slot(OutcomesOfSlot):
 
     @property
     def shortest_soft_ns(self) -> int:
-        """The shortest soft limit under a second that this life has met; 0 for none. The master looks as often."""
+        """The shortest soft limit under a second that was met of late; 0 for none. The master looks as often."""
         return self._words[_SHORTEST]
 
-    @shortest_soft_ns.setter
-    def shortest_soft_ns(self, limit_ns: int) -> None:
+    @property
+    def shortest_soft_met_ns(self) -> int:
+        """When it was last met (CLOCK_BOOTTIME)."""
+        return self._words[_MET]
+
+    def show_soft_limit(self, limit_ns: int, met_ns: int) -> None:
+        """Say that the shortest soft limit was met."""
         self._words[_SHORTEST] = limit_ns
+        self._words[_MET] = met_ns
 
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 

@@ -22,6 +22,25 @@ class Packed:
         return Packed(self.count + other.count, self.data + other.data)
 
 
+def packed_in(count: int, data: bytes) -> Packed:
+    """A run that stood in memory which another process wrote; NOTHING when it is none.
+
+    Sent as it is, a count that is too great would have the server wait for more, and one that is too small would have
+    it take the rest for commands: what it answers to those would be read as answers to ours.
+    """
+    at = 0
+    for _ in range(count):
+        end = data.find(b"\r\n", at)
+        digits = data[at + 1 : end]
+        if data[at : at + 1] != b"$" or end < 0 or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+            return NOTHING
+        at = end + int(digits) + 4
+        if data[at - 2 : at] != b"\r\n":
+            return NOTHING
+    return Packed(count, data) if count >= 0 and at == len(data) else NOTHING
+
+
+_MOST_DIGITS = 9
 _BULK_STRING = b"$%d\r\n%b\r\n"
 NOTHING = Packed(0, b"")
 

@@ -136,7 +136,7 @@ def make_attempt(bench: Bench, claimed: Claimed, at_ns: int) -> Attempt | None:
     attempt = Attempt(entry, name, times_of(entry, claimed.anchor, start_ns), limit_ns, slot)
     if soft_limit_ns:
         attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
-        bench.urgency.met(soft_limit_ns)
+        bench.urgency.met(soft_limit_ns, at_ns)
     attempt.verdict = _carry_out(bench, claimed, prepared, attempt)
     return attempt
 

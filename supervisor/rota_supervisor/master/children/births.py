@@ -98,7 +98,7 @@ class Births:
 
     def _not_born(self, slot: int, nonce: int, error: str) -> None:
         child = self._records.fleet.get(slot, nonce)
-        if child is not None and not child.pid:
+        if child is not None and _is_unborn(child):
             self._end_unborn(child, error, from_outside=False)
 
     def _zygote_gone(self, zygote: Child) -> None:
@@ -112,15 +112,19 @@ class Births:
             zygote.move(State.KILLED)
             self._hands.kill(zygote)
         for child in self._records.fleet.of(Role.WORKER):
-            unborn = child.state in (State.ASKED, State.KILLED) and not child.pid
-            if unborn and child.asked_of == zygote.nonce:
+            if _is_unborn(child) and child.asked_of == zygote.nonce:
                 self._end_unborn(child, "its zygote died", from_outside=True)
 
     def _end_unborn(self, child: Child, error: str, *, from_outside: bool) -> None:
         slot = self._records.memory.slot(child.slot)
-        if slot.pid:  # the intermediate died before its report, and the worker lives
+        if slot.pid > 1:  # the intermediate died before its report, and the worker lives
             self._born(child.slot, child.nonce, slot.pid)
         else:
             # A worker that comes late finds no place: its owner is retired, which may take as long as an outage.
             slot.begin(0)
             self._deaths.never_born(child, error, from_outside=from_outside)
+
+
+def _is_unborn(child: Child) -> bool:
+    """Whether it was asked for, and nobody has said yet what became of it."""
+    return child.state in (State.ASKED, State.KILLED) and not child.pid

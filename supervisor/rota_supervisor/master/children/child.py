@@ -68,7 +68,7 @@ class Child:
     the nonce of the zygote that was asked. `lease_seconds`: the lease that a worker was told. `awake_since`: when the
     machine last came back from a sleep, which is held against nobody. `task_until`: its task's hard deadline, `inf` for
     none; `soft_until`: its soft one; `interrupted_for`: the one for which it was last interrupted;
-    `shortest_soft_seconds`: of the soft limits met in this life. `wish`: why it would like to be replaced. `is_quiet`:
+    `shortest_soft_seconds`: of the soft limits met of late. `wish`: why it would like to be replaced. `is_quiet`:
     it claims nothing for now. `has_stack`: it can be asked for its stack; `dumped_at`: when it last was. `deaf_since`:
     since when it could have heard that it is to leave; `inf` before it was told, and once it has. `why`: of DRAINING,
     KILLED.

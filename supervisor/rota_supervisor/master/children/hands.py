@@ -68,7 +68,7 @@ class Hands:
     def wake(self, child: Child) -> None:
         """Have a worker look at its slot. One that is not in it yet looks when it begins."""
         pid = self._memory.slot(child.slot).pid  # there before its report, and no more once its number is free
-        if pid:
+        if pid and child.pid in (0, pid):  # nobody else, whatever a process wrote there
             with contextlib.suppress(*UNREACHABLE):
                 os.kill(pid, WAKE_SIGNAL)
 

@@ -9,6 +9,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.children.child import Child, Reason, State
 
 NANOSECONDS: Final = 1_000_000_000
+URGENT_SECONDS: Final = 65.0  # a worker rings again for a soft limit that it has not met for 60 s
 _SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
 _SHOWS_NOTHING: Final = frozenset({State.REGISTERING, State.KILLED, State.EXITED})
 _WISHES: Final = {
@@ -34,7 +35,7 @@ def observe(child: Child, slot: Slot, now: float, awake_since: float) -> bool:
     child.beat_at = max(child.beat_at, spoke_at, awake_since)
     child.is_quiet = phase is Phase.QUIET
     if child.role is Role.WORKER:
-        _note_needs(child, slot)
+        _note_needs(child, slot, now)
     if child.state is State.DRAINING:
         _note_whether_it_heard(child, phase, task, now)
     if child.state is State.BOOTING and phase in _SERVING:
@@ -55,11 +56,13 @@ def _note_task(child: Child, task: TaskTimes | None) -> None:
         child.soft_until = task.soft_deadline_ns / NANOSECONDS
 
 
-def _note_needs(child: Child, slot: Slot) -> None:
+def _note_needs(child: Child, slot: Slot, now: float) -> None:
     """What a worker would have of its master."""
     child.wish = _WISHES[slot.recycle_wish]
     shortest_ns = slot.shortest_soft_ns
-    child.shortest_soft_seconds = shortest_ns / NANOSECONDS if shortest_ns else math.inf
+    # A task that beats has its soft limit anew, however long ago it began.
+    is_urgent = child.soft_until < math.inf or now - slot.shortest_soft_met_ns / NANOSECONDS < URGENT_SECONDS
+    child.shortest_soft_seconds = shortest_ns / NANOSECONDS if shortest_ns and is_urgent else math.inf
 
 
 def _note_whether_it_heard(child: Child, phase: Phase, task: TaskTimes | None, now: float) -> None:

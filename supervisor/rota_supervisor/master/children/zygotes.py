@@ -93,8 +93,8 @@ class ZygoteLine:
 def _message_of(packet: bytes) -> messages.Message:
     """What a packet says. The user's code runs at the other end: what it writes there must not end the master."""
     try:
-        return messages.decode(packet)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return messages.decode_of_zygote(packet)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         wrote = f"{packet[:_SHOWN_BYTES]!r}, {len(packet)} bytes"
         return messages.Warned(f"a module wrote to descriptor {CHANNEL_FD}, which is not its own: {wrote}")
 

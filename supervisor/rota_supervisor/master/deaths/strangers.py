@@ -34,10 +34,10 @@ def children_of_this_process() -> Iterator[int]:
 
 
 def session_of(pid: int) -> int:
-    """The session of a process, 0 when it is gone."""
+    """The session of a process, 0 when it is gone or not ours to ask."""
     try:
         return os.getsid(pid)
-    except ProcessLookupError:
+    except UNREACHABLE:
         return 0
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from rota.child.slots import Slot, boottime_ns
 from rota.protocol.replies import Retired
 from rota.protocol.store import Blame, Store
-from rota.protocol.wire import Packed
+from rota.protocol.wire import Packed, packed_in
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
 from rota.server.backoff import Backoff
 from rota.server.server_errors import Refused, ServerError
@@ -56,7 +56,7 @@ def obituary_of(death: Death, slot: Slot, limits: Restarts, tiers: Packed) -> Ob
     if task is not None and death.is_task_to_blame:
         ran = ((task.id, epitaph_of(death, datetime.now(UTC))),)
     blame = Blame(ran, crash_limit=limits.crash_limit, loss_limit=limits.loss_limit, setback=setback_of(death))
-    return Obituary(death.child.owner, task.name if task is not None else "", blame, Packed(*slot.outcomes()), tiers)
+    return Obituary(death.child.owner, task.name if task is not None else "", blame, packed_in(*slot.outcomes()), tiers)
 
 
 def batches_of(held: Iterable[Held]) -> Iterator[tuple[float, list[Held]]]:

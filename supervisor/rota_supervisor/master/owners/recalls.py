@@ -15,7 +15,7 @@ from typing import Final
 from rota.child.slot_task import HeldUp
 from rota.child.slots import Slot, boottime_ns
 from rota.protocol.store import Store
-from rota.protocol.wire import Packed
+from rota.protocol.wire import Packed, packed_in
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
@@ -87,7 +87,7 @@ class Recalls:
 
     async def _recall(self, child: Child, slot: Slot, held_up: HeldUp) -> None:
         """Call until there is an answer, or the task has ended that held the others up."""
-        finished = Packed(*held_up.outcomes)
+        finished = packed_in(*held_up.outcomes)
         call = self._store.recall(child.owner, held_up.task.entry, self._tiers(child), finished)
         while slot.nonce == child.nonce and slot.held_up_by == held_up.number:
             try:

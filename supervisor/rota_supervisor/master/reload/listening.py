@@ -1,5 +1,6 @@
 """The exporter's listening socket: the master's, so that no scrape is refused while the exporter is replaced."""
 
+import contextlib
 import errno
 import socket
 from typing import Final
@@ -118,14 +119,15 @@ def bind(listen: str, address: str, port: str) -> socket.socket:
     """Listen at an address in numbers, as `listen` has it. Raises Failure 73 when the place is taken, 78 when there is
     no such place."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((address, int(port)))
-        listening.listen(BACKLOG)
-    except (OSError, ValueError, OverflowError) as error:
-        listening.close()
-        raise _cannot_listen(listen, error) from None
+    with contextlib.ExitStack() as unless_bound:
+        try:
+            listening = unless_bound.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((address, int(port)))
+            listening.listen(BACKLOG)
+        except (OSError, ValueError, OverflowError) as error:
+            raise _cannot_listen(listen, error) from None
+        unless_bound.pop_all()
     return listening
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from rota_supervisor.layout import Role
 from rota_supervisor.master.children.child import PoolKey
-from rota_supervisor.master.planning.backoff import Backoff
+from rota_supervisor.master.planning.backoff import Backoff, Standing
 from rota_supervisor.master.reload.rollout import Generation
 from rota_supervisor.master.reload.verdicts import Askers
 
@@ -59,8 +59,15 @@ def failed_pool(new: Container[int], backoffs: Mapping[PoolKey, Backoff], *, is_
     own = [key for key in backoffs if key.role in (Role.ZYGOTE, Role.WORKER) and key.generation in new]
     if is_first and any(backoffs[key].ever_ready for key in own if key.role is Role.WORKER):
         return None
-    return next((key for key in own if _has_failed(backoffs[key], is_first=is_first)), None)
+    has_failed = _first_has_failed if is_first else _candidate_has_failed
+    return next((key for key in own if has_failed(key, backoffs[key])), None)
 
 
-def _has_failed(backoff: Backoff, *, is_first: bool) -> bool:
-    return backoff.gave_up or (not is_first and backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready)
+def _first_has_failed(_key: PoolKey, backoff: Backoff) -> bool:
+    return backoff.gave_up
+
+
+def _candidate_has_failed(key: PoolKey, backoff: Backoff) -> bool:
+    # One that began well and then cannot go on would neither take over nor leave: its budget is its deadline.
+    never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
+    return never_worked or backoff.standing(key.role) is Standing.FATAL

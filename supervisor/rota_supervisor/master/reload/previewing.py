@@ -143,7 +143,7 @@ def _steps_of_others(change: Change, old: Config, new: Config, keys: list[str]) 
         yield f"pollers: each is replaced: {', '.join(_fed_by(keys, _POLLERS_KEYS))}"
     if change.listen and not (old.http.listen and new.http.listen):
         yield f"exporter: it {'starts' if new.http.listen else 'leaves'}: http.listen"
-    elif change.exporter or change.listen:
+    elif new.http.listen and (change.exporter or change.listen):
         told = [key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)]
         yield f"exporter: it is replaced: {', '.join(_fed_by(told, _EXPORTERS_KEYS))}"
 

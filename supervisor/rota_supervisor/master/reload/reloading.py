@@ -88,7 +88,15 @@ class Reloading:
     def preview(self) -> Answer:
         """What a reload would do now, in words and as data; nothing is touched, and no code is imported."""
         loaded, faults = self._look(self._listening.probe)
+        faults = faults or self._faults_of_queues(loaded.config)
         return preview_of(self.rollout.latest, loaded, faults, self.scaling)
+
+    def _faults_of_queues(self, config: Config) -> list[Fault]:
+        """For which a candidate would be refused as soon as its code is loaded, if that is the code there is."""
+        latest = self.rollout.latest
+        change, code = change_between(latest.config, config), self._codes.of(latest.code)
+        is_known = change.has_stale and not change.code and code.is_loaded
+        return unserved_queues(config, code.tasks) if is_known and config.unserved_queues == "error" else []
 
     def _look(self, listen: Callable[[str], None]) -> tuple[Loaded, list[Fault]]:
         """Read the configuration; `listen` tries its listening place. What is loaded is of use without faults only."""
@@ -141,7 +149,7 @@ class Reloading:
         self.versions = Versions(pollers, exporter)
         self._listening.use(self.config.http.listen)
         if before.log != self.config.log:
-            configure_log(self.config)
+            _change_log(self.config)
         self.scaling = self.scaling.after(self._sizes())
 
     def scale(self, pool: str, count: int) -> None:
@@ -268,3 +276,11 @@ class Reloading:
 def configure_log(config: Config) -> None:
     """Set up the log of the master's process."""
     log.configure(log_settings(config), role=Role.MASTER.value, pid=os.getpid())
+
+
+def _change_log(config: Config) -> None:
+    """The same, while the fleet runs: where the library of a format cannot be loaded now, lines stay as they are."""
+    try:
+        configure_log(config)
+    except (OSError, ImportError) as error:
+        log.logger().error(events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")

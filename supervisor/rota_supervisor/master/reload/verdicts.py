@@ -73,12 +73,15 @@ def fault_of_death(death: Death, importing: str, boot_seconds: float) -> Fault:
 
 
 def fault_of_crash_loop(key: PoolKey, backoff: Backoff) -> Fault:
-    """Why a generation whose processes never come to be ready is refused."""
+    """Why a generation is refused whose processes do not come to be ready, or not any more."""
     last = f", at last: {backoff.words}" if backoff.words else ""
     if key.role is Role.ZYGOTE:
-        died = f"died {backoff.failures} times before being ready"
-        return Fault("imports", f"the process that imports the tasks {died}{last}: see the log")
-    failed = f"none was ever ready, {backoff.failures} starts in a row failed"
+        died = f"died {backoff.setbacks} times in a row" if backoff.ever_ready else f"died {backoff.failures} times"
+        return Fault("imports", f"the process that imports the tasks {died} before being ready{last}: see the log")
+    if backoff.ever_ready:
+        failed = f"one was ready, and then {backoff.setbacks} in a row failed"
+    else:
+        failed = f"none was ever ready, {backoff.failures} starts in a row failed"
     return Fault(_workers_of(key.pool), f"{failed}{last}: see the log")
 
 

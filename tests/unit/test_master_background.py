@@ -1,0 +1,48 @@
+"""What runs beside the master's loop."""
+
+import asyncio
+
+import pytest
+
+from rota_supervisor.master.background import Background
+
+
+def test_what_a_fleet_cannot_do_without_is_begun_anew_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rota_supervisor.master.background._PAUSE_SECONDS", 0.0)
+
+    async def begun() -> int:
+        background, times, renewed = Background(), 0, asyncio.Event()
+
+        async def renew() -> None:
+            nonlocal times
+            times += 1
+            if times < 3:
+                raise ValueError("an answer that nobody understands")
+            renewed.set()
+
+        background.keep(renew)
+        async with asyncio.timeout(30):
+            await renewed.wait()
+        await background.cancel()
+        return times
+
+    assert asyncio.run(begun()) == 3
+
+
+def test_what_is_kept_ends_with_the_master() -> None:
+    async def left() -> bool:
+        background, ended = Background(), False
+
+        async def renew() -> None:
+            nonlocal ended
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended = True
+
+        background.keep(renew)
+        await asyncio.sleep(0)
+        await background.cancel()
+        return ended
+
+    assert asyncio.run(left())

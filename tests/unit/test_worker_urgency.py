@@ -1,0 +1,48 @@
+"""Which soft limits the master is rung for."""
+
+from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slots import Slot
+from rota.worker.urgency import Urgency
+from rota_supervisor.master.children.observing import URGENT_SECONDS
+
+SECOND_NS = 1_000_000_000
+TENTH_NS = SECOND_NS // 10
+
+
+class Worker:
+    """The limits that it met, and what became of them. `rings`: when it rang."""
+
+    def __init__(self) -> None:
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)))
+        self.rings: list[float] = []
+        self.now = 1000.0
+        self.urgency = Urgency(self.slot, lambda: self.rings.append(self.now))
+
+    def met(self, limit_ns: int, at: float) -> "Worker":
+        self.now = at
+        self.urgency.met(limit_ns, round(at * SECOND_NS))
+        return self
+
+    @property
+    def shown(self) -> tuple[int, float]:
+        return self.slot.shortest_soft_ns, self.slot.shortest_soft_met_ns / SECOND_NS
+
+
+def test_the_master_is_rung_for_a_limit_shorter_than_all_before_it_and_not_for_its_like() -> None:
+    worker = Worker().met(SECOND_NS, 1000.0).met(5 * TENTH_NS, 1001.0).met(5 * TENTH_NS, 1002.0)
+    assert (worker.rings, worker.shown) == ([1001.0], (5 * TENTH_NS, 1002.0))
+    worker.met(TENTH_NS, 1003.0).met(5 * TENTH_NS, 1004.0)
+    assert (worker.rings, worker.shown) == ([1001.0, 1003.0], (TENTH_NS, 1003.0))
+
+
+def test_after_a_minute_without_it_the_next_short_limit_takes_its_place_and_rings_again() -> None:
+    worker = Worker().met(TENTH_NS, 1000.0).met(5 * TENTH_NS, 1060.0)
+    assert (worker.rings, worker.shown) == ([1000.0], (TENTH_NS, 1000.0))
+    worker.met(5 * TENTH_NS, 1060.5)
+    assert (worker.rings, worker.shown) == ([1000.0, 1060.5], (5 * TENTH_NS, 1060.5))
+
+
+def test_the_master_forgets_no_limit_for_which_it_is_not_rung_again() -> None:
+    for quiet in range(1, 200):
+        worker = Worker().met(TENTH_NS, 1000.0).met(TENTH_NS, 1000.0 + quiet)
+        assert len(worker.rings) == 2 or quiet < URGENT_SECONDS - 1.0, quiet
