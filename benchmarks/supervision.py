@@ -36,7 +36,7 @@ import gc
 import rota
 from tasks import hold
 
-ROWS = [{"id": number, "name": f"name of {number}", "at": (number, number + 0.5)} for number in range(%d)]
+ROWS = [{"id": number, "name": f"name of {number}", "at": [number, number + 0.5]} for number in range(%d)]
 
 
 @rota.task

@@ -62,3 +62,33 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     told = fleet.folder / "loaded"
     until(lambda: told.exists() and told.read_text().endswith("\n"), "what was loaded")
     assert told.read_text().split() == []
+
+
+# What an application has in memory: dictionaries, with their counts of references and places in the collector's lists.
+COLLECTED = """
+import gc
+from pathlib import Path
+import rota
+
+ROWS = [{"id": number, "name": f"name of {number}", "at": [number, number + 0.5]} for number in range(100_000)]
+
+@rota.task
+def collect() -> None:
+    gc.collect()
+    rollup = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    kilobytes = sum(int(line.split()[1]) for line in rollup if line.startswith("Private_"))
+    Path("private").write_text(f"{kilobytes}\\n")
+"""
+
+
+def test_a_full_collection_in_a_worker_copies_nothing_of_the_application(fleets: Fleets, measured: Measure) -> None:
+    """The zygote froze it. Otherwise the collector writes to each object: 50 MB become the worker's own."""
+    fleet = fleets.make(workers=1)
+    (fleet.folder / "tasks.py").write_text(COLLECTED)
+    fleet.start()
+    fleet.client.enqueue("collect", queue="default")
+    told = fleet.folder / "private"
+    until(lambda: told.exists() and told.read_text().endswith("\n"), "what the worker has of its own")
+    private = int(told.read_text()) * 1024 / MEGABYTE
+    measured("MB of a worker's own after a full collection", private)
+    assert private < MEGABYTES_OF_ITS_OWN

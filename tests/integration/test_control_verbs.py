@@ -41,7 +41,7 @@ def test_scale_asks_for_a_number_or_so_many_more(
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["mail"], ["2.5"], ["mail", "many"], ["a", "b", "3"], ["--fast"], ["-x2"], ["٣"]]
+    "words", [[], ["mail"], ["2.5"], ["mail", "many"], ["a", "b", "3"], ["--fast"], ["-x2"], ["٣"], ["9" * 5000]]
 )
 def test_what_is_no_number_is_misuse_and_reaches_no_master(
     rota: Rota, master: FakeMaster, words: list[str], capsys: pytest.CaptureFixture[str]

@@ -195,7 +195,7 @@ MUTATIONS: Final = (
         (
             Replacement(
                 "supervisor/rota_supervisor/master/owners/leases.py",
-                "Packed(*slot.outcomes())",
+                "packed_in(*slot.outcomes())",
                 "Packed(0, b'')",
             ),
         ),

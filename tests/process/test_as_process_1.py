@@ -1,16 +1,18 @@
 """A fleet as process 1 of a PID namespace, as in a container: nobody stands behind it who would reap or signal."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from bench import until
+from bench import DEADLINE_SECONDS, until
 from masters import ON_ONE_SERVER, Mastered, descendants
 from servers import Server
 
@@ -105,3 +107,17 @@ def test_why_it_could_not_start_reaches_its_parent(fleet: Mastered) -> None:
     fleet.configure("workers = -1")
 
     assert fleet.start(ready=False).exit_code() == 78
+
+
+def test_a_stop_asked_for_in_another_container_waits_for_the_end_too(fleet: Mastered) -> None:
+    fleet.start()
+    fleet.push("hold", "a")
+    until(lambda: fleet.starts("a"))
+    command = [*fleet.prefix, sys.executable, "-m", "rota_supervisor", "stop", "--json"]
+    with subprocess.Popen(command, cwd=fleet.folder, stdout=subprocess.PIPE, text=True) as stop:
+        until(lambda: fleet.log("fleet.draining"))
+        fleet.release()
+        said = stop.communicate(timeout=DEADLINE_SECONDS)[0]
+        assert fleet.log("fleet.stopped")
+    assert (stop.returncode, json.loads(said)["pid"]) == (0, 0)  # a process of another namespace has no number here
+    assert fleet.exit_code() == 0

@@ -120,6 +120,7 @@ def rota(folder: Path, server: Server, namespace: str) -> Rota:
         (["dead", "revive"], "name the ids, or say --all (with --queue, --task, --reason to choose)"),
         (["dead", "purge", "x", "--all"], "give ids, or --all with options that choose, not both"),
         (["run", "-w", "many"], "-w takes a number, or POOL=NUMBER, and not 'many'"),
+        (["run", "-w", "9" * 5000], "-w takes a number, or POOL=NUMBER, and not '9999"),
         (["status", "--fast"], "No such option '--fast'. (see `rota status --help`)"),
     ],
 )

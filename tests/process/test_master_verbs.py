@@ -1,7 +1,9 @@
 """Signals and verbs of a running fleet: what each one does to real processes, and whom a stray one does not hurt."""
 
 import functools
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,11 +11,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import until
 from masters import ON_ONE_SERVER, TASKS, Mastered
+from prose import ROOT
+from rota_supervisor.notice import Held
 from servers import Server
 
 pytestmark = ON_ONE_SERVER
@@ -57,6 +62,19 @@ def rota(fleet: Mastered, *arguments: str) -> "subprocess.CompletedProcess[str]"
     """A command to the fleet, as a person gives it."""
     command = [sys.executable, "-m", "rota_supervisor", *arguments]
     return subprocess.run(command, cwd=fleet.folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def told_as_json(fleet: Mastered, *arguments: str) -> dict[str, Any]:
+    """What a command says to programs."""
+    told: dict[str, Any] = json.loads(rota(fleet, *arguments, "--json").stdout)
+    return told
+
+
+def keys_on_the_page() -> dict[str, set[str]]:
+    """What docs/cli.md says that programs find."""
+    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8").partition("### As JSON")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+) \| (`.+`) \|$", page, re.MULTILINE)
+    return {what.replace("`", ""): set(re.findall("[a-z_]+", keys)) for what, keys in rows}
 
 
 def the_pool(fleet: Mastered) -> tuple[object, ...]:
@@ -202,3 +220,28 @@ def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number
     fleet.release()
     assert fleet.exit_code() == 0
     assert "end a" in fleet.ran()
+
+
+def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
+    fleet.start()
+    status, scale = told_as_json(fleet, "status"), told_as_json(fleet, "scale", "2")
+    reload, quiet = told_as_json(fleet, "reload"), told_as_json(fleet, "quiet")
+    fleet.configure("workers = 3")
+    preview = told_as_json(fleet, "reload", "--dry-run")
+    fleet.configure("workers = 'three'")
+    refused = told_as_json(fleet, "reload")
+    held = Held("worker", "mail", "backoff", 1, 2.0, "why").row(1.0)
+    found = {
+        "status": status,
+        "a row of pools": status["pools"][0],
+        "a row of children": status["children"][0],
+        "a row of held": held,
+        "scale": scale,
+        "reload, restart": reload,
+        "the same, refused": refused,
+        "reload --dry-run": preview,
+        "a row of its changes": preview["changes"][0],
+        "quiet, resume": quiet,
+        "stop": told_as_json(fleet, "stop"),
+    }
+    assert {what: set(keys) for what, keys in found.items()} == keys_on_the_page()

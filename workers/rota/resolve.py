@@ -55,7 +55,7 @@ def settings_in_environment(environment: Mapping[str, str]) -> ClientSettings:
     url = environment.get("ROTA_REDIS_URL")
     url_file = environment.get("ROTA_REDIS_URL_FILE")
     if not url and url_file:
-        url = _read(Path(url_file), "ROTA_REDIS_URL_FILE")
+        url = _read_url(Path(url_file), "ROTA_REDIS_URL_FILE")
     payload = environment.get("ROTA_LIMITS__MAX_PAYLOAD_KB") or "0"
     if not payload.isdecimal():
         raise NotConfigured(f"ROTA_LIMITS__MAX_PAYLOAD_KB must be a whole number, got {payload!r}")
@@ -79,7 +79,7 @@ def settings_in_file(environment: Mapping[str, str], folder: Path) -> ClientSett
     url = _value(path, table, "redis_url", str)
     url_file = _value(path, table, "redis_url_file", str)
     if not url and url_file:
-        url = _read(path.parent / url_file, f"redis_url_file in {path}")
+        url = _read_url(path.parent / url_file, f"redis_url_file in {path}")
     limits = _value(path, table, "limits", dict) or {}
     return ClientSettings(
         url,
@@ -94,6 +94,13 @@ def _read(path: Path, what: str) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise NotConfigured(f"{what} names {path}, which cannot be read: {error}") from None
+
+
+def _read_url(path: Path, what: str) -> str:
+    text = _read(path, what)
+    if "://" not in text:  # a bare password, say: what refuses a URL would quote it
+        raise NotConfigured(f"{what} names {path}, which holds no Redis URL")
+    return text
 
 
 def _level(where: str, text: str | None) -> str | None:

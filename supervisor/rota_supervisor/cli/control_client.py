@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rota_supervisor.control.places import is_of_others, socket_places
 from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_SECONDS = 10.0
+UNSEEN_LOOK_SECONDS = 0.1  # whether a master still answers whose process cannot be waited for
 _UCRED = struct.Struct("3i")
 
 
@@ -33,7 +35,7 @@ class ControlClient:
 
     @property
     def master_pid(self) -> int:
-        """The process that listens on the socket."""
+        """The process that listens on the socket; 0 when it is in a PID namespace that is not seen from this one."""
         raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         return int(_UCRED.unpack(raw)[0])
 
@@ -54,6 +56,18 @@ class ControlClient:
         if not answer.get("ok"):
             raise Failure(ExitCode.NO, f"the master refused: {answer.get('error', 'it did not say why')}")
         return answer
+
+    def wait_for_exit(self, seconds: float) -> bool:
+        """Wait until the master has ended; False when it has not in time."""
+        if self.master_pid:
+            return _has_exited(self.master_pid, seconds)
+        deadline = time.monotonic() + seconds
+        while (connected := _connect(self._path)) is not None:
+            connected.close()
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(UNSEEN_LOOK_SECONDS)
+        return True
 
     def _gone(self, reason: str) -> Failure:
         return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
@@ -100,8 +114,8 @@ def _connect(path: Path) -> socket.socket | None:
     return connecting
 
 
-def wait_for_exit(pid: int, seconds: float) -> bool:
-    """Wait until a process that is not our child has ended; False when it has not in time."""
+def _has_exited(pid: int, seconds: float) -> bool:
+    """Whether a process that is not our child ends within this time."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

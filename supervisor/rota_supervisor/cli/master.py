@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from rota_supervisor.cli.confirm import counted
-from rota_supervisor.cli.control_client import ControlClient, master_of, wait_for_exit
+from rota_supervisor.cli.control_client import ControlClient, master_of
 from rota_supervisor.cli.output import put, put_json, say, say_warning
 from rota_supervisor.cli.state import HELP_NAMES, State, common_options, current_state
 from rota_supervisor.cli.status import put_status
@@ -19,7 +19,7 @@ from rota_supervisor.exits import ExitCode, Failure
 STOP_MARGIN_SECONDS = 15.0  # beyond the drain: killing what is left, telling Redis, ending pollers and exporter
 RELOAD_MARGIN_SECONDS = 15.0
 _BOOTS: Final = 3  # of the code, and of its first workers, who get a second try
-_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
 _NEGATIVE_NUMBERS: Final = {**HELP_NAMES, "ignore_unknown_options": True}
 
 
@@ -176,6 +176,6 @@ def stop(now: bool) -> None:
     with _reach(current_state()) as (config, master):
         pid = master.master_pid
         answer = master.ask("stop", now=now)["stop"]
-    if not wait_for_exit(pid, config.limits.drain_seconds + STOP_MARGIN_SECONDS):
-        raise Failure(ExitCode.NO, f"the master, pid {pid}, is asked to stop and still runs: see its log")
+        if not master.wait_for_exit(config.limits.drain_seconds + STOP_MARGIN_SECONDS):
+            raise Failure(ExitCode.NO, f"the master, pid {pid}, is asked to stop and still runs: see its log")
     _tell({**answer, "pid": pid, "stopped": True}, "stopped")

@@ -4,8 +4,10 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -19,6 +21,8 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.titles import show_title
+
+_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
 
 
 @click.command(context_settings=HELP_NAMES)
@@ -116,7 +120,7 @@ def flags_of(
     by_pool: list[tuple[str, int]] = []
     for text in workers:
         pool, equals, count = text.rpartition("=")
-        if not (count.isascii() and count.isdecimal()) or (equals and not pool):
+        if not _COUNT.fullmatch(count) or (equals and not pool):
             raise click.BadParameter(f"-w takes a number, or POOL=NUMBER, and not {text!r}")
         if equals:
             by_pool.append((pool, int(count)))

@@ -31,7 +31,7 @@ def _read_secret(merged: Layer, path: Path) -> list[Fault]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         return [Fault(FILE, f"{path} cannot be read: {reason}")]
-    if not text or len(text) > MAX_CHARACTERS:
+    if "://" not in text or len(text) > MAX_CHARACTERS:  # a bare password, say: the fault must not quote it
         return [Fault(FILE, f"{path} holds no Redis URL")]
     merged.values[URL] = text
     merged.origins[(URL,)] = f"contents of {path}"

@@ -118,10 +118,11 @@ _state: _State | None = None
 def configure(settings: LogSettings, fd: int = STDERR, **bound: Any) -> None:
     """Set up this process's logging to `fd`; `bound` fields stand in every line. May be repeated."""
     global _state  # noqa: PLW0603 - a process has one log, as it has one stderr
-    if _state is not None:
-        _state.sink.close()
+    lines, before = _lines(settings.format, fd, bound), _state
     sink = _Sink(fd, _counts)
-    _state = _State(Logger(settings.level, _lines(settings.format, fd, bound), sink), sink)
+    _state = _State(Logger(settings.level, lines, sink), sink)
+    if before is not None:  # last: whatever failed above leaves the log as it was
+        before.sink.close()
 
 
 def logger() -> Logger:
