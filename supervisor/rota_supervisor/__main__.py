@@ -2,7 +2,7 @@
 
 Before anything heavy is imported, `rota run` blocks the signals that its master handles: as process 1 of a
 container a TERM during the imports would be lost, and elsewhere it would end the process half way. They are
-kept by the kernel until the master's loop runs.
+kept by the kernel until the master's loop reads them.
 """
 
 import os
@@ -55,7 +55,9 @@ def main() -> None:
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
+    from rota_supervisor.exits import say_crash  # noqa: PLC0415 - as above
 
+    sys.excepthook = say_crash
     sys.exit(run_app(sys.argv[1:]))
 
 

@@ -6,27 +6,29 @@ import sys
 from dataclasses import dataclass
 
 from rota.child.life import EXIT_ORPHANED, EXIT_OTHER_VERSION
-from rota.child.slot_memory import SlotMemory
+from rota.child.slot_memory import move_in
 from rota.child.slots import Slot
 from rota_supervisor import messages
-from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD, STACK_FD
+from rota_supervisor.exits import say_crash
+from rota_supervisor.layout import CHANNEL_FD, SLOTS_FD, STACK_FD, Role
 from rota_supervisor.process import die_with_parent
-from rota_supervisor.stack_file import leave_none_at_the_end, leave_stacks_in
+from rota_supervisor.stack_file import hear_nothing_at_the_end, leave_stacks_in
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """A child that has come in: its channel, its first message, the memory and its own slot."""
+    """A child that has come in: its channel, its first message, its slot, and the roster of all for reading."""
 
     channel: socket.socket
     first: messages.First
-    memory: SlotMemory
     slot: Slot
+    roster: memoryview
 
 
 def enter(pid: int) -> Entrance:
     """Come in as the process `pid`. Leaves by SystemExit when the master is gone, of another version, or
     has given the slot away."""
+    sys.excepthook = say_crash
     channel = socket.socket(fileno=CHANNEL_FD)
     channel.set_inheritable(False)
     try:
@@ -41,9 +43,10 @@ def enter(pid: int) -> Entrance:
     if first.has_stack_file:
         os.set_inheritable(STACK_FD, False)
     leave_stacks_in(STACK_FD if first.has_stack_file else None)
-    leave_none_at_the_end()
-    memory = SlotMemory.attach(SLOTS_FD)
-    slot = memory.slot(first.slot)
-    if not slot.enter(first.nonce, pid):
+    hear_nothing_at_the_end()
+    place = move_in(SLOTS_FD, first.slot, first.nonce, pid, for_forks=False)
+    if place is None:
         sys.exit(EXIT_ORPHANED)
-    return Entrance(channel, first, memory, slot)
+    if first.role != Role.EXPORTER:  # which looks at the others
+        os.close(SLOTS_FD)
+    return Entrance(channel, first, place.slot, place.roster)

@@ -1,6 +1,10 @@
 """How `rota` ends: exit codes, as sysexits.h has them where it has them. `docs/cli.md` carries the same table."""
 
+import sys
 from enum import IntEnum
+from types import TracebackType
+
+from rota.printable import printable_lines
 
 
 class ExitCode(IntEnum):
@@ -33,3 +37,10 @@ class Failure(Exception):
         super().__init__("; ".join(messages))
         self.code = code
         self.messages = messages
+
+
+def say_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The `sys.excepthook` of our processes: what came from outside may stand in an error that nobody caught."""
+    import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
+
+    sys.stderr.write(printable_lines("".join(traceback.format_exception(kind, error, trace))))

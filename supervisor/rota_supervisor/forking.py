@@ -17,11 +17,11 @@ from typing import Final
 
 from rota.child.life import EXIT_ORPHANED, Life, StartFailed
 from rota.child.settings import WorkerSettings
-from rota.child.slot_memory import SlotMemory
+from rota.child.slot_memory import SlotPlace, move_in
 from rota.worker import run_worker
 from rota_supervisor import messages
 from rota_supervisor.layout import BELL_FD, DEATH_FD, OWNER_MARK
-from rota_supervisor.process import die_with_parent, keep_mapped
+from rota_supervisor.process import die_with_parent, keep_mapped, wake_with_parent
 from rota_supervisor.stack_file import leave_last_words, leave_no_stacks, leave_stacks_in
 from rota_supervisor.titles import show_title
 
@@ -32,15 +32,16 @@ EXIT_CRASHED: Final = 1
 _CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})  # made once for all workers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Nursery:
-    """What the zygote forks with. `stack_fd`: its own stack file."""
+    """What the zygote forks with. `stack_fd`: its own stack file. `slots_fd`: the memory of all slots, closed in a
+    worker before anything of the application runs; it comes after the import."""
 
     channel: socket.socket
-    memory: SlotMemory
     master_pid: int
     pools: Mapping[str, WorkerSettings]
     stack_fd: int | None
+    slots_fd: int = -1
 
 
 def fork_worker(nursery: Nursery, request: messages.Fork, stack_fd: int | None) -> None:
@@ -85,6 +86,7 @@ def _be_worker(nursery: Nursery, request: messages.Fork, intermediate: int, stac
     """Never returns; nothing of the zygote's stack above may run in the worker."""
     status = EXIT_CRASHED
     try:
+        wake_with_parent()  # before it leaves the zygote's group, which would be continued
         os.setsid()
         _wait_until_gone(intermediate)
         # Only now: PDEATHSIG is sent at the death of every parent, the intermediate's included.
@@ -120,11 +122,11 @@ def _work(nursery: Nursery, request: messages.Fork, stack_fd: int | None) -> int
     _offer_to_oom_killer()
     _reseed()
     os.environ[OWNER_MARK] = request.owner
-    slot = nursery.memory.slot(request.slot)
-    if not slot.enter(request.nonce, os.getpid()):
+    place = _move_in(nursery, request)
+    if place is None:
         return EXIT_ORPHANED
     gc.enable()
-    life = Life(request.slot, slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
+    life = Life(request.slot, place.slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
     settings = nursery.pools[request.pool]
     show_title(f"worker {request.pool} {request.slot}", settings.server.namespace)
     try:
@@ -132,6 +134,12 @@ def _work(nursery: Nursery, request: messages.Fork, stack_fd: int | None) -> int
     except StartFailed as failure:
         leave_last_words(stack_fd, str(failure))
         return EXIT_CRASHED
+
+
+def _move_in(nursery: Nursery, request: messages.Fork) -> SlotPlace | None:
+    place = move_in(nursery.slots_fd, request.slot, request.nonce, os.getpid())
+    os.close(nursery.slots_fd)
+    return place
 
 
 def _reset_signals() -> None:

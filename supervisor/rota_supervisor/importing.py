@@ -22,7 +22,7 @@ _OWN = (str(Path(__file__).parent), str(Path(importlib.__file__ or "").parent))
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ImportFailure:
     """A module that could not be imported: which, the error in one line, and the place in the user's code."""
 
     module: str
@@ -40,7 +40,7 @@ def make_importable(folders: Iterable[str]) -> None:
     sys.path[at:at] = [folder for folder in folders if folder not in sys.path]
 
 
-def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> Failure | None:
+def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> ImportFailure | None:
     """Import the modules in order, up to the first that fails; `begin` is told each before it is imported."""
     for module in modules:
         begin(module)
@@ -49,7 +49,7 @@ def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: 
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the edge to the user's code: SystemExit is a failure too
-            return Failure(module, f"{type(error).__name__}: {error}", _place_of(error))
+            return ImportFailure(module, f"{type(error).__name__}: {error}", _place_of(error))
     return None
 
 

@@ -6,12 +6,14 @@ A slot outlives its process and its counters go on, so a slot never changes its 
 from enum import StrEnum
 from typing import Final
 
-SLOTS: Final = 1024
+from rota.child.slot_memory import MOST_SLOTS
+
+SLOTS: Final = MOST_SLOTS
 TICK_SECONDS: Final = 1.0  # the master's beat in slot 0; `livez` allows it to miss two
 
 # Descriptors of a spawned child.
 CHANNEL_FD: Final = 3  # SOCK_SEQPACKET to the master
-SLOTS_FD: Final = 4  # the memfd of all slots
+SLOTS_FD: Final = 4  # the memfd of all slots; closed as soon as a child has mapped its own
 DEATH_FD: Final = 5  # read end of the death pipe: readable when the master is gone
 BELL_FD: Final = 6  # the master's bell, an eventfd
 LISTEN_FD: Final = 7  # the exporter's listening socket

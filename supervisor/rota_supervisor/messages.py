@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
-ABI: Final = 2
+ABI: Final = 3
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
@@ -57,11 +57,16 @@ class ZygoteSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolSettings:
     """The settings of a pool's workers, as `settings_to_json` writes them; sent before its first Fork."""
 
     name: str
     settings: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The descriptor of all slots comes along, for the workers to be. Sent at once, read after the import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,20 @@ class ForkFailed:
     error: str
 
 
-Message = First | Pool | Fork | Bye | Importing | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
+Message = (
+    First
+    | Slots
+    | PoolSettings
+    | Fork
+    | Bye
+    | Importing
+    | Imported
+    | Warned
+    | Ready
+    | ImportFailed
+    | Spawned
+    | ForkFailed
+)
 _TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_args(Message)}
 _OF_ZYGOTES: Final = (Importing, Imported, Warned, Ready, ImportFailed, Spawned, ForkFailed)
 
@@ -188,8 +206,8 @@ def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
     close; none came when the sender had none, or this process could take no more."""
     try:
         packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:
-        return None, None
+    except ConnectionResetError:  # said once, when it left without reading all: what it had sent is still there
+        return receive(channel)
     fds = array.array("i", b"".join(data[:_FD_BYTES] for _, _, data in ancillary))
     return decode(packet) if packet else None, fds[0] if fds else None
 

@@ -8,7 +8,9 @@ from typing import Final
 
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.store import Store
-from rota.server.address import parse_address, redact
+from rota.protocol.wire import shown, text_of
+from rota.redaction import redact
+from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.primary import connect
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError
@@ -27,7 +29,7 @@ from rota_supervisor.server_permissions import faults_of_permissions, forbidden_
 
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
 _VERSION_FIELD: Final = "protocol"
-_NOT_LET_IN: Final = frozenset({"noperm", "noauth", "wrongpass"})
+_NOT_LET_IN: Final = frozenset({"noperm", "wrongpass"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ def _what_is_wrong(error: ServerError) -> str:
             return f"is not reachable: {error}: start it, or set redis_url (or ROTA_REDIS_URL) to the right place"
         case PushedBack():
             return f"refuses for now: {error}: try again when it has recovered"
+        case _ if error.reason == "noauth":
+            return (
+                "wants a password, and redis_url has none: write it as redis://:PASSWORD@HOST:PORT/0, with the user "
+                "before the colon if there is one, or have redis_url_file name a file with such a URL"
+            )
         case _ if error.reason in _NOT_LET_IN:
             return f"cannot be used: {error}: check the user, the password and its permissions in redis_url"
         case _:
@@ -100,6 +107,6 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool)
     if begin:
         version = connection.run(Store(namespace).open())
     else:
-        version = int(connection.execute("HGET", Keys(namespace).meta, _VERSION_FIELD) or PROTOCOL_VERSION)
-    fault = fault_of_protocol(version, namespace)
+        version = text_of(connection.execute("HGET", Keys(namespace).meta, _VERSION_FIELD) or PROTOCOL_VERSION)
+    fault = fault_of_protocol(shown(version), namespace)
     return [fault] if fault else []

@@ -106,9 +106,9 @@ def _faults_of_eviction(info: Mapping[str, str]) -> list[str]:
     return [f"{what}: set maxmemory-policy {SAFE_POLICY} in its configuration"]
 
 
-def fault_of_protocol(version: int, namespace: str) -> str | None:
+def fault_of_protocol(version: str, namespace: str) -> str | None:
     """What is wrong with the version of the protocol that a namespace has, or None."""
-    if version == PROTOCOL_VERSION:
+    if version == str(PROTOCOL_VERSION):
         return None
     return (
         f"the namespace {namespace!r} is used with protocol {version}, this version of Rota speaks {PROTOCOL_VERSION}: "

@@ -3,6 +3,9 @@
 A fork of the live event loop would share its wakeup descriptor and its epoll with the child; a spawned
 process shares nothing but what is handed over. `-P`, because a `selectors.py` in the current directory
 would otherwise stand in for the library's.
+
+From its first instruction on a child's signals are blocked, until it has its handlers: what is sent to a whole service
+would end it. And from before it can do anything, the kernel is told to kill it with the master, see `tie`.
 """
 
 import contextlib
@@ -17,18 +20,19 @@ from typing import Final
 
 from rota_supervisor import messages
 from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, STACK_FD, Role
+from rota_supervisor.process import opened_anew, tie
 
 MODULES: Final = {
     Role.ZYGOTE: "rota_supervisor.zygote",
     Role.POLLER: "rota_supervisor.poller",
     Role.EXPORTER: "rota_supervisor.exporter",
 }
-_ABOVE_ALL_TARGETS: Final = 64
+_ABOVE_ALL_TARGETS: Final = STACK_FD + 1
 _CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class InheritedFds:
     """The descriptors of the master that every child inherits: slots, read end of the death pipe, bell."""
 
     slots_fd: int
@@ -37,14 +41,16 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Spawned:
+class SpawnedChild:
     """A child just started and the master's end of its channel, not blocking."""
 
     pid: int
     channel: socket.socket
 
 
-def spawn(first: messages.First, lines: Lines, listen_fd: int | None = None, stack_fd: int | None = None) -> Spawned:
+def spawn(
+    first: messages.First, lines: InheritedFds, listen_fd: int | None = None, stack_fd: int | None = None
+) -> SpawnedChild:
     """Start the child of `first.role` in a session of its own and send it `first`, which tells of a `stack_fd`.
 
     Raises OSError when the kernel refuses (EAGAIN, ENOMEM), with nothing left behind.
@@ -53,7 +59,6 @@ def spawn(first: messages.First, lines: Lines, listen_fd: int | None = None, sta
     targets = {
         CHANNEL_FD: theirs.fileno(),
         SLOTS_FD: lines.slots_fd,
-        DEATH_FD: lines.death_fd,
         BELL_FD: lines.bell_fd,
     }
     if listen_fd is not None:
@@ -63,12 +68,19 @@ def spawn(first: messages.First, lines: Lines, listen_fd: int | None = None, sta
     try:
         messages.send(ours, first)  # it waits in the socket until the child reads it
         ours.setblocking(False)
-        return Spawned(_spawn(MODULES[Role(first.role)], targets), ours)
+        return SpawnedChild(_spawn_tied(MODULES[Role(first.role)], targets, lines.death_fd), ours)
     except BaseException:  # whatever it was, the channel must not leak
         ours.close()
         raise
     finally:
         theirs.close()
+
+
+def _spawn_tied(module: str, targets: Mapping[int, int], death_fd: int) -> int:
+    with opened_anew(death_fd) as line:  # one of its own, as the kernel kills one group for each
+        pid = _spawn(module, {**targets, DEATH_FD: line})
+        tie(line, pid)
+        return pid
 
 
 def _spawn(module: str, targets: Mapping[int, int]) -> int:
@@ -81,7 +93,7 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
             os.environ,
             file_actions=[stdin, *handed_over],
             setsid=True,
-            setsigmask=(),
+            setsigmask=signal.valid_signals(),
             setsigdef=_CATCHABLE,
         )
 

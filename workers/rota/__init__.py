@@ -7,10 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.call import Call
-    from rota.client import Client
+    from rota.client.call import Call
+    from rota.client.client import Client
+    from rota.client.default import configure, enqueue_many
+    from rota.client.handle import Handle
+    from rota.client.status import TaskStatus
+    from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
-    from rota.default import configure, enqueue_many
     from rota.errors import (
         Cancelled,
         Dead,
@@ -29,10 +32,7 @@ if TYPE_CHECKING:
         Uncertain,
         UnservedQueue,
     )
-    from rota.handle import Handle
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
-    from rota.status import TaskStatus
-    from rota.tasks import Task, task
 
 __version__ = "0.1.0"
 
@@ -71,14 +71,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "call": ("Call",),
-    "client": ("Client",),
+    "client.call": ("Call",),
+    "client.client": ("Client",),
     "current": ("CurrentTask", "current_task"),
-    "default": ("configure", "enqueue_many"),
-    "handle": ("Handle",),
+    "client.default": ("configure", "enqueue_many"),
+    "client.handle": ("Handle",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
-    "status": ("TaskStatus",),
-    "tasks": ("Task", "task"),
+    "client.status": ("TaskStatus",),
+    "client.tasks": ("Task", "task"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rota.errors import DuplicateTask
 
 if TYPE_CHECKING:
-    from rota.tasks import Task
+    from rota.client.tasks import Task
 
     AnyTask = Task[..., Any]
 

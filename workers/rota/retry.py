@@ -12,7 +12,7 @@ from rota.durations import MICROSECONDS, Duration, seconds
 from rota.errors import Dead, Retry
 from rota.options import TaskOptions
 from rota.protocol.epitaph import error_line
-from rota.protocol.outcome import Retry as RetryOutcome
+from rota.protocol.outcome import RetryOutcome
 
 _MAX_DOUBLINGS = 40  # 2 s doubled 40 times is 70,000 years: beyond it only floats overflow
 

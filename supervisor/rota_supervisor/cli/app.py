@@ -6,30 +6,30 @@ from collections.abc import Sequence
 
 import click
 
-from rota_supervisor.cli.lazy import Entry, LazyGroup
-from rota_supervisor.cli.output import ReaderGoneError, say_error
-from rota_supervisor.cli.state import HELP_NAMES, State, common_options
+from rota_supervisor.cli.lazy import CommandEntry, LazyGroup
+from rota_supervisor.cli.output import ReaderGoneError, has_room, say_error
+from rota_supervisor.cli.state import HELP_NAMES, CliState, common_options
 from rota_supervisor.exits import ExitCode, Failure
 
 _CLI = "rota_supervisor.cli"
 COMMANDS = {
-    "init": Entry(f"{_CLI}.init:init", "Write a commented rota.toml and tasks.py."),
-    "run": Entry(f"{_CLI}.run:run", "Run a fleet: master, workers, pollers, exporter."),
-    "demo": Entry(f"{_CLI}.demo:demo", "Run a fleet, kill a worker, and check that nothing is lost."),
-    "check": Entry(f"{_CLI}.check:check", "Check the configuration, the server and the imports."),
-    "config": Entry(f"{_CLI}.config:config", "Show the configuration in force."),
-    "status": Entry(f"{_CLI}.master:status", "Show what this node's master supervises."),
-    "scale": Entry(f"{_CLI}.master:scale", "Give a pool another number of workers."),
-    "reload": Entry(f"{_CLI}.master:reload", "Have the master load its configuration again, as HUP does."),
-    "restart": Entry(f"{_CLI}.master:restart", "Replace every worker by one with freshly imported code."),
-    "quiet": Entry(f"{_CLI}.master:quiet", "Have the workers claim nothing more, and stay."),
-    "resume": Entry(f"{_CLI}.master:resume", "Have the workers claim again."),
-    "stop": Entry(f"{_CLI}.master:stop", "Drain the fleet and stop it."),
-    "health": Entry(f"{_CLI}.health:health", "Ask whether the fleet is alive or ready, for probes."),
-    "queue": Entry(f"{_CLI}.queue:queue", "List, pause, resume and purge queues."),
-    "task": Entry(f"{_CLI}.task:task", "Enqueue, show and cancel a task."),
-    "dead": Entry(f"{_CLI}.dead:dead", "List, show, revive and purge dead tasks."),
-    "audit": Entry(f"{_CLI}.audit:audit", "Check that every accepted task is accounted for."),
+    "init": CommandEntry(f"{_CLI}.init:init", "Write a commented rota.toml and tasks.py."),
+    "run": CommandEntry(f"{_CLI}.run:run", "Run a fleet: master, workers, pollers, exporter."),
+    "demo": CommandEntry(f"{_CLI}.demo:demo", "Run a fleet, kill a worker, and check that nothing is lost."),
+    "check": CommandEntry(f"{_CLI}.check:check", "Check the configuration, the server and the imports."),
+    "config": CommandEntry(f"{_CLI}.config:config", "Show the configuration in force."),
+    "status": CommandEntry(f"{_CLI}.master:status", "Show what this node's master supervises."),
+    "scale": CommandEntry(f"{_CLI}.master:scale", "Give a pool another number of workers."),
+    "reload": CommandEntry(f"{_CLI}.master:reload", "Have the master load its configuration again, as HUP does."),
+    "restart": CommandEntry(f"{_CLI}.master:restart", "Replace every worker by one with freshly imported code."),
+    "quiet": CommandEntry(f"{_CLI}.master:quiet", "Have the workers claim nothing more, and stay."),
+    "resume": CommandEntry(f"{_CLI}.master:resume", "Have the workers claim again."),
+    "stop": CommandEntry(f"{_CLI}.master:stop", "Drain the fleet and stop it."),
+    "health": CommandEntry(f"{_CLI}.health:health", "Ask whether the fleet is alive or ready, for probes."),
+    "queue": CommandEntry(f"{_CLI}.queue:queue", "List, pause, resume and purge queues."),
+    "task": CommandEntry(f"{_CLI}.task:task", "Enqueue, show and cancel a task."),
+    "dead": CommandEntry(f"{_CLI}.dead:dead", "List, show, revive and purge dead tasks."),
+    "audit": CommandEntry(f"{_CLI}.audit:audit", "Check that every accepted task is accounted for."),
 }
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 
@@ -43,7 +43,7 @@ def app() -> None:
 
 def run_app(arguments: Sequence[str]) -> int:
     """Run a command line; answers the exit code."""
-    state = State()
+    state = CliState()
     state.no_color |= "--no-color" in arguments  # also for faults that are found while the arguments are read
     try:
         code = app.main(list(arguments), prog_name="rota", obj=state, standalone_mode=False)
@@ -63,13 +63,14 @@ def run_app(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else ExitCode.CLEAN
 
 
-def _failed(failure: Failure, state: State) -> int:
+def _failed(failure: Failure, state: CliState) -> int:
     for message in failure.messages:
-        say_error(message, no_color=state.no_color)
+        if not state.is_master or has_room(sys.stderr):
+            say_error(message, no_color=state.no_color)
     return failure.code
 
 
-def _misused(error: click.UsageError, state: State) -> int:
+def _misused(error: click.UsageError, state: CliState) -> int:
     path = error.ctx.command_path if error.ctx else "rota"
     say_error(f"{error.format_message()} (see `{path} --help`)", no_color=state.no_color)
     return ExitCode.USAGE

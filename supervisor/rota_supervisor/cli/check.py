@@ -9,7 +9,7 @@ from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state,
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.master.reload.change import unknown_overrides, unserved_queues
+from rota_supervisor.master.core.change import unknown_overrides, unserved_queues
 from rota_supervisor.server import check_server
 
 

@@ -36,8 +36,7 @@ class ControlClient:
     @property
     def master_pid(self) -> int:
         """The process that listens on the socket; 0 when it is in a PID namespace that is not seen from this one."""
-        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        return int(_UCRED.unpack(raw)[0])
+        return _peer_of(self._socket)[0]
 
     def ask(self, verb: str, seconds: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
         """Send a request and wait so long for its answer. Raises Failure: 69 without one, 1 for a refusal."""
@@ -111,7 +110,17 @@ def _connect(path: Path) -> socket.socket | None:
         if isinstance(error, PermissionError):
             raise
         return None
+    if _peer_of(connecting)[1] not in (os.geteuid(), 0) and os.geteuid() != 0:  # it sits where our master would
+        connecting.close()
+        return None
     return connecting
+
+
+def _peer_of(connected: socket.socket) -> tuple[int, int]:
+    """The process that listens at the other end, and its user."""
+    raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, user, _ = _UCRED.unpack(raw)
+    return pid, user
 
 
 def _has_exited(pid: int, seconds: float) -> bool:

@@ -1,6 +1,5 @@
 """`rota dead`: the tasks set aside after their last attempt."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,11 +8,13 @@ from typing import Any
 import click
 
 from rota.protocol.body import BodyError, decode_body
+from rota.protocol.epitaph import read_epitaph
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import DeadTask
+from rota.protocol.wire import shown
 from rota.server.connection import Connection
 from rota_supervisor.cli.confirm import confirm, counted
-from rota_supervisor.cli.output import printable, put, put_json, put_table, say
+from rota_supervisor.cli.output import put, put_json, put_table, say
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
@@ -36,7 +37,7 @@ class Wanted:
     def takes(self, dead: DeadTask) -> bool:
         """Whether a dead task is among them."""
         return (
-            (not self.ids or dead.id in self.ids)
+            (not self.ids or dead.id in self.ids or shown(dead.id) in self.ids)
             and self.queue in ("", dead.queue)
             and self.task in ("", name_of(dead))
             and self.reason in reason_of(dead)
@@ -45,11 +46,7 @@ class Wanted:
 
 def epitaph_of(dead: DeadTask) -> dict[str, Any]:
     """Why it died, as it was written; a text that is no JSON object stands under "reason"."""
-    try:
-        epitaph = json.loads(dead.epitaph)
-    except ValueError:
-        epitaph = None
-    return epitaph if isinstance(epitaph, dict) else {"reason": dead.epitaph.decode(errors="replace")}
+    return read_epitaph(dead.epitaph, "reason")
 
 
 def reason_of(dead: DeadTask) -> str:
@@ -94,7 +91,7 @@ def list_dead(*, limit: int, queue_name: str, task_name: str, reason: str) -> No
     if state.json:
         put_json([as_values(each) for each in found])
         return
-    rows = [(each.id, each.queue, name_of(each), when(each.died_us), _short(reason_of(each))) for each in found]
+    rows = [(shown(each.id), each.queue, name_of(each), when(each.died_us), _short(reason_of(each))) for each in found]
     put_table(("ID", "QUEUE", "TASK", "DIED", "REASON"), rows, no_color=state.no_color)
 
 
@@ -112,7 +109,7 @@ def _matching(connection: Connection, namespace: str, wanted: Wanted) -> Iterato
 def as_values(task: DeadTask) -> dict[str, Any]:
     """A dead task as plain values."""
     return {
-        "id": task.id,
+        "id": shown(task.id),
         "queue": task.queue,
         "task": name_of(task),
         "died_at": when(task.died_us),
@@ -152,10 +149,10 @@ def show(task_id: str) -> None:
 
 def put_field(key: str, value: object) -> None:
     """Write one field of a thing shown; further lines of a long text are set in."""
-    first, *more = str(value).splitlines() or [""]
-    put(f"{key + ':':<18} {printable(first)}".rstrip())
+    first, *more = str(value).split("\n")
+    put(f"{key + ':':<18} {first}".rstrip())
     for line in more:
-        put(f"{'':<18} {printable(line)}".rstrip())
+        put(f"{'':<18} {line}".rstrip())
 
 
 @dead.command(context_settings=HELP_NAMES)
@@ -175,7 +172,7 @@ def revive(*, ids: tuple[str, ...], everything: bool, queue_name: str, task_name
         going = [each.id for each in chosen if each.queue not in nowhere]
         revived = sum(connection.run(store.revive(batch)) for batch in _batches(going))
     _report(revived, "revived", as_json=state.json)
-    garbage = [each.id for each in chosen if each.queue in nowhere]
+    garbage = [shown(each.id) for each in chosen if each.queue in nowhere]
     faults = [*_faults_of_ids(chosen, wanted), *_faults_of_garbage(garbage, wanted)]
     if faults:
         raise Failure(ExitCode.NO, *faults)
@@ -247,5 +244,5 @@ def _report(count: int, word: str, *, as_json: bool) -> None:
 
 
 def _faults_of_ids(chosen: Sequence[_Chosen], wanted: Wanted) -> list[str]:
-    found = {each.id for each in chosen}
+    found = {name for each in chosen for name in (each.id, shown(each.id))}
     return [f'no dead task has the id "{task_id}"' for task_id in wanted.ids if task_id not in found]

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import math
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from rich.console import Console
 
 import rota
 from rota_supervisor.cli.output import put_json, say
-from rota_supervisor.cli.state import HELP_NAMES, State, common_options, current_state
+from rota_supervisor.cli.state import HELP_NAMES, CliState, common_options, current_state
 from rota_supervisor.demo.fleet import Ending, Fleet, FleetEnded, Place, find_place
 from rota_supervisor.demo.interrupts import Interrupts
 from rota_supervisor.demo.scenario import NAMESPACE
@@ -41,6 +42,8 @@ _LOOK_SECONDS = 0.5
 @common_options
 def demo(*, seconds: float, keep: bool) -> int:
     """Run a fleet of four with a server of its own, kill a worker, resize the pool, and check that nothing is lost."""
+    if math.isnan(seconds):  # it is neither below the least nor above the most
+        raise click.BadParameter("--seconds takes a number")
     require_server(DISTRIBUTION)
     state = current_state()
     console = _console(state)
@@ -74,7 +77,7 @@ def require_server(distribution: str) -> None:
         raise Failure(ExitCode.CONFIG, message) from None
 
 
-def _console(state: State) -> Console:
+def _console(state: CliState) -> Console:
     # With --json the document alone stands on standard output.
     stream = sys.stderr if state.json else sys.stdout
     return Console(file=stream, no_color=state.no_color or None, highlight=False)
@@ -113,7 +116,7 @@ def _ended_in_any_case(fleet: Fleet, interrupts: Interrupts, ended: list[Ending]
         ended.append(fleet.end(interrupts))
 
 
-def _perform(fleet: Fleet, state: State, interrupts: Interrupts, seconds: float) -> Outcome:
+def _perform(fleet: Fleet, state: CliState, interrupts: Interrupts, seconds: float) -> Outcome:
     stream = sys.stderr if state.json else sys.stdout
     dumb = state.json or os.environ.get("TERM") in ("dumb", "unknown")
     with (
@@ -157,7 +160,7 @@ def _raise_for_leftovers(ending: Ending) -> None:
         raise Failure(ExitCode.NO, f"the fleet left processes behind: {', '.join(ending.left_behind)}")
 
 
-def _show_verdict(state: State, console: Console, outcome: Outcome, checks: list[Check]) -> None:
+def _show_verdict(state: CliState, console: Console, outcome: Outcome, checks: list[Check]) -> None:
     """Raises Failure naming what did not hold."""
     failed = [check for check in checks if not check.ok]
     if state.json:

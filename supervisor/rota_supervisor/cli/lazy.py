@@ -9,7 +9,7 @@ import click
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A command: where it is, as `module:attribute`, and what `--help` says of it."""
 
     place: str
@@ -19,7 +19,7 @@ class Entry:
 class LazyGroup(click.Group):
     """A group that knows its commands by name only."""
 
-    def __init__(self, *args: Any, entries: Mapping[str, Entry], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, entries: Mapping[str, CommandEntry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._entries = entries
 

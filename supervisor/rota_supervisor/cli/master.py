@@ -10,7 +10,7 @@ import click
 from rota_supervisor.cli.confirm import counted
 from rota_supervisor.cli.control_client import ControlClient, master_of
 from rota_supervisor.cli.output import put, put_json, say, say_warning
-from rota_supervisor.cli.state import HELP_NAMES, State, common_options, current_state
+from rota_supervisor.cli.state import HELP_NAMES, CliState, common_options, current_state
 from rota_supervisor.cli.status import put_status
 from rota_supervisor.config.load import DEFAULT_FILE
 from rota_supervisor.config.model import Config
@@ -24,7 +24,7 @@ _NEGATIVE_NUMBERS: Final = {**HELP_NAMES, "ignore_unknown_options": True}
 
 
 @contextlib.contextmanager
-def _reach(state: State) -> Iterator[tuple[Config, ControlClient]]:
+def _reach(state: CliState) -> Iterator[tuple[Config, ControlClient]]:
     """The master, also while its file has faults; they are the answer only when no master is found by it."""
     config, faults = state.load_what_can_be()
     with contextlib.ExitStack() as stack:

@@ -1,10 +1,14 @@
-"""How commands speak: data on standard output, everything else on standard error."""
+"""How commands speak: data on standard output, everything else on standard error. All of it is made fit for a terminal
+here, whoever wrote the names and errors in it."""
 
 import json
 import os
+import select
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
+
+from rota.printable import printable, printable_lines
 
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
@@ -14,25 +18,32 @@ def colored(stream: TextIO, no_color: bool) -> bool:
     return not no_color and not os.environ.get("NO_COLOR") and stream.isatty()
 
 
+def has_room(stream: TextIO) -> bool:
+    """Whether a line can be written at once. A master that has ended must not hang in a pipe that nobody reads."""
+    room = select.poll()
+    room.register(stream.fileno(), select.POLLOUT)
+    return bool(room.poll(0))
+
+
 def say_error(message: str, *, no_color: bool = False) -> None:
     """Say what is wrong."""
     word = f"{_RED}error{_PLAIN}" if colored(sys.stderr, no_color) else "error"
-    _write(sys.stderr, f"rota: {word}: {message}")
+    _write(sys.stderr, f"rota: {word}: {printable(message)}")
 
 
 def say_warning(message: str) -> None:
     """Say what a person should know."""
-    _write(sys.stderr, f"rota: warning: {message}")
+    _write(sys.stderr, f"rota: warning: {printable(message)}")
 
 
 def say(message: str) -> None:
     """Say how it goes, to people."""
-    _write(sys.stderr, f"rota: {message}")
+    _write(sys.stderr, f"rota: {printable(message)}")
 
 
 def put(text: str) -> None:
-    """Write data."""
-    _write(sys.stdout, text)
+    """Write data, of one line or several."""
+    _write(sys.stdout, printable_lines(text))
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -60,7 +71,7 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, no_col
     lines = [_line(row, widths, right) for row in cells]
     if colored(sys.stdout, no_color):
         lines[0] = f"{_BOLD}{lines[0]}{_PLAIN}"
-    put("\n".join(lines))
+    _write(sys.stdout, "\n".join(lines))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
@@ -69,8 +80,3 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
         for cell, width, numeric in zip(cells, widths, right, strict=True)
     ]
     return "  ".join(aligned).rstrip()
-
-
-def printable(text: str) -> str:
-    """Text for a terminal: what a task's arguments or an error carry must not move the cursor."""
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

@@ -35,6 +35,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Pytho
 @click.option("--reload", is_flag=True, help="For development: restart the workers when code changes.")
 @click.option("--embedded", is_flag=True, help="Start a Valkey at redis_url, which must be on this machine.")
 @click.option("--pid-file", default="", metavar="PATH", help="Write the master's pid there [control.pid_file].")
+@click.option("--record", default="", hidden=True, help="Write what happens to the master, to be replayed by tests.")
 @click.argument("imports", nargs=-1)
 @common_options
 def run(
@@ -46,6 +47,7 @@ def run(
     reload: bool,
     embedded: bool,
     pid_file: str,
+    record: str,
     imports: tuple[str, ...],
 ) -> None:
     """Run a fleet until it is stopped. IMPORTS are the modules that define the tasks [imports]."""
@@ -59,10 +61,11 @@ def run(
     folder = _current_folder()
     _settle_environment(config, no_color=state.no_color, reload=reload)
     with importing_with(absent=_unneeded(config)):
-        from rota_supervisor.master.reload.watching import Watched  # noqa: PLC0415
-        from rota_supervisor.master.run import run_master  # noqa: PLC0415 - only now it is known what it needs
-        from rota_supervisor.master.shown.notify import NotifySocket  # noqa: PLC0415
+        from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415
+        from rota_supervisor.master.shell.run import run_master  # noqa: PLC0415 - only now it is known what it needs
+        from rota_supervisor.master.shell.watching import Watched  # noqa: PLC0415
     again = _sources_of_reloads(sources, loaded)
+    state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     with manager.told_of_failure(), _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
         run_master(
@@ -73,6 +76,7 @@ def run(
             watched=Watched(sources.file, (folder,) if reload else ()),
             burst=burst,
             import_paths=(folder,),
+            record=record,
         )
 
 

@@ -21,12 +21,13 @@ HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 @dataclass(slots=True)
-class State:
-    """The common options, wherever on the command line they stood."""
+class CliState:
+    """The common options, wherever on the command line they stood; and whether this process became a master."""
 
     config_file: str | None = None
     json: bool = False
     no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
+    is_master: bool = False
 
     @property
     def has_file(self) -> bool:
@@ -80,7 +81,7 @@ def common_options(command: F) -> F:
     @click.option("--no-color", is_flag=True, help="Write no colors [NO_COLOR].")
     @functools.wraps(command)
     def with_options(*args: Any, config: str | None, as_json: bool, no_color: bool, **kwargs: Any) -> Any:
-        state = click.get_current_context().ensure_object(State)
+        state = click.get_current_context().ensure_object(CliState)
         state.config_file = config or state.config_file
         state.json = as_json or state.json
         state.no_color = no_color or state.no_color
@@ -89,6 +90,6 @@ def common_options(command: F) -> F:
     return with_options  # type: ignore[return-value]  # the same signature but for the options taken off here
 
 
-def current_state() -> State:
+def current_state() -> CliState:
     """The state of the running command."""
-    return click.get_current_context().ensure_object(State)
+    return click.get_current_context().ensure_object(CliState)

@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rota_supervisor.cli.output import printable, put, put_table
+from rota.printable import printable
+from rota_supervisor.cli.output import put, put_table
 from rota_supervisor.notice import sentence
 
 COLUMNS: Final = 100

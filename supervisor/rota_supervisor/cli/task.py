@@ -107,7 +107,7 @@ def _send(
     config: Config, name: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any]
 ) -> tuple[str, bool]:
     import rota  # noqa: PLC0415 - the client imports redis-py, which takes its time
-    from rota.client import Client  # noqa: PLC0415 - as above
+    from rota.client.client import Client  # noqa: PLC0415 - as above
 
     with (
         warnings.catch_warnings(record=True) as caught,
@@ -135,8 +135,8 @@ def _send(
 @common_options
 def show(task_id: str) -> None:
     """Show where a task stands. Exit 1 when nothing is known of it."""
-    from rota.status import State as TaskPlace  # noqa: PLC0415 - with `status_of`, used here only
-    from rota.status import status_of  # noqa: PLC0415 - as above
+    from rota.client.status import State as TaskPlace  # noqa: PLC0415 - with `status_of`, used here only
+    from rota.client.status import status_of  # noqa: PLC0415 - as above
 
     _check_id(task_id)
     state = current_state()

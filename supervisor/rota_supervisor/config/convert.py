@@ -4,20 +4,27 @@ msgspec reports the first fault and stops, so its classes are walked here field 
 `msgspec.inspect` says of them. A field with a fault takes its default; the caller looks at the faults.
 """
 
-import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
 from msgspec import inspect
 
+from rota.durations import MAX_SECONDS
+from rota.redaction import HIDDEN, may_hold_credentials
 from rota_supervisor.config.faults import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
 
-GREATEST_NUMBER = 10**12  # seconds, counts and lengths beyond this overflow what they are turned into later
+# Beyond these, counts and seconds overflow what they are turned into: a deadline in nanoseconds ends in 292 years.
+GREATEST_COUNT = 10**12
+GREATEST_NUMBER = int(MAX_SECONDS)
 SECRET_PATHS = ("redis_url",)
 _BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 _FAILED: Final = object()
+_MISPLACED: Final = (
+    "looks like a URL or like credentials, and is not shown: the server's URL belongs into redis_url, or into a file "
+    "that redis_url_file names"
+)
 
 
 @cache
@@ -67,7 +74,7 @@ def _convert_table(raw: Any, kind: inspect.StructType, path: str, faults: list[F
     fields = fields_of(kind)
     values = {}
     for key, value in raw.items():
-        at = f"{path}.{key}" if path else str(key)
+        at = _at(path, str(key))
         if key not in fields:
             faults.append(Fault(at, f"unknown key{suggestion(str(key), fields)}"))
             continue
@@ -80,8 +87,14 @@ def _convert_table(raw: Any, kind: inspect.StructType, path: str, faults: list[F
 def _convert_named(raw: Any, kind: inspect.DictType, path: str, faults: list[Fault]) -> Any:
     if not isinstance(raw, Mapping):
         return _refuse(raw, kind, path, faults)
-    converted = {key: _convert(value, kind.value_type, f"{path}.{key}", faults) for key, value in raw.items()}
+    converted = {key: _convert(value, kind.value_type, _at(path, key), faults) for key, value in raw.items()}
+    faults.extend(Fault(_at(path, key), _MISPLACED) for key in raw if may_hold_credentials(key))
     return {key: value for key, value in converted.items() if value is not _FAILED}
+
+
+def _at(path: str, key: str) -> str:
+    shown_key = HIDDEN if may_hold_credentials(key) else key
+    return f"{path}.{shown_key}" if path else shown_key
 
 
 def _convert_list(raw: Any, kind: inspect.VarTupleType, path: str, faults: list[Fault]) -> Any:
@@ -106,13 +119,15 @@ def _convert_leaf(raw: Any, kind: inspect.Type, path: str, faults: list[Fault]) 
             fits = isinstance(raw, str) and raw in kind.values
         case _:
             raise TypeError(f"model.py uses {kind} at {path}, which convert.py does not know")
+    if isinstance(raw, str) and path not in SECRET_PATHS and may_hold_credentials(raw):
+        faults.append(Fault(path, _MISPLACED))
+        return _FAILED
     return raw if fits else _refuse(raw, kind, path, faults)
 
 
 def _in_bounds(number: float, kind: inspect.IntType | inspect.FloatType) -> bool:
     return (
-        math.isfinite(number)
-        and abs(number) <= GREATEST_NUMBER
+        abs(number) <= _greatest(kind)  # and so neither infinite nor NaN
         and (kind.gt is None or number > kind.gt)
         and (kind.ge is None or number >= kind.ge)
         and (kind.lt is None or number < kind.lt)
@@ -120,10 +135,22 @@ def _in_bounds(number: float, kind: inspect.IntType | inspect.FloatType) -> bool
     )
 
 
+def _greatest(kind: inspect.IntType | inspect.FloatType) -> int:
+    return GREATEST_COUNT if isinstance(kind, inspect.IntType) else GREATEST_NUMBER
+
+
 def _refuse(raw: Any, kind: inspect.Type, path: str, faults: list[Fault]) -> Any:
     got = "something else" if path in SECRET_PATHS else shown(raw)
-    faults.append(Fault(path, f"expected {expectation(kind)}, got {got}"))
+    faults.append(Fault(path, f"expected {expectation(kind)}{_at_most(raw, kind)}, got {got}"))
     return _FAILED
+
+
+def _at_most(raw: Any, kind: inspect.Type) -> str:
+    """The bound that all numbers have, said where it is what was missed."""
+    if not isinstance(kind, inspect.IntType | inspect.FloatType) or not isinstance(raw, int | float):
+        return ""
+    is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)
+    return f" and at most {_greatest(kind)}" if is_beyond else ""
 
 
 def expectation(optional: inspect.Type) -> str:

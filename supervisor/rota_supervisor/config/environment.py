@@ -9,7 +9,7 @@ from msgspec import inspect
 
 from rota_supervisor.config.convert import expectation, fields_of, schema, without_none
 from rota_supervisor.config.faults import Fault, shown, suggestion
-from rota_supervisor.config.layers import Layer, Path, put
+from rota_supervisor.config.layers import Layer, Path, is_too_deep, put
 
 PREFIX = "ROTA_"
 CONFIG_VARIABLE = "ROTA_CONFIG"
@@ -49,7 +49,7 @@ def _read_variable(read: EnvironmentLayer, variable: str, text: str, names: Mapp
         return
     try:
         value = _value(text, kind)
-    except ValueError:
+    except (ValueError, RecursionError):
         got = "a value that is not" if path == ("redis_url",) else shown(text)
         read.faults.append(Fault(variable, f"expected {_in_environment(kind)}, got {got}"))
         return
@@ -97,7 +97,10 @@ def _value(text: str, kind: inspect.Type) -> Any:
         case inspect.BoolType():
             return _truth(text.lower())
         case _:
-            return json.loads(text)
+            value = json.loads(text)
+            if is_too_deep(value):
+                raise ValueError(text)
+            return value
 
 
 def _truth(text: str) -> bool:

@@ -1,9 +1,11 @@
 """What is wrong with a configuration, as values: every fault at once, each with its path."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, time
 
+from rota.redaction import quoted
 from rota_supervisor.config.model import Config
 
 SHOWN_CHARACTERS = 60
@@ -36,11 +38,13 @@ class ConfigError(Exception):
 
 
 def shown(value: object) -> str:
-    """A value as a person wrote it, shortened, for "got ..."."""
+    """A value as a person wrote it, shortened and without what may be a secret, for "got ..."."""
+    if isinstance(value, list | Mapping):
+        return "a list" if isinstance(value, list) else "a table"
     try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        text = str(value)
+        text = quoted(value) if isinstance(value, str) else json.dumps(value)
+    except (TypeError, ValueError):  # a date; a number of thousands of digits
+        text = "a date or a time" if isinstance(value, date | time) else "a number too long to show"
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 

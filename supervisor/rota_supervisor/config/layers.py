@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 Path = tuple[str, ...]
+MOST_LEVELS: Final = 8  # of tables and lists in each other; no setting has more than three
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,20 @@ def leaves(values: Mapping[str, Any], at: Path = ()) -> Iterable[Path]:
             yield from leaves(value, (*at, key))
         else:
             yield (*at, key)
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether tables and lists stand in each other as in no setting: what walks them would run out of stack."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [inner for each in level for inner in _inside(each)]
+    return bool(level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def put(values: dict[str, Any], path: Path, value: Any) -> None:

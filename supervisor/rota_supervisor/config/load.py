@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rota.redaction import may_hold_credentials
 from rota_supervisor.config.convert import convert_config
 from rota_supervisor.config.environment import CONFIG_VARIABLE, read_environment
 from rota_supervisor.config.faults import ConfigError, Fault
 from rota_supervisor.config.flags import NO_FLAGS, Flags, flag_faults, flag_layer, with_selected_pools, without_unserved
 from rota_supervisor.config.idle import warnings_of_idle_keys
-from rota_supervisor.config.layers import Layer, dotted, layer_of, merge
+from rota_supervisor.config.layers import MOST_LEVELS, Layer, dotted, is_too_deep, layer_of, merge
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import warnings_of_pools
 from rota_supervisor.config.rules import broken_rules
@@ -20,6 +21,7 @@ from rota_supervisor.config.server_url import choose_server_url
 
 DEFAULT_FILE = "rota.toml"
 TIERS_VARIABLE = "ROTA_TIERS"
+_TOO_DEEP = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
 FALLBACK_URL_VARIABLE = "REDIS_URL"  # what hosting platforms set; below the file, as for applications
 
 
@@ -73,17 +75,24 @@ def load_config(sources: Sources) -> Loaded:
 
 def _read_file(sources: Sources) -> tuple[bytes | None, dict[str, Any], list[Fault]]:
     """The content of the file and its values, or what is wrong with it as a whole."""
+    if may_hold_credentials(str(sources.file)):
+        return None, {}, [Fault("-c, ROTA_CONFIG", "expected the path of a file, got what looks like a URL")]
     content = None
     try:
         content = sources.file.read_bytes()
-        return content, tomllib.loads(content.decode()), []
+        values = tomllib.loads(content.decode())
+        if not is_too_deep(values):
+            return content, values, []
+        message = _TOO_DEEP
     except FileNotFoundError:
         message = "there is no such file; `rota init` writes one" if sources.required else ""
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
         message = "is not UTF-8 text"
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+    except RecursionError:
+        message = _TOO_DEEP
+    except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
         message = f"is not valid TOML: {error}"
     return content, {}, [Fault(str(sources.file), message)] if message else []
 

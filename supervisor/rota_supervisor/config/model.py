@@ -1,4 +1,4 @@
-"""The shape of the configuration, and every default in it, once.
+"""The shape of the configuration, and every default in it, once. Those that hold without it too stand in `rota`.
 
 `rota.toml` decodes into these; `load` fills them from file, environment and flags and reports all faults
 at once. Times are seconds unless the name says otherwise.
@@ -8,18 +8,24 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from rota.child.settings import Format, Level, LogSettings, TaskLines
+from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_NAMESPACE
+from rota.protocol.store import DEFAULT_CRASH_LIMIT, DEFAULT_LOSS_LIMIT
 from rota.server.durability import Durability
+from rota.telemetry.recorder import MAX_SERIES
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(ge=0.001)]
+Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # beyond, turns are too dear to count, or too cheap to tell apart
 Share = Annotated[float, Meta(gt=0, lt=1)]
+_LOG = LogSettings()
 
 
 class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[queues.NAME]`: `cap` running at once over the fleet (0: none), `rate` as in "100/m"."""
 
-    weight: Positive = 1.0
+    weight: Weight = 1.0
     cap: Count = 0
     rate: str = ""
     lag_objective_seconds: Positive | None = None
@@ -53,7 +59,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     max_tasks: Count = 0
     max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
     max_rss_mb: Count = 0
-    max_payload_kb: Annotated[int, Meta(ge=1)] = 256
+    max_payload_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_PAYLOAD_KB
 
 
 class Lease(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,8 +75,8 @@ class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
     backoff_seconds: Positive = 0.1
     backoff_max_seconds: Positive = 30.0
     healthy_seconds: Positive = 60.0
-    crash_limit: Annotated[int, Meta(ge=1)] = 3
-    loss_limit: Annotated[int, Meta(ge=1)] = 5
+    crash_limit: Annotated[int, Meta(ge=1)] = DEFAULT_CRASH_LIMIT
+    loss_limit: Annotated[int, Meta(ge=1)] = DEFAULT_LOSS_LIMIT
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +91,7 @@ class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
     cluster: Literal["auto", "always", "never"] = "auto"
-    max_series: Annotated[int, Meta(ge=1)] = 20_000
+    max_series: Annotated[int, Meta(ge=1)] = MAX_SERIES
 
 
 class Control(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,9 +104,9 @@ class Control(Struct, frozen=True, forbid_unknown_fields=True):
 class Log(Struct, frozen=True, forbid_unknown_fields=True):
     """`[log]`."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["auto", "json", "console", "logfmt"] = "auto"
-    tasks: Literal["all", "failures", "sample"] = "all"
+    level: Level = _LOG.level
+    format: Format = _LOG.format
+    tasks: TaskLines = _LOG.tasks
 
 
 class Events(Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +116,7 @@ class Events(Struct, frozen=True, forbid_unknown_fields=True):
     max_length: Annotated[int, Meta(ge=1)] = 100_000
 
 
-class Dead(Struct, frozen=True, forbid_unknown_fields=True):
+class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[dead]`: how long and how many dead tasks are kept."""
 
     max_age_seconds: Positive = 7_776_000.0
@@ -120,14 +126,14 @@ class Dead(Struct, frozen=True, forbid_unknown_fields=True):
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `resolve.resolve_pools`."""
 
-    namespace: str = "rota"
+    namespace: str = DEFAULT_NAMESPACE
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_url_file: str = ""
     imports: tuple[str, ...] = ()
     workers: Count | None = None
     pollers: Annotated[int, Meta(ge=1, le=2)] = 1
     tiers: tuple[tuple[str, ...], ...] = (("default",),)
-    durability: Durability = "none"
+    durability: Durability = DEFAULT_DURABILITY
     unserved_queues: Literal["error", "warn"] = "error"
     watch_config: bool = False
     queues: dict[str, QueueConfig] = field(default_factory=dict)
@@ -141,4 +147,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     control: Control = Control()
     log: Log = Log()
     events: Events = Events()
-    dead: Dead = Dead()
+    dead: DeadConfig = DeadConfig()

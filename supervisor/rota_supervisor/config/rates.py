@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from rota.redaction import quoted
+
 _RATE = re.compile(r"([0-9]{1,9})/(s|m|h)", re.ASCII)
 _MICROSECONDS = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 BURST_SECONDS = 0.1
@@ -24,7 +26,7 @@ def parse_rate(text: str) -> Rate:
     """
     match = _RATE.fullmatch(text)
     if match is None or not int(match[1]):
-        raise ValueError(f'expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "{text}"')
+        raise ValueError(f'expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got {quoted(text)}')
     unit = _MICROSECONDS[match[2]]
     count = int(match[1])
     return Rate(max(1, round(unit / count)), max(1, int(count * BURST_SECONDS * 1_000_000 / unit)))

@@ -1,7 +1,11 @@
 """From a Config to what the master and its children need, as pure functions."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota.protocol.store import Domain, QueueShare, domain_of
@@ -52,23 +56,17 @@ def worker_settings(config: Config) -> dict[str, WorkerSettings]:
 
 
 def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSettings:
-    limits, tiers = config.limits, pool_tiers(config, pool)
+    tiers = pool_tiers(config, pool)
     return WorkerSettings(
         server=server_settings(config),
         pool=name,
         tiers=tiers,
         lease_seconds=config.lease.seconds,
-        beat_seconds=config.limits.beat_seconds,
-        time_limit_seconds=limits.time_limit_seconds,
-        max_tasks=limits.max_tasks,
-        max_tasks_jitter=limits.max_tasks_jitter,
-        max_rss_mb=limits.max_rss_mb,
-        max_payload_kb=limits.max_payload_kb,
         durability=config.durability,
         overrides=task_overrides(config),
-        lag_objective_seconds=config.metrics.lag_objective_seconds,
         lag_objectives=_lag_objectives_of(config, tiers),
         log=log_settings(config),
+        **by_name(WorkerSettings, config.limits, config.metrics),
     )
 
 
@@ -97,12 +95,17 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         server=server_settings(config),
         rank=rank,
         lease_seconds=config.lease.seconds,
-        crash_limit=config.restarts.crash_limit,
-        loss_limit=config.restarts.loss_limit,
         dead_max_age_seconds=config.dead.max_age_seconds,
         dead_max_count=config.dead.max_count,
         log=log_settings(config),
+        **by_name(PollerSettings, config.restarts),
     )
+
+
+def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
+    """What settings of a child take from sections of the configuration: the fields that have the same names in both."""
+    wanted = {field.name for field in dataclasses.fields(settings)}
+    return {name: getattr(each, name) for each in sections for name in each.__struct_fields__ if name in wanted}
 
 
 def server_settings(config: Config) -> ServerSettings:
@@ -112,20 +115,12 @@ def server_settings(config: Config) -> ServerSettings:
 
 def log_settings(config: Config) -> LogSettings:
     """How every process of the fleet logs."""
-    return LogSettings(level=config.log.level, format=config.log.format, tasks=config.log.tasks)
+    return LogSettings(**by_name(LogSettings, config.log))
 
 
 def task_overrides(config: Config) -> dict[str, TaskOverride]:
     """The operator's options by task name."""
-    return {
-        name: TaskOverride(
-            retries=task.retries,
-            time_limit_seconds=task.time_limit_seconds,
-            soft_time_limit_seconds=task.soft_time_limit_seconds,
-            max_delay_seconds=task.max_delay_seconds,
-        )
-        for name, task in config.tasks.items()
-    }
+    return {name: TaskOverride(**by_name(TaskOverride, task)) for name, task in config.tasks.items()}
 
 
 def lag_objectives(config: Config) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rota.redaction import may_hold_credentials
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.layers import Layer
 
@@ -22,7 +23,9 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         return []
     if URL in layer.values:
         return [Fault(FILE, "give redis_url or redis_url_file, not both")]
-    return _read_secret(merged, folder / path) if isinstance(path, str) else []
+    if not isinstance(path, str) or may_hold_credentials(path):  # a fault that is told with those of types
+        return []
+    return _read_secret(merged, folder / path)
 
 
 def _read_secret(merged: Layer, path: Path) -> list[Fault]:

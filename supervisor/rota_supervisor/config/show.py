@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from rota.protocol.names import is_name
-from rota.server.address import redact
+from rota.redaction import redact
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 

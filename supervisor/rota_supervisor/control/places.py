@@ -1,8 +1,9 @@
 """Where a master can be reached, and that it is there alone: control socket, lock and pid file.
 
 The socket is a unix socket, mode 0600. A place is held by a lock on `PATH.lock`, which the kernel drops with
-its process: whoever has the lock may replace a socket that a killed master left behind. In /tmp, where anybody
-may make a folder of our name first, one that is not ours alone is neither used nor asked.
+its process: whoever has the lock may replace a socket that a killed master left behind. Lock and pid file are 0600 too,
+as who can open a file can lock it; both are taken away at the end. In /tmp, where anybody may make a folder of our name
+first, one that is not ours alone is neither used nor asked.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 SOCKET_MODE = 0o600
 FOLDER_MODE = 0o700
-LOCK_MODE = 0o644
+LOCK_MODE = 0o600
 SIGNATURE_BYTES = 32
 SIGNING_SECONDS = 0.2
 BACKLOG = 16
@@ -82,6 +83,7 @@ def _sign(fd: int, path: Path) -> bool:
         if not _is_at(path, fd):
             return False
         _check_signature(fd)
+        _make_our_own(fd)
         size = os.pwrite(fd, b"%d\n" % os.getpid(), 0)
         os.ftruncate(fd, size)
     except BlockingIOError:
@@ -98,9 +100,23 @@ def _is_at(path: Path, fd: int) -> bool:
 
 def _check_signature(fd: int) -> None:
     """Raises OSError for what no master wrote: a path given by mistake must not cost anybody a file."""
-    words = os.pread(fd, SIGNATURE_BYTES, 0).split()
-    if not stat.S_ISREG(os.fstat(fd).st_mode) or not all(word.isdigit() for word in words):
+    is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+    if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
         raise OSError("there is something that is no pid file")
+
+
+def _make_our_own(fd: int) -> None:
+    """Keep everybody else from locking and from writing it: it may be older, or made by others. Raises OSError."""
+    if os.fstat(fd).st_uid != os.geteuid():
+        os.fchown(fd, os.geteuid(), -1)
+    os.fchmod(fd, LOCK_MODE)
+
+
+def _let_go(fd: int, path: Path) -> None:
+    """Take a locked file away, unless another is there by now, and then its lock: who waits for that finds it gone."""
+    if _is_at(path, fd):
+        path.unlink()
+    os.close(fd)
 
 
 def _signature(fd: int) -> str:
@@ -108,7 +124,9 @@ def _signature(fd: int) -> str:
     deadline = time.monotonic() + SIGNING_SECONDS
     while not (words := os.pread(fd, SIGNATURE_BYTES, 0).split()) and time.monotonic() < deadline:
         time.sleep(SIGNING_SECONDS / 100)
-    return words[0].decode(errors="replace") if words else "unknown"
+    pid = words[0].decode(errors="replace") if words else "unknown"
+    user = os.fstat(fd).st_uid
+    return pid if user == os.geteuid() else f"{pid} of user {user}"
 
 
 def _taken(message: str) -> Failure:
@@ -125,9 +143,7 @@ def hold_pid_file(path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if _is_at(Path(path), fd):
-            Path(path).unlink()
-        os.close(fd)
+        _let_go(fd, Path(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +158,17 @@ class ControlPlace:
         """Take the socket away, then let the lock go."""
         self.path.unlink(missing_ok=True)
         self.listening.close()
-        os.close(self.lock_fd)
+        _let_go(self.lock_fd, _lock_of(self.path))
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
 
 
 def claim_place(path: Path) -> ControlPlace:
     """Take the place and listen there, replacing what a killed master left. Raises Failure 73."""
     _make_folder(path.parent)
-    lock_fd = _locked(path.with_name(f"{path.name}.lock"), f"the control socket {path}", "control.socket")
+    lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         _remove_stale(path)
@@ -156,7 +176,7 @@ def claim_place(path: Path) -> ControlPlace:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        os.close(lock_fd)
+        _let_go(lock_fd, _lock_of(path))
         why = error.strerror or error
         raise _taken(f"the control socket {path} cannot be made: {why}: set control.socket to another place") from None
     return ControlPlace(path, listening, lock_fd)

@@ -7,7 +7,7 @@ from typing import Protocol
 Answer = dict[str, object]  # what is written as JSON
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that cannot be fulfilled: its text says what is wrong and what to do."""
 
 
@@ -21,7 +21,7 @@ class ScaleOrder:
 
 
 class ControlPort(Protocol):
-    """The master as people see it. All calls are made in its loop, return at once, and may raise Refused."""
+    """The master as people see it. All calls are made in its loop, return at once, and may raise RequestRefused."""
 
     def status(self) -> Answer:
         """The fleet as it stands."""

@@ -23,14 +23,11 @@ async def serve_control(place: ControlPlace, port: ControlPort) -> AsyncIterator
     """Answer requests at a place for the length of the block; whoever is still talking then is hung up on."""
     talks: set[asyncio.Task[None]] = set()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = asyncio.current_task()
-        assert talk is not None
+    # No coroutine: asyncio would make the task, and up to 3.12.1 tell of one that is cancelled as of a failure.
+    def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talk = asyncio.get_running_loop().create_task(_talk(reader, writer, port))
         talks.add(talk)
-        try:
-            await _talk(reader, writer, port)
-        finally:
-            talks.discard(talk)
+        talk.add_done_callback(talks.discard)
 
     server = await asyncio.start_unix_server(answer, sock=place.listening, limit=MAX_LINE_BYTES)
     try:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ READY_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 45.0  # above the fleet's own drain limit and its server's
 _FETCH_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.05
+_STOP_SECONDS: Final = 5.0  # what takes a millisecond on a machine that is not overloaded
 _GONE_SECONDS: Final = 3.0
 _QUEUES: Final = tuple(queue for tier in scenario.TIERS for queue in tier)
 
@@ -151,13 +153,18 @@ class Fleet:
         beside.replace(self.place.config_file)
         self._process.send_signal(signal.SIGHUP)
 
-    def kill_worker(self, pid: int) -> bool:
-        """SIGKILL a worker; False when the process of that number is no child of this fleet's master."""
+    def kill_worker(self, pid: int, is_busy: Callable[[], bool]) -> bool:
+        """SIGKILL a worker that is busy, which is looked at while it stands still; False when it is not, or the process
+        of that number is no child of this fleet's master."""
         try:
             worker = psutil.Process(pid)
             if worker.ppid() != self._process.pid:
                 return False
-            worker.kill()  # looks again whether it is the same process
+            worker.suspend()  # looks again whether it is the same process
+            if not (_stands_still(worker) and is_busy()):
+                worker.resume()
+                return False
+            worker.kill()
         except psutil.NoSuchProcess:
             return False
         return True
@@ -223,3 +230,13 @@ def _is_alive(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE  # whoever inherited it may be slow to reap
     except psutil.NoSuchProcess:
         return False
+
+
+def _stands_still(worker: psutil.Process) -> bool:
+    """Wait until a process is stopped that was told to; False when that takes too long."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while worker.status() != psutil.STATUS_STOPPED:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True

@@ -71,7 +71,7 @@ def read_accepted(path: Path) -> list[Accepted]:
     return [Accepted(**json.loads(line)) for line in lines]
 
 
-class Runs:
+class JournalRuns:
     """What the tasks have written so far: read on with `read_on`."""
 
     def __init__(self, path: Path) -> None:

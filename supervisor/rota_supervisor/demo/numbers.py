@@ -18,7 +18,7 @@ _BUCKET, _SUM = "_bucket", "_sum"
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class LagNumbers:
     """Quantiles of the lag in seconds; None when nothing started."""
 
     p50: float | None
@@ -126,9 +126,9 @@ class _Samples:
         return int(sum(sample.value for sample in found)) if found else None
 
 
-def lag_of(histogram: Histogram) -> Lag:
+def lag_of(histogram: Histogram) -> LagNumbers:
     """The quantiles that are shown."""
-    return Lag(quantile(m.TASK_LAG, histogram, 0.5), quantile(m.TASK_LAG, histogram, 0.99))
+    return LagNumbers(quantile(m.TASK_LAG, histogram, 0.5), quantile(m.TASK_LAG, histogram, 0.99))
 
 
 def since(later: Histogram, earlier: Histogram) -> Histogram:
@@ -148,7 +148,7 @@ class RecentLag:
         while len(self._readings) > 1 and self._readings[1][0] <= now - _WINDOW_SECONDS:
             self._readings.popleft()
 
-    def by_queue(self) -> dict[str, Lag]:
+    def by_queue(self) -> dict[str, LagNumbers]:
         """The lag of each queue; of the whole run so far at the beginning."""
         if not self._readings:
             return {}

@@ -6,14 +6,14 @@ from enum import Enum, auto
 from random import Random
 from typing import Any, Final
 
-from rota.call import Call
+from rota.client.call import Call
 
 NAMESPACE: Final = "demo"
 TIERS: Final = (("password-reset",), ("sold-email", "expired-email"), ("default", "reports"))
 WORKERS: Final = 4
 GROWN_WORKERS: Final = 6
 SHRUNK_WORKERS: Final = 3
-VICTIM_SECONDS: Final = 1.5  # long enough to be met in mid-task
+VICTIM_SECONDS: Final = (1.5, 3.0, 6.0, 12.0)  # long enough to be met in mid-task; on a busy machine not the first one
 
 _PRODUCING_SHARE: Final = 0.9
 _DELAY_SHARE: Final = 0.12  # the longest delay, so that the last delayed task is due near the end
@@ -146,9 +146,9 @@ def flood(seconds: float) -> list[Call[Any]]:
     ]
 
 
-def victim() -> Call[Any]:
+def victim(seconds: float) -> Call[Any]:
     """The task whose worker is killed."""
-    return Call("build_report", ("the one that is interrupted", VICTIM_SECONDS), queue="reports")
+    return Call("build_report", ("the one that is interrupted", seconds), queue="reports")
 
 
 def with_workers(config_text: str, count: int) -> str:

@@ -12,8 +12,8 @@ from rota.durations import seconds
 from rota_supervisor.demo import scenario
 from rota_supervisor.demo.fleet import READY_SECONDS, Fleet
 from rota_supervisor.demo.interrupts import Interrupts
-from rota_supervisor.demo.journal import ACCEPTED_FILE, RUNS_FILE, Accepted, Runs, append, read_accepted
-from rota_supervisor.demo.numbers import Lag, Numbers, RecentLag, lag_of
+from rota_supervisor.demo.journal import ACCEPTED_FILE, RUNS_FILE, Accepted, JournalRuns, Mark, append, read_accepted
+from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of
 from rota_supervisor.demo.scenario import Act, Cue
 from rota_supervisor.demo.verdict import Check, Evidence, Kill, judge
 from rota_supervisor.demo.view import Scene, View
@@ -43,7 +43,7 @@ class Outcome:
     """What a run came to: the checks, and the lag of each queue over all of it."""
 
     checks: list[Check] = field(default_factory=list)
-    lags: dict[str, Lag] = field(default_factory=dict)
+    lags: dict[str, LagNumbers] = field(default_factory=dict)
     accepted: int = 0
 
 
@@ -81,7 +81,7 @@ class Show:
         self._view = view
         self._interrupts = interrupts
         self._seconds = seconds
-        self._runs = Runs(fleet.place.folder / RUNS_FILE)
+        self._runs = JournalRuns(fleet.place.folder / RUNS_FILE)
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
         self._recent = RecentLag()
         self._numbers: Numbers | None = None
@@ -173,22 +173,32 @@ class Show:
         yield
 
     def _kill_in_mid_task(self) -> Acting:
-        [task_id] = self._producer.enqueue([scenario.victim()])
-        if not (yield from self._until(lambda: bool(self._runs.starts(task_id)))):
-            return self._found("killed in mid-task", ok=False, seen="no worker took the task that was meant for it")
-        pid = self._runs.starts(task_id)[0].pid
-        into_task = time.monotonic() + _INTO_TASK_SECONDS
-        yield from self._until(lambda: time.monotonic() > into_task)
+        for lasting in scenario.VICTIM_SECONDS:
+            if start := (yield from self._killed_at_work(lasting)):
+                break
+        else:
+            return self._found("killed in mid-task", ok=False, seen="no worker could be met in the middle of its task")
         killed_at = time.time()
-        if not self._fleet.kill_worker(pid):
-            return self._found("killed in mid-task", ok=False, seen=f"{pid} is no worker of this fleet any more")
-        self._kills.append(Kill(pid, task_id))
-        self._say(f"kill -9 {pid}: a worker, in the middle of {scenario.victim().name}")
-        if not (yield from self._until(lambda: len(self._runs.starts(task_id)) > 1)):
+        self._kills.append(Kill(start.pid, start.task_id))
+        self._say(f"kill -9 {start.pid}: a worker, in the middle of {start.task}")
+        if not (yield from self._until(lambda: len(self._runs.starts(start.task_id)) > 1)):
             return self._found("killed in mid-task", ok=False, seen="its task was not started again")
-        again = self._runs.starts(task_id)[1]
+        again = self._runs.starts(start.task_id)[1]
         seen = f"its task started again {1000 * (again.at - killed_at):.0f} ms later, in worker {again.pid}"
         return self._found("killed in mid-task", ok=True, seen=seen)
+
+    def _killed_at_work(self, seconds: float) -> Generator[None, None, Mark | None]:
+        """Kill the worker of a task that takes so long; answers its start, None when it was over before."""
+        [task_id] = self._producer.enqueue([scenario.victim(seconds)])
+        if not (yield from self._until(lambda: bool(self._runs.starts(task_id)))):
+            return None
+        start = self._runs.starts(task_id)[0]
+        yield from self._until(lambda: time.time() > start.at + _INTO_TASK_SECONDS)
+        return start if self._fleet.kill_worker(start.pid, lambda: self._still_runs(task_id)) else None
+
+    def _still_runs(self, task_id: str) -> bool:
+        self._runs.read_on()
+        return task_id not in self._runs.done
 
     def _resize(self, before: int, after: int) -> Acting:
         name = f"resized {before} -> {after}"

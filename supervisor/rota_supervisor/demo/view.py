@@ -8,11 +8,11 @@ from typing import Final, Protocol, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rota_supervisor.demo.numbers import Lag, Numbers
+from rota.printable import printable
+from rota_supervisor.demo.numbers import LagNumbers, Numbers
 from rota_supervisor.demo.scenario import TIERS
 from rota_supervisor.demo.verdict import Check
 from rota_supervisor.exporter import page
@@ -30,7 +30,7 @@ class Scene:
     elapsed_seconds: float
     accepted: int
     numbers: Numbers | None = None
-    lags: Mapping[str, Lag] = field(default_factory=dict)
+    lags: Mapping[str, LagNumbers] = field(default_factory=dict)
 
 
 class View(Protocol):
@@ -71,7 +71,7 @@ class PlainView:
 
     def happened(self, elapsed_seconds: float, what: str) -> None:
         """One line."""
-        self._console.print(f"{elapsed_seconds:5.1f} s  {what}", markup=False)
+        self._console.print(f"{elapsed_seconds:5.1f} s  {printable(what)}", markup=False)
 
     def show(self, scene: Scene) -> None:
         """One line every two seconds."""
@@ -81,7 +81,7 @@ class PlainView:
         self._console.print(f"{scene.elapsed_seconds:5.1f} s  {status_line(scene.numbers, scene.lags)}", markup=False)
 
 
-def status_line(numbers: Numbers, lags: Mapping[str, Lag]) -> str:
+def status_line(numbers: Numbers, lags: Mapping[str, LagNumbers]) -> str:
     """The fleet in a line."""
     queues = numbers.queues.values()
     waiting = [f"{word} {_sum(counts)}" for word, counts in (
@@ -103,7 +103,7 @@ class LiveView:
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False)
-        self._happenings: deque[str] = deque(maxlen=_HAPPENINGS_KEPT)
+        self._happenings: deque[Text] = deque(maxlen=_HAPPENINGS_KEPT)
         self._scene = Scene("starting", 0.0, 0)
 
     def __enter__(self) -> Self:
@@ -117,7 +117,9 @@ class LiveView:
 
     def happened(self, elapsed_seconds: float, what: str) -> None:
         """Add it to what is shown below the numbers."""
-        self._happenings.append(f"[dim]{elapsed_seconds:5.1f} s[/dim]  {escape(what)}")
+        line = Text.assemble((f"{elapsed_seconds:5.1f} s", "dim"), f"  {printable(what)}")
+        line.no_wrap, line.overflow = True, "ellipsis"
+        self._happenings.append(line)
         self._draw()
 
     def show(self, scene: Scene) -> None:
@@ -127,14 +129,8 @@ class LiveView:
 
     def _draw(self) -> None:
         room = max(1, self._live.console.height - _PICTURE_LINES)
-        happenings = [_one_line(line) for line in list(self._happenings)[-room:]]
+        happenings = list(self._happenings)[-room:]
         self._live.update(Group(*_picture(self._scene), Text(), *happenings), refresh=True)
-
-
-def _one_line(markup: str) -> Text:
-    line = Text.from_markup(markup)
-    line.no_wrap, line.overflow = True, "ellipsis"
-    return line
 
 
 def _picture(scene: Scene) -> list[RenderableType]:
@@ -144,7 +140,7 @@ def _picture(scene: Scene) -> list[RenderableType]:
     return [head, Text(), _queues(scene.numbers, scene.lags), Text(), *_fleet(scene, scene.numbers)]
 
 
-def _queues(numbers: Numbers, lags: Mapping[str, Lag]) -> Table:
+def _queues(numbers: Numbers, lags: Mapping[str, LagNumbers]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")  # 77 columns
     for head in ("tier", "queue"):
         table.add_column(head)
@@ -156,8 +152,8 @@ def _queues(numbers: Numbers, lags: Mapping[str, Lag]) -> Table:
     return table
 
 
-def _queue(numbers: Numbers, lags: Mapping[str, Lag], name: str) -> list[str]:
-    queue, lag = numbers.queues[name], lags.get(name, Lag(None, None))
+def _queue(numbers: Numbers, lags: Mapping[str, LagNumbers], name: str) -> list[str]:
+    queue, lag = numbers.queues[name], lags.get(name, LagNumbers(None, None))
     counts = (queue.ready, queue.scheduled, queue.inflight, queue.done)
     return [*("?" if count is None else f"{count:,}" for count in counts), duration(lag.p50), duration(lag.p99)]
 
@@ -176,10 +172,10 @@ def show_checks(console: Console, checks: Iterable[Check]) -> None:
     """What was proved, a line each."""
     for check in checks:
         word = Text("ok    ", "green") if check.ok else Text("FAILED", "bold red")
-        console.print(Text.assemble("  ", word, f"  {check.name:<20} {check.seen}"), soft_wrap=True)
+        console.print(Text.assemble("  ", word, f"  {check.name:<20} {printable(check.seen)}"), soft_wrap=True)
 
 
-def show_lags(console: Console, lags: Mapping[str, Lag]) -> None:
+def show_lags(console: Console, lags: Mapping[str, LagNumbers]) -> None:
     """The lag of the whole run by queue."""
     console.print(f"\n  {'lag over the whole run':<26}{'p50':>10}{'p99':>12}", soft_wrap=True)
     for name, lag in lags.items():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
+from rota.protocol.names import is_name
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.fleet import Member
@@ -33,8 +34,7 @@ def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueS
     for member in fleet:
         if member.role in _BEATING:
             samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
-        if member.task is not None:
-            queue = member.task.queue
+        if member.task is not None and is_name(queue := member.task.queue):  # a task may write anything there
             oldest[queue] = max(oldest.get(queue, 0.0), member.task_age_seconds)
     for queue, age in oldest.items():
         samples.put(m.QUEUE_OLDEST_RUNNING_AGE, (queue,), age)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import accumulate
 
+from rota.printable import printable
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 from rota_supervisor.exporter.libraries import (
@@ -19,7 +20,7 @@ def families(samples: Samples) -> Iterator[Metric]:
     for definition in m.ALL:
         series = sorted(samples.series(definition))
         if series:
-            yield _family(definition, series)
+            yield _family(definition, [(tuple(map(printable, labels)), numbers) for labels, numbers in series])
 
 
 def empty_families() -> Iterator[Metric]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import CurrentTask
+from rota.child.slot_task import TaskInSlot
 from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
 from rota_supervisor.exporter.kernel import parent_of
 from rota_supervisor.layout import Role, role_of
@@ -23,7 +23,7 @@ class Member:
     pid: int
     phase: Phase
     beat_age_seconds: float
-    task: CurrentTask | None = None
+    task: TaskInSlot | None = None
     task_age_seconds: float = 0.0
     task_left_seconds: float = 0.0
 

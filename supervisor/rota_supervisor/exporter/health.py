@@ -16,7 +16,7 @@ LIVE_TICKS = 3  # the master may miss two beats
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HealthCheck:
     """One thing that was looked at, and what was seen, for people."""
 
     name: str
@@ -25,42 +25,44 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthVerdict:
     """All checks of one question."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[HealthCheck, ...]
 
     @property
     def ok(self) -> bool:
         return all(check.ok for check in self.checks)
 
 
-def alive(fleet: tuple[Member, ...], tick_seconds: float) -> Verdict:
+def alive(fleet: tuple[Member, ...], tick_seconds: float) -> HealthVerdict:
     """Whether the master beats."""
-    return Verdict((_master_beats(master_of(fleet), tick_seconds * LIVE_TICKS),))
+    return HealthVerdict((_master_beats(master_of(fleet), tick_seconds * LIVE_TICKS),))
 
 
 def ready(
     fleet: tuple[Member, ...], held: Iterable[Json], *, tick_seconds: float, beat_seconds: float, redis_up: bool
-) -> Verdict:
+) -> HealthVerdict:
     """Whether this node takes work: the master runs the fleet, a worker and a poller serve, Redis answers, and no
     pool is held back in its starts (`held`: rows of the master's notice)."""
     master = master_of(fleet)
-    return Verdict(
+    return HealthVerdict(
         (
             _master_beats(master, tick_seconds * LIVE_TICKS),
             _master_serves(master),
             _one_serves(Role.WORKER, fleet, beat_seconds),
             _one_serves(Role.POLLER, fleet, beat_seconds),
-            Check("redis", redis_up, "the master reaches Redis" if redis_up else "the master does not reach Redis"),
+            HealthCheck(
+                "redis", redis_up, "the master reaches Redis" if redis_up else "the master does not reach Redis"
+            ),
             _nothing_held_back(held),
         )
     )
 
 
-def _nothing_held_back(held: Iterable[Json]) -> Check:
+def _nothing_held_back(held: Iterable[Json]) -> HealthCheck:
     seen = "; ".join(map(sentence, held))
-    return Check("restarts", not seen, seen or "no pool is in back-off")
+    return HealthCheck("restarts", not seen, seen or "no pool is in back-off")
 
 
 def serves(member: Member, beat_seconds: float) -> bool:
@@ -74,16 +76,16 @@ def serves(member: Member, beat_seconds: float) -> bool:
             return False
 
 
-def _master_beats(master: Member | None, limit_seconds: float) -> Check:
+def _master_beats(master: Member | None, limit_seconds: float) -> HealthCheck:
     if master is None:
-        return Check("master_beats", ok=False, seen="there is no master")
+        return HealthCheck("master_beats", ok=False, seen="there is no master")
     age = master.beat_age_seconds
-    return Check("master_beats", age < limit_seconds, f"last beat {age:.1f} s ago, limit {limit_seconds:g} s")
+    return HealthCheck("master_beats", age < limit_seconds, f"last beat {age:.1f} s ago, limit {limit_seconds:g} s")
 
 
-def _master_serves(master: Member | None) -> Check:
+def _master_serves(master: Member | None) -> HealthCheck:
     phase = Phase.EMPTY if master is None else master.phase
-    return Check("master_serves", phase is Phase.IDLE, f"the master is {_PHASES_OF_MASTER[phase]}")
+    return HealthCheck("master_serves", phase is Phase.IDLE, f"the master is {_PHASES_OF_MASTER[phase]}")
 
 
 _PHASES_OF_MASTER = {
@@ -96,7 +98,7 @@ _PHASES_OF_MASTER = {
 }
 
 
-def _one_serves(role: Role, fleet: Iterable[Member], beat_seconds: float) -> Check:
+def _one_serves(role: Role, fleet: Iterable[Member], beat_seconds: float) -> HealthCheck:
     of_role = [member for member in fleet if member.role is role]
     serving = sum(serves(member, beat_seconds) for member in of_role)
-    return Check(f"{role}_serves", serving > 0, f"{serving} of {len(of_role)} {role}s serve")
+    return HealthCheck(f"{role}_serves", serving > 0, f"{serving} of {len(of_role)} {role}s serve")

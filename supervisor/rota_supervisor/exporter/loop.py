@@ -1,29 +1,31 @@
 """The exporter's loop: one wait for clients, for signals and for the death of the master."""
 
 import os
-import select
 import signal
 import socket
+import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
-from rota.child.life import EXIT_DRAINED, EXIT_ORPHANED
+from rota.child.life import EXIT_DRAINED, EXIT_ORPHANED, ring
 from rota.child.signals import OF_THE_MASTER
+from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase
 from rota.protocol.store import Store
 from rota.telemetry import events, log
 from rota_supervisor.child import Entrance
 from rota_supervisor.exporter.observer import Observer, Watch
+from rota_supervisor.exporter.probe import Probe
 from rota_supervisor.exporter.queues import QueueWatch, connector
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.exporter.web import Site
-from rota_supervisor.layout import BELL_FD, DEATH_FD, LISTEN_FD
+from rota_supervisor.layout import BELL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD
 
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
-_FULL_SECONDS: Final = 0.05  # how soon to look again whether an answer has ended
+_SWITCH_SECONDS: Final = 0.0001  # the loop waits so long for the renderer, at each call of the kernel; 5 ms by default
 
 
 def run_exporter(settings: ExporterSettings, entrance: Entrance) -> int:
@@ -31,13 +33,20 @@ def run_exporter(settings: ExporterSettings, entrance: Entrance) -> int:
     first, slot = entrance.first, entrance.slot
     log.configure(settings.log, role=first.role, slot=first.slot, pid=os.getpid())
     signals = _Signals()
-    observer = Observer(settings, entrance.memory, first.master_pid, _watch(settings))
-    with closing(socket.socket(fileno=LISTEN_FD)) as listener, Server(listener, Site(settings, observer)) as server:
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    memory = SlotMemory.to_read(SLOTS_FD)
+    site = Site(
+        settings,
+        Probe(settings, memory, first.master_pid),
+        Observer(settings, memory, first.master_pid, _watch(settings)),
+    )
+    with closing(socket.socket(fileno=LISTEN_FD)) as listener:
+        server = Server(listener, site, (signals.fd, DEATH_FD))
         slot.phase = Phase.IDLE
         slot.beat()
-        os.eventfd_write(BELL_FD, 1)
+        ring(BELL_FD)
         log.logger().info(events.EXPORTER_STARTED, listen="{}:{}".format(*listener.getsockname()[:2]))
-        return _serve(server, signals, entrance, observer)
+        return _serve(server, signals, entrance)
 
 
 class _Signals:
@@ -50,6 +59,12 @@ class _Signals:
             signal.signal(number, lambda *_: None)
         for number in OF_THE_MASTER:
             signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def empty(self) -> None:
+        """Have the descriptor wait for the next."""
+        with suppress(BlockingIOError):
+            os.read(self.fd, 4096)
 
 
 class _NoWatch:
@@ -66,32 +81,23 @@ def _watch(settings: ExporterSettings) -> Watch:
     return QueueWatch(Store(settings.server.namespace), names, connector(settings.server))
 
 
-def _serve(server: Server, signals: _Signals, entrance: Entrance, observer: Observer) -> int:
+def _serve(server: Server, signals: _Signals, entrance: Entrance) -> int:
     while True:
         entrance.slot.beat()
-        observer.note_lag()
-        fds = [signals.fd, DEATH_FD]
-        readable = _readable(fds, _FULL_SECONDS) if server.is_full else _readable([*fds, LISTEN_FD], BEAT_SECONDS)
-        if DEATH_FD in readable:
+        woken = server.turn(BEAT_SECONDS)
+        if DEATH_FD in woken:
             return EXIT_ORPHANED
-        if signals.fd in readable:
+        if signals.fd in woken:
             entrance.slot.phase = Phase.DRAINING
-            return _drain(server)
-        if LISTEN_FD in readable:
-            server.handle_request()
+            return _drain(server, signals)
 
 
-def _drain(server: Server) -> int:
+def _drain(server: Server, signals: _Signals) -> int:
     """Finish the answers begun; clients who come now wait for the next exporter."""
+    server.stop_listening()
     deadline = time.monotonic() + DRAIN_SECONDS
-    while server.busy and time.monotonic() < deadline:
-        if _readable([DEATH_FD], _FULL_SECONDS):
+    while server.is_busy and (left := deadline - time.monotonic()) > 0:
+        signals.empty()
+        if DEATH_FD in server.turn(left):
             return EXIT_ORPHANED
     return EXIT_DRAINED
-
-
-def _readable(fds: list[int], seconds: float) -> set[int]:
-    poller = select.poll()
-    for fd in fds:
-        poller.register(fd, select.POLLIN)
-    return {fd for fd, _ in poller.poll(seconds * 1000)}

@@ -1,6 +1,5 @@
-"""Everything that a scrape, a probe or the status page needs to know, read under one lock."""
+"""Everything that a scrape or the status page needs to know."""
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,21 +7,20 @@ from typing import Protocol
 
 from rota import __version__
 from rota.child.slot_memory import SlotMemory
-from rota.child.slots import MASTER_SLOT, boottime_ns
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter import health
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.families import empty_families, families
-from rota_supervisor.exporter.fleet import NANOSECONDS, Member, members
+from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.health import HealthVerdict
 from rota_supervisor.exporter.kernel import started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
 from rota_supervisor.exporter.libraries import Metric
+from rota_supervisor.exporter.probe import Probe
 from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.regions import Regions
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.exporter.zeroes import zeroes
-from rota_supervisor.notice import Json, Notice
+from rota_supervisor.notice import Json
 
 
 class Watch(Protocol):
@@ -35,29 +33,28 @@ class Watch(Protocol):
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What was seen at one time: the living processes, all samples, the lag of the last minutes by queue, and
-    the queues if Redis answered, and the pools whose starts are held back."""
+    the queues if Redis answered, whether this node takes work, and the pools whose starts are held back."""
 
     fleet: tuple[Member, ...]
     samples: Samples
     lags: Mapping[str, Lag]
     reading: QueueReading | None
+    ready: HealthVerdict
     held: tuple[Json, ...] = ()
 
 
 class Observer:
-    """Reads the slots of `memory` and asks `watch` for the queues. Also a collector of prometheus_client."""
+    """Reads the slots of `memory` and asks `watch` for the queues. Also a collector of prometheus_client. Not safe for
+    two threads at once."""
 
     def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int, watch: Watch) -> None:
         self._settings = settings
-        self._memory = memory
-        self._master_pid = master_pid
         self._started_at = started_at(master_pid)
         self._watch = watch
-        self._regions = Regions(memory, settings.max_series)
+        self._probe = Probe(settings, memory, master_pid)
+        self._regions = self._probe.regions
         self._cpu = CpuAccount()
         self._lag = LagWindow()
-        self._notice = Notice(memory.slot(MASTER_SLOT).spare)
-        self._lock = threading.Lock()
         self._zeroes = list(zeroes(queue.name for queue in settings.queues))
         for definition, labels in self._zeroes:
             self._regions.bound.keep(definition, labels)
@@ -74,51 +71,23 @@ class Observer:
         """Look at everything."""
         began = time.monotonic()
         reading = self._watch.read()
-        with self._lock:
-            fleet, samples = self._read_slots()
-            lags = self._lag.lags(samples, began)
+        fleet, samples = self._read_slots()
+        lags = self._lag.lags(samples, began)
         put_settings(samples, self._settings, __version__, self._started_at)
         put_fleet(samples, fleet, self._settings.queues)
         if reading is not None:
             put_reading(samples, reading)
         samples.put(m.COLLECT_SECONDS, (), time.monotonic() - began)
-        return Observation(fleet, samples, lags, reading, self._held())
+        return Observation(fleet, samples, lags, reading, self._probe.ready(), self._probe.held())
 
     def note_lag(self) -> None:
         """Remember how the lag stands now, if it is time to; to be called every second or so."""
         now = time.monotonic()
         if self._lag.is_due(now):
-            with self._lock:
-                self._lag.note(self._regions.read(()), now)
-
-    def alive(self) -> health.Verdict:
-        """Whether the master lives."""
-        with self._lock:
-            return health.alive(self._fleet(), self._settings.tick_seconds)
-
-    def ready(self) -> health.Verdict:
-        """Whether this node takes work."""
-        with self._lock:
-            fleet = self._fleet()
-            redis_up = self._regions.read_slot(MASTER_SLOT).value(m.REDIS_UP) == 1
-        settings = self._settings
-        return health.ready(
-            fleet,
-            self._held(),
-            tick_seconds=settings.tick_seconds,
-            beat_seconds=settings.beat_seconds,
-            redis_up=redis_up,
-        )
-
-    def _held(self) -> tuple[Json, ...]:
-        now = boottime_ns() / NANOSECONDS
-        return tuple(held.row(now) for held in self._notice.read())
-
-    def _fleet(self) -> tuple[Member, ...]:
-        return members(self._memory, self._regions.touched(), self._master_pid)
+            self._lag.note(self._regions.read(()), now)
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
-        fleet = self._fleet()
+        fleet = self._probe.fleet()
         samples = self._regions.read({member.slot for member in fleet if member.has_begun})
         for definition, labels in self._zeroes:
             samples.add(definition, labels, (0.0,) * definition.numbers)

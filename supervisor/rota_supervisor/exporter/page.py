@@ -1,9 +1,10 @@
 """The status page: one HTML document without scripts or anything fetched, which reloads itself."""
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Final
 
+from rota.printable import printable
+from rota_supervisor.exporter.libraries import escape as escape_markup
 from rota_supervisor.notice import Json
 
 REFRESH_SECONDS: Final = 5
@@ -62,6 +63,11 @@ def page(state: Json) -> str:
 </body>
 </html>
 """
+
+
+def escape(text: str) -> str:
+    """Text as HTML: no markup, and nothing that puts what stands beside it into another order."""
+    return escape_markup(printable(text))
 
 
 def _badge(good: bool, text: str, otherwise: str) -> str:

@@ -3,7 +3,9 @@
 1. Only slots that were ever written are looked at: reading a hole of a memfd would fill it with a page.
 2. Counters and histograms are summed over all slots, dead ones too, so they never go back.
 3. A gauge counts only from a slot whose process lives.
-4. There are at most `max_series` series, and one `_other` a metric into which label sets beyond are added.
+4. A task may have written over the records of its slot. What cannot have followed from what was read before is not
+   believed, and what was read before stays shown; also when the next worker has begun anew there.
+5. There are at most `max_series` series, and one `_other` a metric into which label sets beyond are added.
 """
 
 import errno
@@ -12,10 +14,11 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from rota.child.slot_memory import SlotMemory
+from rota.child.slot_memory import SlotMemory, region_at
 from rota.child.slot_outcomes import REGION_BYTES
-from rota.telemetry.metrics import BY_NAME, OTHER, Definition, GaugeDefinition, HistogramDefinition, Merge
-from rota.telemetry.recorder import FIRST_WORD, decode_key, scan, used_words
+from rota.child.slot_told import WORD
+from rota.telemetry.metrics import ALL, OTHER, Definition, GaugeDefinition, HistogramDefinition, Merge
+from rota.telemetry.records import FIRST_WORD, is_sound, scan, series_of, stamp_of, used_words
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples
 
 
@@ -29,34 +32,58 @@ class Series:
     end: int
 
 
+Reading = Iterable[tuple[Series, Numbers]]
+
+
 class RegionReader:
-    """One slot's records. Their places never change, so each is parsed once."""
+    """One slot's records, as they were last found to be sound. Their places never change, so each is parsed once."""
 
     def __init__(self, region: memoryview) -> None:
         self._region = region
         self._words = region.cast("q")
-        self._numbers = region.cast("d")
+        self._disowned: list[tuple[Series, Numbers]] = []
+        self._begin(0)
+
+    def _begin(self, stamp: int) -> None:
+        self._stamp = stamp
         self._parsed = FIRST_WORD
         self._series: list[Series] = []
+        self._found = memoryview(b"").cast("d")
 
     def read(self) -> Iterator[tuple[Series, Numbers]]:
-        """Each series with its numbers as they are now."""
-        self._parse_new()
-        for series in self._series:
-            yield series, tuple(self._numbers[series.start : series.end])
-
-    def _parse_new(self) -> None:
+        """Each series with its numbers as they are now, or as they were when they last made sense."""
+        stamp = stamp_of(self._words)
+        if stamp not in (0, self._stamp):
+            self._disowned += self._read_found()
+            self._begin(stamp)
         used = used_words(self._words)
-        if used < self._parsed:  # a process disowned damaged records and begins there anew
-            self._parsed = FIRST_WORD
-            self._series.clear()
+        if stamp and used >= self._parsed:
+            self._parse_up_to(used)
+            self._find()
+        yield from self._read_found()
+
+    def take_disowned(self) -> Reading:
+        """What stood there before a process began anew, once."""
+        disowned, self._disowned = self._disowned, []
+        return disowned
+
+    def _read_found(self) -> Iterator[tuple[Series, Numbers]]:
+        for series in self._series:
+            if series.end <= len(self._found):
+                yield series, tuple(self._found[series.start : series.end])
+
+    def _parse_up_to(self, used: int) -> None:
         for record in scan(self._region, self._words, self._parsed, used):
             self._parsed = record.at + record.numbers
-            name, labels = decode_key(record.key)
-            definition = BY_NAME.get(name)
-            # Records of another version of Rota in the same slot are left alone.
-            if definition and definition.numbers == record.numbers and len(definition.labels) == len(labels):
-                self._series.append(Series(definition, labels, record.at, self._parsed))
+            series = series_of(record)
+            if series is not None:
+                self._series.append(Series(*series, record.at, self._parsed))
+
+    def _find(self) -> None:
+        before, now = self._found, memoryview(bytes(self._region[: self._parsed * WORD])).cast("d")
+        spans = [(each.definition, slice(each.start, each.end)) for each in self._series]
+        if all(is_sound(definition, before[span], now[span].tolist()) for definition, span in spans):
+            self._found = now
 
 
 class SeriesBound:
@@ -100,11 +127,12 @@ class Regions:
     def __init__(self, memory: SlotMemory, max_series: int) -> None:
         self._memory = memory
         self._readers: dict[int, RegionReader] = {}
+        self._disowned = Samples()
         self.bound = SeriesBound(max_series)
 
     def touched(self) -> Iterator[int]:
         """The slots that were ever written to."""
-        at = 0
+        at = region_at(0)
         while True:
             try:
                 at = os.lseek(self._memory.fd, at, os.SEEK_DATA)
@@ -112,22 +140,30 @@ class Regions:
                 if error.errno == errno.ENXIO:  # no data beyond
                     return
                 raise
-            number = at // REGION_BYTES
+            number = (at - region_at(0)) // REGION_BYTES
             yield number
-            at = (number + 1) * REGION_BYTES
+            at = region_at(number + 1)
 
     def read(self, living: Collection[int]) -> Samples:
         """The samples of all slots; `living` are those whose gauges count."""
         samples = Samples()
         for number in self.touched():
-            self._merge(samples, self._reader(number).read(), living=number in living)
+            self._read_into(samples, number, living=number in living)
+        for definition in ALL:
+            for labels, numbers in self._disowned.series(definition):
+                samples.add(definition, labels, numbers)
         return samples
 
     def read_slot(self, number: int) -> Samples:
         """The samples of one slot alone, taken to live."""
         samples = Samples()
-        self._merge(samples, self._reader(number).read(), living=True)
+        self._read_into(samples, number, living=True)
         return samples
+
+    def _read_into(self, samples: Samples, number: int, *, living: bool) -> None:
+        reader = self._reader(number)
+        self._merge(samples, reader.read(), living=living)
+        self._merge(self._disowned, reader.take_disowned(), living=False)
 
     def _reader(self, number: int) -> RegionReader:
         reader = self._readers.get(number)
@@ -135,7 +171,7 @@ class Regions:
             reader = self._readers[number] = RegionReader(self._memory.slot(number).metrics)
         return reader
 
-    def _merge(self, samples: Samples, records: Iterable[tuple[Series, Numbers]], *, living: bool) -> None:
+    def _merge(self, samples: Samples, records: Reading, *, living: bool) -> None:
         for series, numbers in records:
             labels = self.bound.admit(series.definition, series.labels)
             if not isinstance(series.definition, GaugeDefinition):

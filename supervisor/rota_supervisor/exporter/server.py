@@ -1,101 +1,155 @@
-"""A small threaded HTTP server over the listening socket that the master bound and every exporter inherits.
+"""Serves HTTP over the listening socket that the master bound and every exporter inherits.
 
-At most MAX_REQUESTS are answered at once; others wait in the socket's backlog, as they do while one
-exporter follows another. A client that stalls is dropped after QUIET_SECONDS.
+1. One loop talks to all clients and waits for none of them: who is slow takes nobody's place.
+2. What can be answered at once, as health can, is. The rest is made by the renderer.
+3. Who takes too long is hung up on; when too many are there, who has been there for longest.
 """
 
+import math
+import resource
+import select
 import socket
-import sys
-import threading
+import time
 from collections.abc import Iterable
 from http import HTTPStatus
-from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from rota.telemetry import events, log
-from rota_supervisor.exporter.libraries import WSGIRequestHandler, WSGIServer
+from rota_supervisor.exporter.client import ClientTurn, HttpClient
+from rota_supervisor.exporter.exchange import Answer, HttpRequest, said
+from rota_supervisor.exporter.renderer import Renderer
+from rota_supervisor.exporter.web import Site
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+MAX_CLIENTS: Final = 256
+MAX_PAGES: Final = 16  # being made or sent: each is up to some megabytes
+_ACCEPTS_A_TURN: Final = 64
+_EVENTS: Final = {
+    ClientTurn.ASKING: select.EPOLLIN,
+    ClientTurn.WAITING: 0,
+    ClientTurn.TAKING: select.EPOLLOUT,
+    ClientTurn.LEAVING: select.EPOLLIN,
+}
+_DROPPED_FIRST: Final = (
+    ClientTurn.LEAVING,
+    ClientTurn.ASKING,
+    ClientTurn.TAKING,
+)  # who waits for an answer waits for us, and stays
+_BUSY: Final = said("too many ask at once; ask again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE)
 
-MAX_REQUESTS: Final = 16
-QUIET_SECONDS: Final = 10.0
-_MAX_BODY: Final = 1 << 16
 
+class Server:
+    """Serves `site` on `listener`, and watches `others`, descriptors that mean something to its caller."""
 
-class _Handler(WSGIRequestHandler):
-    timeout = QUIET_SECONDS
-    server_version = "rota"
-    sys_version = ""
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class named it
-        """Scrapes and probes are not worth a line each."""
-
-
-class Server(ThreadingMixIn, WSGIServer):
-    """Serves `application` on `listener`, a thread a request."""
-
-    daemon_threads = True
-    timeout = 0
-
-    def __init__(self, listener: socket.socket, application: "WSGIApplication") -> None:
-        address = listener.getsockname()[:2]
-        super().__init__(address, _Handler, bind_and_activate=False)
-        self.socket.close()  # the one it made; ours is bound already
-        self.socket = listener
-        self.socket.setblocking(False)
-        self.server_name, self.server_port = address
-        self.setup_environ()
-        self.set_app(guarded(application))
-        self._counting = threading.Lock()
-        self._busy = 0
-
-    @property
-    def busy(self) -> int:
-        """How many clients are being answered."""
-        return self._busy
+    def __init__(self, listener: socket.socket, site: Site, others: Iterable[int]) -> None:
+        listener.setblocking(False)
+        self._listener = listener
+        self._site = site
+        self._others = set(others)
+        self._renderer = Renderer(site.page, site.between)
+        self._clients: dict[int, HttpClient] = {}  # by descriptor, in the order in which they came
+        # No more than a quarter of the descriptors: to look at a process takes some too.
+        self._room = min(MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._epoll = select.epoll()
+        for fd in (listener.fileno(), self._renderer.fd, *self._others):
+            self._epoll.register(fd, select.EPOLLIN)
 
     @property
-    def is_full(self) -> bool:
-        """Whether the next client has to wait."""
-        return self._busy >= MAX_REQUESTS
+    def is_busy(self) -> bool:
+        """Whether there is a client."""
+        return bool(self._clients)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer one client, in its thread."""
-        self._count(1)
+    def stop_listening(self) -> None:
+        """Leave clients who come now to the next exporter."""
+        self._epoll.unregister(self._listener)
+
+    def turn(self, seconds: float) -> set[int]:
+        """Serve whoever is ready, or will be within this time; the others that are readable."""
+        soonest = min((client.until for client in self._clients.values()), default=math.inf)
+        ready = dict(self._epoll.poll(max(0.0, min(seconds, soonest - time.monotonic()))))
+        now = time.monotonic()
+        for client in [self._clients[fd] for fd in ready.keys() & self._clients.keys()]:
+            self._move(client, now)
+        if self._renderer.fd in ready:
+            self._hand_over(now)
+        self._drop(*(client for client in self._clients.values() if client.until <= now))
+        if self._listener.fileno() in ready:
+            self._accept(now)
+        return self._others & ready.keys()
+
+    def _accept(self, now: float) -> None:
+        for _ in range(_ACCEPTS_A_TURN):
+            try:
+                client = HttpClient(self._listener.accept()[0], now)
+            except OSError:  # nobody is there, or has left again
+                return
+            self._clients[client.fileno()] = client
+            self._epoll.register(client, select.EPOLLIN)
+            self._move(client, now)
+            if len(self._clients) > self._room:
+                self._drop_oldest(_DROPPED_FIRST)
+
+    def _move(self, client: HttpClient, now: float, made: Answer | None = None) -> None:
+        """Go on with the client, if it is still there: with its answer, once that is made."""
+        if client.turn is ClientTurn.GONE:
+            return
+        before = _EVENTS[client.turn]
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._count(-1)
+            self._go_on(client, now) if made is None else client.answer(made, now)
+        except BlockingIOError:  # it is not ready; it will be
+            pass
+        except OSError:  # it has left
+            self._drop(client)
+            return
+        if _EVENTS[client.turn] != before:  # each call of the kernel waits for the renderer
+            self._epoll.modify(client, _EVENTS[client.turn])
 
-    def _count(self, change: int) -> None:
-        with self._counting:
-            self._busy += change
+    def _go_on(self, client: HttpClient, now: float) -> None:
+        match client.turn:
+            case ClientTurn.ASKING:
+                self._hear(client, now)
+            case ClientTurn.TAKING:
+                client.send(now)
+            case ClientTurn.LEAVING:
+                client.discard()
+            case _:  # nothing else is reported of who waits
+                raise ConnectionResetError
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
-        """Say what went wrong, unless it is the client that left or stalled."""
-        if not isinstance(sys.exception(), OSError):
-            log.logger().warning(events.EXPORTER_REQUEST_FAILED, exc_info=True)
+    def _hear(self, client: HttpClient, now: float) -> None:
+        match client.hear():
+            case None:
+                pass
+            case Answer() as refusal:
+                client.answer(refusal, now)
+            case HttpRequest() as request:
+                self._consider(client, request, now)
 
+    def _consider(self, client: HttpClient, request: HttpRequest, now: float) -> None:
+        answer = self._site.at_once(request)
+        if answer is None and not self._has_room_for_a_page():
+            answer = _BUSY
+        if answer is None:
+            client.wait()
+            self._renderer.ask(client, request)
+        else:
+            client.answer(answer, now)
 
-def guarded(application: "WSGIApplication") -> "WSGIApplication":
-    """The application, with every failure of it logged and answered as such."""
+    def _hand_over(self, now: float) -> None:
+        for client, answer in self._renderer.made():
+            self._move(client, now, answer)
 
-    def serve(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        _read_body(environ)
-        try:
-            return application(environ, start_response)
-        except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
-            log.logger().error(events.EXPORTER_REQUEST_FAILED, path=environ.get("PATH_INFO"), exc_info=True)
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            start_response(f"{status.value} {status.phrase}", [("Content-Type", "text/plain")])
-            return [b"the exporter failed to answer; its log says why\n"]
+    def _has_room_for_a_page(self) -> bool:
+        held = sum(client.turn in (ClientTurn.WAITING, ClientTurn.TAKING) for client in self._clients.values())
+        return held < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientTurn.TAKING,))
 
-    return serve
+    def _drop_oldest(self, turns: Iterable[ClientTurn]) -> bool:
+        """Hang up on who has been there for longest, of the first of these turns that anybody is at."""
+        for turn in turns:
+            oldest = next((client for client in self._clients.values() if client.turn is turn), None)
+            if oldest is not None:
+                self._drop(oldest)
+                return True
+        return False
 
-
-def _read_body(environ: "WSGIEnvironment") -> None:
-    # Closing a connection with unread data resets it, and the client may lose the answer it was sent.
-    length = environ.get("CONTENT_LENGTH") or "0"
-    if length.isdecimal():
-        environ["wsgi.input"].read(min(int(length), _MAX_BODY))
+    def _drop(self, *clients: HttpClient) -> None:
+        for client in clients:
+            del self._clients[client.fileno()]
+            client.close()

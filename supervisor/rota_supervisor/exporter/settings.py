@@ -5,11 +5,10 @@ in the exporter reads the configuration file or the environment.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rota.child.settings import LogSettings, ServerSettings
-from rota.telemetry.recorder import MAX_SERIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +16,9 @@ class QueueSettings:
     """A configured queue. `lag_target`: the share of starts that must meet the objective."""
 
     name: str
-    weight: float = 1.0
-    lag_objective_seconds: float = 30.0
-    lag_target: float = 0.99
+    weight: float
+    lag_objective_seconds: float
+    lag_target: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,11 @@ class ExporterSettings:
 
     server: ServerSettings
     queues: tuple[QueueSettings, ...]
-    beat_seconds: float = 30.0
-    tick_seconds: float = 1.0
-    max_series: int = MAX_SERIES
-    ask_redis: bool = True
-    log: LogSettings = field(default_factory=LogSettings)
+    beat_seconds: float
+    tick_seconds: float
+    max_series: int
+    ask_redis: bool
+    log: LogSettings
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:

@@ -6,7 +6,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.health import Verdict
+from rota_supervisor.exporter.health import HealthVerdict
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.samples import Samples
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
@@ -14,14 +14,14 @@ from rota_supervisor.layout import Role
 from rota_supervisor.notice import Json
 
 
-def status(settings: ExporterSettings, seen: Observation, ready: Verdict) -> Json:
+def status(settings: ExporterSettings, seen: Observation) -> Json:
     """All that people ask first. `redis` is false and each queue's `state` null while Redis is away."""
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.overview.queues}
     configured = {queue.name: queue for queue in settings.queues}
     names = [*configured, *sorted(states.keys() - configured.keys())]
     return {
         "fleet": settings.server.namespace,
-        "ready": verdict(ready),
+        "ready": verdict(seen.ready),
         "redis": seen.reading is not None,
         "started_at": seen.samples.value(m.START_TIME),
         "missing_tasks": None if seen.reading is None else seen.reading.missing_tasks,
@@ -33,7 +33,7 @@ def status(settings: ExporterSettings, seen: Observation, ready: Verdict) -> Jso
     }
 
 
-def verdict(of: Verdict) -> Json:
+def verdict(of: HealthVerdict) -> Json:
     """A verdict and its checks."""
     checks = [{"name": check.name, "ok": check.ok, "seen": check.seen} for check in of.checks]
     return {"ok": of.ok, "checks": checks}

@@ -1,102 +1,108 @@
-"""The endpoints, as one WSGI application. They only read."""
+"""The endpoints: what is answered at once, and the pages that take longer. They only read."""
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
-from rota_supervisor.exporter.health import Verdict
+from rota.printable import printable
+from rota.telemetry import events, log
+from rota_supervisor.exporter.exchange import Answer, HttpRequest, said
+from rota_supervisor.exporter.health import HealthVerdict
 from rota_supervisor.exporter.libraries import CollectorRegistry, make_wsgi_app
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.page import page
+from rota_supervisor.exporter.probe import Probe
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.exporter.status import status, verdict
 from rota_supervisor.notice import Json
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import WSGIApplication
 
-_PLAIN: Final = "text/plain; charset=utf-8"
 _HTML: Final = "text/html; charset=utf-8"
 _JSON: Final = "application/json"
 # No scripts, nothing fetched, in nobody's frame: the page shows names that producers chose.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 _METHODS: Final = ("GET", "HEAD")
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An answer of ours; `/metrics` is answered by prometheus_client."""
-
-    body: str
-    kind: str = _PLAIN
-    status: HTTPStatus = HTTPStatus.OK
-    headers: tuple[tuple[str, str], ...] = ()
+_FAILED: Final = said("the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 class Site:
-    """The application: `/metrics /livez /readyz /status.json /`."""
+    """`/metrics /livez /readyz /status.json /`. `at_once` and `page` are called in two threads: the one asks `probe`,
+    the other `observer`."""
 
-    def __init__(self, settings: ExporterSettings, observer: Observer) -> None:
+    def __init__(self, settings: ExporterSettings, probe: Probe, observer: Observer) -> None:
         registry = CollectorRegistry()
         registry.register(observer)
         self._metrics: WSGIApplication = make_wsgi_app(registry)
         self._settings = settings
         self._observer = observer
-        self._pages: dict[str, Callable[[bool], Response]] = {
-            "/": self._front,
-            "/livez": lambda verbose: _health(observer.alive(), verbose=verbose),
-            "/readyz": lambda verbose: _health(observer.ready(), verbose=verbose),
-            "/status.json": lambda _verbose: _json(self._state()),
+        self._health: dict[str, Callable[[], HealthVerdict]] = {"/livez": probe.alive, "/readyz": probe.ready}
+        self._pages: dict[str, Callable[[HttpRequest], Answer]] = {
+            "/": lambda _: said(page(self._state()), ("Content-Security-Policy", _POLICY), kind=_HTML),
+            "/metrics": self._scrape,
+            "/status.json": lambda _: _json(self._state()),
         }
 
-    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        if path == "/metrics" and environ["REQUEST_METHOD"] in _METHODS:
-            body = b"".join(self._metrics({**environ, "REQUEST_METHOD": "GET"}, start_response))
-        else:
-            response = self._respond(path, environ)
-            body = response.body.encode()
-            start_response(f"{response.status.value} {response.status.phrase}", _headers(response, len(body)))
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
-
-    def _respond(self, path: str, environ: "WSGIEnvironment") -> Response:
-        if path != "/metrics" and path not in self._pages:
-            known = " ".join(("/metrics", *sorted(self._pages)))
-            return Response(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
-        if environ["REQUEST_METHOD"] not in _METHODS:
+    def at_once(self, request: HttpRequest) -> Answer | None:
+        """Health, or a refusal; None for a page."""
+        path = request.path
+        if path not in self._health and path not in self._pages:
+            known = " ".join(sorted(self._health.keys() | self._pages.keys()))
+            return said(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
+        if request.method not in _METHODS:
             allowed = ", ".join(_METHODS)
             text = f"{path} only answers {allowed}\n"
-            return Response(text, status=HTTPStatus.METHOD_NOT_ALLOWED, headers=(("Allow", allowed),))
-        query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
-        return self._pages[path]("verbose" in query)
+            return said(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
+        if path in self._pages:
+            return None
+        return _guarded(lambda asked: _health(self._health[path](), verbose=_is_verbose(asked)), request)
 
-    def _front(self, _verbose: bool) -> Response:
-        return Response(page(self._state()), _HTML, headers=(("Content-Security-Policy", _POLICY),))
+    def page(self, request: HttpRequest) -> Answer:
+        """A page, which takes a while."""
+        return _guarded(self._pages[request.path], request)
+
+    def between(self) -> None:
+        """What is to be done between pages, every second or so."""
+        self._observer.note_lag()
+
+    def _scrape(self, request: HttpRequest) -> Answer:
+        """`/metrics`, in the format, the compression and the choice of names that prometheus_client negotiates."""
+        begun: list[tuple[HTTPStatus, tuple[tuple[str, str], ...]]] = []
+
+        def start(line: str, headers: list[tuple[str, str]], *_: Any) -> Any:
+            begun.append((HTTPStatus(int(line.split(maxsplit=1)[0])), tuple(headers)))
+
+        of_ours = {"REQUEST_METHOD": "GET", "PATH_INFO": request.path, "QUERY_STRING": request.query}
+        of_theirs = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}
+        body = b"".join(self._metrics(of_theirs | of_ours, start))
+        return Answer(*begun[0], body)
 
     def _state(self) -> Json:
-        return status(self._settings, self._observer.observe(), self._observer.ready())
+        return status(self._settings, self._observer.observe())
 
 
-def _health(found: Verdict, *, verbose: bool) -> Response:
+def _guarded(make: Callable[[HttpRequest], Answer], request: HttpRequest) -> Answer:
+    try:
+        return make(request)
+    except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
+        log.logger().error(events.EXPORTER_REQUEST_FAILED, path=request.path, exc_info=True)
+        return _FAILED
+
+
+def _is_verbose(request: HttpRequest) -> bool:
+    return "verbose" in parse_qs(request.query, keep_blank_values=True)
+
+
+def _health(found: HealthVerdict, *, verbose: bool) -> Answer:
     answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if verbose:
         return _json(verdict(found), answer)
     faults = "; ".join(check.seen for check in found.checks if not check.ok)
-    return Response("ok\n" if found.ok else f"{faults}\n", status=answer)
+    return said("ok\n" if found.ok else f"{printable(faults)}\n", status=answer)
 
 
-def _json(value: Json, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    return Response(json.dumps(value, indent=2) + "\n", _JSON, status)
-
-
-def _headers(response: Response, length: int) -> list[tuple[str, str]]:
-    return [
-        ("Content-Type", response.kind),
-        ("Content-Length", str(length)),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        *response.headers,
-    ]
+def _json(value: Json, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return said(json.dumps(value, indent=2) + "\n", status=status, kind=_JSON)

@@ -1,5 +1,6 @@
 """One life of a worker or a poller: what its process holds besides its settings."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 
@@ -23,7 +24,13 @@ class Life:
 
     def ring_master(self) -> None:
         """Have the master look at the slots now."""
-        os.eventfd_write(self.master_bell_fd, 1)
+        ring(self.master_bell_fd)
+
+
+def ring(bell_fd: int) -> None:
+    """Ring a bell that all children share. A task may have closed it, or rung it to the brim, which is heard too."""
+    with contextlib.suppress(OSError):
+        os.eventfd_write(bell_fd, 1)
 
 
 class StartFailed(Exception):
@@ -34,4 +41,5 @@ class StartFailed(Exception):
 EXIT_DRAINED = 0
 EXIT_LOST = 75  # the owner is no longer registered: leave without touching anything
 EXIT_ORPHANED = 77  # the master is gone
+EXIT_OVERWRITTEN = 78  # a task wrote over the slot
 EXIT_OTHER_VERSION = 79  # the master runs another version of the package

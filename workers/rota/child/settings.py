@@ -1,13 +1,14 @@
 """What a child is told at its start: the part of the configuration it needs, frozen.
 
 The master writes these as JSON into the child's first message; the child reads them back. Nothing else
-in a child reads the configuration file or the environment.
+in a child reads the configuration file or the environment. Its defaults are not repeated here: they
+stand in `rota_supervisor.config.model`, and a field named as there is filled by its name.
 """
 
 import dataclasses
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rota.protocol.store import Domain, QueueShare
 
@@ -20,13 +21,18 @@ class ServerSettings:
     namespace: str
 
 
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "json", "console", "logfmt"]
+TaskLines = Literal["all", "failures", "sample"]
+
+
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """`level` as in logging; `format` auto, json, console or logfmt; `tasks` all, failures or sample."""
+    """How a process logs, also before it was told: `tasks` says which lines about tasks are written."""
 
-    level: str = "info"
-    format: str = "auto"
-    tasks: str = "all"
+    level: Level = "info"
+    format: Format = "auto"
+    tasks: TaskLines = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +57,18 @@ class WorkerSettings:
     server: ServerSettings
     pool: str
     tiers: tuple[Domain, ...]
-    lease_seconds: float = 20.0
-    beat_seconds: float = 30.0
-    time_limit_seconds: float = 3600.0
-    max_tasks: int = 0
-    max_tasks_jitter: float = 0.1
-    max_rss_mb: int = 0
-    max_payload_kb: int = 256
-    durability: str = "none"
-    overrides: dict[str, TaskOverride] = field(default_factory=dict)
-    lag_objective_seconds: float = 30.0
-    lag_objectives: dict[str, float] = field(default_factory=dict)
-    log: LogSettings = LogSettings()
+    lease_seconds: float
+    beat_seconds: float
+    time_limit_seconds: float
+    max_tasks: int
+    max_tasks_jitter: float
+    max_rss_mb: int
+    max_payload_kb: int
+    durability: str
+    overrides: dict[str, TaskOverride]
+    lag_objective_seconds: float
+    lag_objectives: dict[str, float]
+    log: LogSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +76,13 @@ class PollerSettings:
     """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank."""
 
     server: ServerSettings
-    rank: int = 0
-    lease_seconds: float = 20.0
-    crash_limit: int = 3
-    loss_limit: int = 5
-    dead_max_age_seconds: float = 7_776_000.0
-    dead_max_count: int = 100_000
-    log: LogSettings = LogSettings()
+    rank: int
+    lease_seconds: float
+    crash_limit: int
+    loss_limit: int
+    dead_max_age_seconds: float
+    dead_max_count: int
+    log: LogSettings
 
 
 def settings_to_json(settings: WorkerSettings | PollerSettings) -> str:

@@ -1,20 +1,37 @@
-"""The memory that holds all slots: one sealed memfd, inherited by every child."""
+"""The memory that holds all slots: one sealed memfd, made by the master. The roster first, then the regions.
 
+Each child maps its own region, the roster for reading, and closes the descriptor, with which it could map the rest.
+"""
+
+import ctypes
 import fcntl
 import mmap
 import os
+from dataclasses import dataclass
+from typing import Final
 
 from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot
+
+MOST_SLOTS: Final = 1024
+ROSTER_BYTES: Final = MOST_SLOTS * TOLD_BYTES
+_READ: Final = mmap.PROT_READ
+_WRITE: Final = mmap.PROT_READ | mmap.PROT_WRITE
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class SlotMemory:
-    """All slots. The master creates it; children attach to the descriptor they inherit."""
+    """All slots: to write for the master, which creates them, and to read for the exporter."""
 
-    def __init__(self, fd: int, count: int) -> None:
+    def __init__(self, fd: int, count: int, access: int) -> None:
         self.fd = fd
         self.count = count
-        self._map = mmap.mmap(fd, count * REGION_BYTES)
+        self._map = mmap.mmap(fd, ROSTER_BYTES + count * REGION_BYTES, prot=access)
         self._view = memoryview(self._map)
         self._slots: dict[int, Slot] = {}
 
@@ -22,14 +39,14 @@ class SlotMemory:
     def create(cls, count: int) -> "SlotMemory":
         """Make a memfd of `count` regions, sealed against shrinking. Sparse: untouched pages cost nothing."""
         fd = os.memfd_create("rota-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, count * REGION_BYTES)
+        os.ftruncate(fd, ROSTER_BYTES + count * REGION_BYTES)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        return cls(fd, count)
+        return cls(fd, count, _WRITE)
 
     @classmethod
-    def attach(cls, fd: int) -> "SlotMemory":
-        """Map the memory behind an inherited descriptor."""
-        return cls(fd, os.fstat(fd).st_size // REGION_BYTES)
+    def to_read(cls, fd: int) -> "SlotMemory":
+        """Look at the memory behind an inherited descriptor."""
+        return cls(fd, (os.fstat(fd).st_size - ROSTER_BYTES) // REGION_BYTES, _READ)
 
     def slot(self, number: int) -> Slot:
         """The slot of that number, from 0. Raises IndexError outside the memory."""
@@ -41,4 +58,49 @@ class SlotMemory:
     def _cut_out(self, number: int) -> Slot:
         if not 0 <= number < self.count:
             raise IndexError(f"slot {number} of {self.count}")
-        return Slot(self._view[number * REGION_BYTES : (number + 1) * REGION_BYTES])
+        at = region_at(number)
+        return Slot(self._view[at : at + REGION_BYTES], _told(self._view, number))
+
+
+def region_at(number: int) -> int:
+    """Where the region of a slot begins."""
+    return ROSTER_BYTES + number * REGION_BYTES
+
+
+def _told(roster: memoryview, number: int) -> memoryview:
+    return roster[number * TOLD_BYTES : (number + 1) * TOLD_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlace:
+    """What a child has of the memory: its own slot, and the roster for reading."""
+
+    slot: Slot
+    roster: memoryview
+
+
+def move_in(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> SlotPlace | None:
+    """Take a slot as its process; None when it has been given to another life meanwhile.
+
+    The caller closes the descriptor, and then cannot get at another slot. `for_forks`: whether forks of this process
+    have the slot as well.
+    """
+    region = _map(fd, region_at(number), REGION_BYTES, _WRITE, for_forks=for_forks)
+    with mmap.mmap(fd, ROSTER_BYTES) as roster, memoryview(roster) as writable, _told(writable, number) as told:
+        entered = Slot(region, told).enter(nonce, pid)
+    if not entered:
+        return None
+    roster_to_read = _map(fd, 0, ROSTER_BYTES, _READ).toreadonly()
+    return SlotPlace(Slot(region, _told(roster_to_read, number)), roster_to_read)
+
+
+def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) -> memoryview:
+    """Map a part of the file for as long as this process lives. Raises OSError.
+
+    By the C library: Python's `mmap` would keep a descriptor of the file.
+    """
+    address = _LIBC.mmap(None, length, access, mmap.MAP_SHARED, fd, at)
+    if address == _FAILED or (not for_forks and _LIBC.madvise(address, length, mmap.MADV_DONTFORK) != 0):
+        code = ctypes.get_errno()
+        raise OSError(code, f"mapping a slot: {os.strerror(code)}")
+    return memoryview((ctypes.c_char * length).from_address(address)).cast("B")

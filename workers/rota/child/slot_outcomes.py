@@ -5,7 +5,8 @@ What its process has finished, and no turn's answer has confirmed yet, is settle
 
 from typing import Final
 
-WORD: Final = 8
+from rota.child.slot_told import WORD, ToldSlot
+
 REGION_BYTES: Final = 1 << 20
 HEADER_WORDS: Final = 16
 TASK_WORDS: Final = 80
@@ -20,12 +21,8 @@ _COUNT_SHIFT: Final = 32
 _LENGTH_MASK: Final = (1 << _COUNT_SHIFT) - 1
 
 
-class OutcomesOfSlot:
+class OutcomesOfSlot(ToldSlot):
     """Outcomes finished and not yet known to be settled."""
-
-    def __init__(self, region: memoryview) -> None:
-        self._bytes = region
-        self._words = region.cast("q")
 
     def add_outcomes(self, count: int, data: bytes) -> None:
         """Leave packed settlements, `count` arguments, for the master, behind those left before.
@@ -44,11 +41,18 @@ class OutcomesOfSlot:
         """Forget what was left: it is settled."""
         self._words[OUTCOMES_WORD] = 0
 
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether any are left here."""
+        return self._words[OUTCOMES_WORD] != 0
+
     def outcomes(self) -> tuple[int, bytes]:
         """How many arguments were left, and their wire form. Right when the process is gone, or runs one and the same
         task meanwhile: it clears them between two tasks only."""
         left = self._words[OUTCOMES_WORD]
-        return left >> _COUNT_SHIFT, bytes(self._bytes[OUTCOMES_AT : OUTCOMES_AT + (left & _LENGTH_MASK)])
+        if not self.is_intact:
+            return 0, b""
+        return left >> _COUNT_SHIFT, bytes(self.spare[: left & _LENGTH_MASK])
 
     @property
     def spare(self) -> memoryview:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
 
 
-class CurrentTask(NamedTuple):
+class TaskInSlot(NamedTuple):
     """The task a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
 
     `started_ns`, `deadline_ns`, `soft_deadline_ns` (0 for none) and `claimed_ns` in CLOCK_BOOTTIME; `unstarted`: how
@@ -34,7 +34,7 @@ class CurrentTask(NamedTuple):
 
 
 class TaskTimes(NamedTuple):
-    """When a task began, and its deadlines, as `CurrentTask` has them."""
+    """When a task began, and its deadlines, as `TaskInSlot` has them."""
 
     started_ns: int
     deadline_ns: int
@@ -46,5 +46,5 @@ class HeldUp(NamedTuple):
     their wire form. `number` is that of the task among those of this life."""
 
     number: int
-    task: CurrentTask
+    task: TaskInSlot
     outcomes: tuple[int, bytes]

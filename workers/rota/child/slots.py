@@ -1,9 +1,13 @@
 """Slots: the shared memory through which children tell the master and the exporter what they do.
 
-One sealed memfd, made by the master before its first child; one region a slot. Only aligned 8-byte words
-are written through `memoryview.cast("q")`, so that a reader never sees half a number (struct.pack_into
-writes zeros first). Bytes are written beside the words and published by a word written last. Counters are
-never zeroed: a slot is reused only after its predecessor was retired, and they go on.
+One sealed memfd, made by the master before its first child: the roster (see `slot_told`), and one region a slot, which
+its process maps and no other child. Only aligned 8-byte words are written through `memoryview.cast("q")`, so that a
+reader never sees half a number (struct.pack_into writes zeros first). Bytes are written beside the words and published
+by a word written last. Counters are never zeroed: a slot is reused only after its predecessor was retired, and they go
+on.
+
+Whatever runs in a worker can write over its region. So a reader takes nothing from there that could harm anybody else:
+texts and lengths are bounded, looks end, and nothing is believed of a region without its seal.
 
 A region: header words | two copies of the current task | finished outcomes | metrics (see `recorder`).
 """
@@ -11,15 +15,16 @@ A region: header words | two copies of the current task | finished outcomes | me
 import time
 from enum import IntEnum
 
-from rota.child.slot_outcomes import HEADER_WORDS, METRICS_AT, OUTCOMES_WORD, TASK_WORDS, WORD, OutcomesOfSlot
-from rota.child.slot_task import UNKNOWN_TASK, CurrentTask, HeldUp, TaskTimes
+from rota.child.slot_outcomes import HEADER_WORDS, METRICS_AT, OUTCOMES_WORD, TASK_WORDS, OutcomesOfSlot
+from rota.child.slot_task import UNKNOWN_TASK, HeldUp, TaskInSlot, TaskTimes
+from rota.child.slot_told import WORD
+from rota.protocol.names import is_name
 
 ENTRY_BYTES = 55 * WORD  # the longest entry has 374: two names of 128, six numbers of at most 16 digits, and the rest
 NAME_BYTES = 128
 
-# The header's words; the first is that of the outcomes.
-_NONCE, _PID, _PHASE, _BEAT, _RENEWED, _TASK_NUMBER, _WATCH, _RECALLED, _QUIET, _WISH, _SHORTEST, _MET = range(1, 13)
-_WATCH_OFF, _WATCH_ASKED, _WATCH_ON = range(3)
+# The header's words; the first is that of the outcomes, the second the seal.
+_PHASE, _BEAT, _TASK_NUMBER, _WATCH_ASKED, _WISH, _SHORTEST, _MET = range(2, 9)
 # A current task's words; each text is its length and then its bytes.
 _STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _ENTRY_AT, _NAME_AT, _SOFT_DEADLINE = 0, 1, 2, 3, 4, 60, 77
 
@@ -48,7 +53,7 @@ class RecycleWish(IntEnum):
 # A process may write anything into its slot before it dies of that: what is no such value reads as none.
 _PHASES = {phase.value: phase for phase in Phase}
 _WISHES = {wish.value: wish for wish in RecycleWish}
-_MOST_PID = 1 << 22  # below 0 it would be a group, or everybody
+_LOOKS = 16  # at a task while others begin. A look takes 3 us, a task 50 and more: what always changes is none
 
 
 def _base_of(number: int) -> int:  # where the copy of the current task stands that this number publishes
@@ -60,12 +65,17 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-class Slot(OutcomesOfSlot):
-    """One region. The process that lives in the slot writes, except `renewed_ns`, `recalled`, `quiet_asked` and the end
-    of a watch, which the master writes."""
+def _name_in(raw: bytes) -> str:
+    """The name of a task; it becomes the label of a series, so it must be one that a task can have."""
+    name = raw.decode(errors="replace")
+    return name if is_name(name) else UNKNOWN_TASK
 
-    def __init__(self, region: memoryview) -> None:
-        super().__init__(region)
+
+class Slot(OutcomesOfSlot):
+    """One region, where the process writes that lives in the slot, and its part of the roster."""
+
+    def __init__(self, region: memoryview, told: memoryview) -> None:
+        super().__init__(region, told)
         self._base = HEADER_WORDS
 
     # Life
@@ -73,23 +83,19 @@ class Slot(OutcomesOfSlot):
     def begin(self, nonce: int) -> None:
         """Give the slot to a new life: master's side, before it asks for the process."""
         words = self._words
-        words[_PID] = 0
         words[_PHASE] = Phase.EMPTY
         self.clear_outcomes()
-        words[_WATCH] = _WATCH_OFF
-        words[_RECALLED] = 0
         words[_TASK_NUMBER] = 0
-        words[_QUIET] = 0
         words[_WISH] = RecycleWish.NONE
         words[_SHORTEST] = 0
         words[_BEAT] = boottime_ns()
-        words[_NONCE] = nonce
+        self._give_to(nonce)
 
     def enter(self, nonce: int, pid: int) -> bool:
         """Take the slot as its process; False when it has been given to another life meanwhile."""
-        if self._words[_NONCE] != nonce:
+        if self.nonce != nonce:
             return False
-        self._words[_PID] = pid
+        self._set_pid(pid)
         self.phase = Phase.BOOTING
         self.beat()
         return True
@@ -99,17 +105,8 @@ class Slot(OutcomesOfSlot):
 
         What it was doing and what it had finished stay to be read.
         """
-        self._words[_PID] = 0
+        self._set_pid(0)
         self._words[_PHASE] = Phase.EMPTY
-
-    @property
-    def nonce(self) -> int:
-        return self._words[_NONCE]
-
-    @property
-    def pid(self) -> int:
-        pid = self._words[_PID]
-        return pid if 0 < pid <= _MOST_PID else 0
 
     @property
     def phase(self) -> Phase:
@@ -126,24 +123,6 @@ class Slot(OutcomesOfSlot):
     @property
     def beat_ns(self) -> int:
         return self._words[_BEAT]
-
-    @property
-    def renewed_ns(self) -> int:
-        """When the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
-        return self._words[_RENEWED]
-
-    @renewed_ns.setter
-    def renewed_ns(self, at_ns: int) -> None:
-        self._words[_RENEWED] = at_ns
-
-    @property
-    def quiet_asked(self) -> bool:
-        """Whether the worker is to claim nothing, until this is taken back. Written first; then comes WAKE_SIGNAL."""
-        return self._words[_QUIET] != 0
-
-    @quiet_asked.setter
-    def quiet_asked(self, asked: bool) -> None:
-        self._words[_QUIET] = asked
 
     @property
     def recycle_wish(self) -> RecycleWish:
@@ -171,7 +150,7 @@ class Slot(OutcomesOfSlot):
 
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 
-    def start_task(self, task: CurrentTask) -> None:
+    def start_task(self, task: TaskInSlot) -> None:
         """Publish the task about to run. A `name` of "" is told later, by `name_task`."""
         words = self._words
         entry, name, started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns = task
@@ -197,7 +176,11 @@ class Slot(OutcomesOfSlot):
     @property
     def tasks_ended(self) -> int:
         """How many tasks have ended in this life."""
-        return self._words[_TASK_NUMBER] // 2
+        return self._task_number // 2
+
+    @property
+    def _task_number(self) -> int:
+        return self._words[_TASK_NUMBER] if self.is_intact else 0
 
     def extend_task(self, deadline_ns: int, soft_deadline_ns: int) -> None:
         """Move the deadlines of the current task; 0 for no soft one."""
@@ -205,37 +188,39 @@ class Slot(OutcomesOfSlot):
         words[base + _SOFT_DEADLINE] = soft_deadline_ns
         words[base + _DEADLINE] = deadline_ns
 
-    def current_task(self) -> CurrentTask | None:
+    def current_task(self) -> TaskInSlot | None:
         """The task that runs, or that ran when the process died; None when there is none."""
         words = self._words
-        while True:
-            number = words[_TASK_NUMBER]
+        for _ in range(_LOOKS):
+            number = self._task_number
             if number % 2 == 0:
                 return None
             base = _base_of(number)
-            task = CurrentTask(
+            task = TaskInSlot(
                 self._get_text(base + _ENTRY_AT, ENTRY_BYTES),
-                self._get_text(base + _NAME_AT, NAME_BYTES).decode(errors="replace") or UNKNOWN_TASK,
+                _name_in(self._get_text(base + _NAME_AT, NAME_BYTES)),
                 words[base + _STARTED],
                 words[base + _DEADLINE],
                 words[base + _CLAIMED],
                 words[base + _UNSTARTED],
                 words[base + _SOFT_DEADLINE],
             )
-            if words[_TASK_NUMBER] == number:
+            if self._task_number == number:
                 return task
+        return None
 
     def task_times(self) -> TaskTimes | None:
         """Of the task that runs, without its texts: the master looks at all slots many times a second."""
         words = self._words
-        while True:
-            number = words[_TASK_NUMBER]
+        for _ in range(_LOOKS):
+            number = self._task_number
             if number % 2 == 0:
                 return None
             base = _base_of(number)
             times = TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE])
-            if words[_TASK_NUMBER] == number:
+            if self._task_number == number:
                 return times
+        return None
 
     def _put_text(self, word: int, raw: bytes) -> None:
         # No length while the bytes change: whoever reads in between, or after a kill, finds no text, never half of one.
@@ -246,53 +231,36 @@ class Slot(OutcomesOfSlot):
 
     def _get_text(self, word: int, most: int) -> bytes:
         at = (word + 1) * WORD
-        return bytes(self._bytes[at : at + min(self._words[word], most)])
+        return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])
 
     # Claims of several tasks: the master looks every few milliseconds whether they are held up, once it was asked to
 
     def ask_for_watch(self) -> bool:
         """Have the master watch this slot; False when it does already, else ring it."""
-        if self._words[_WATCH] == _WATCH_ON:
+        if self.is_watched:
             return False
-        self._words[_WATCH] = _WATCH_ASKED
+        self._words[_WATCH_ASKED] = boottime_ns()  # another number than ever before
         return True
 
     def grant_watch(self) -> bool:
-        """Watch the slot from now on, if that was asked for: master's side."""
-        if self._words[_WATCH] != _WATCH_ASKED:
-            return False
-        self._words[_WATCH] = _WATCH_ON
-        return True
-
-    def end_watch(self) -> None:
-        """Watch the slot no more: master's side. Whoever claims next asks again."""
-        self._words[_WATCH] = _WATCH_OFF
+        """Watch the slot from now on, if that was asked for anew: master's side."""
+        return self._grant(self._words[_WATCH_ASKED])
 
     @property
     def held_up_by(self) -> int:
         """The number of the task that runs while others of its claim wait, to be started after it or to be settled;
         0 when none does. Cheap, and right a moment later at the latest."""
-        words, number = self._words, self._words[_TASK_NUMBER]
+        words, number = self._words, self._task_number
         waits = number % 2 == 1 and (words[_base_of(number) + _UNSTARTED] > 0 or words[OUTCOMES_WORD] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:
         """The task that runs, and what waits to be settled before it; None when another began while this was read."""
-        number = self._words[_TASK_NUMBER]
+        number = self._task_number
         task, outcomes = self.current_task(), self.outcomes()
-        if task is None or self._words[_TASK_NUMBER] != number:
+        if task is None or self._task_number != number:
             return None
         return HeldUp(number, task, outcomes)
-
-    @property
-    def recalled(self) -> int:
-        """The number of the task for whose sake the master last recalled; 0 before the first time. It is written
-        before the call is sent, so whoever finds an outcome settled already finds this as well."""
-        return self._words[_RECALLED]
-
-    @recalled.setter
-    def recalled(self, number: int) -> None:
-        self._words[_RECALLED] = number
 
     @property
     def metrics(self) -> memoryview:

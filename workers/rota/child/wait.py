@@ -3,8 +3,11 @@
 A child that waits is not hung, so it beats while it waits, too: an answer may take longer than the beat's limit.
 """
 
+import math
 import select
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 from rota.child.signals import StopSignals
@@ -35,6 +38,7 @@ class Waiter:
         self._death_fd = death_fd
         self._beat = beat
         self._beat_every = beat_every
+        self._until = math.inf
         self._deaf = _PollSet(death_fd)
         self._alert = _PollSet(death_fd, signals.fileno())
 
@@ -44,7 +48,18 @@ class Waiter:
         A signal does not end it, and stays to be seen: the next wait that listens to signals ends at once.
         Raises Orphaned when the master dies.
         """
+        if self._until < math.inf:
+            seconds = min(seconds, self._until - time.monotonic())
         return fd in self._wait(self._deaf, fd, events, seconds)
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Have all waits of `until_ready` in a block of code take no longer than this together."""
+        self._until = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._until = math.inf
 
     def until_woken(self, fd: int, seconds: float) -> Woken:
         """Wait for something to read, a signal, or the time. Raises Orphaned."""

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 -- A master's heartbeat: that it lives, and which queues it serves.
--- with: prefix clock
+-- with: prefix clock numbers
 -- KEYS[1]  tasks
 -- ARGV     node, heartbeat (JSON), ttl ms, queues
 -- returns  how many nodes are alive
 local now = redis_now()
-local untill = string.format('%.0f', now + tonumber(ARGV[3]) * 1000)
+local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
 local alive = 1
 for i = 1, #nodes, 2 do
-  local ends = tonumber(string.match(nodes[i + 1], '^(%d+) ') or '') or 0
+  local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
   if ends <= now then
     redis.call('HDEL', PREFIX .. 'nodes', nodes[i])
   elseif nodes[i] ~= ARGV[1] then

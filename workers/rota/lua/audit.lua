@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- The books: accepted = done + cancelled + expired + purged + live.
--- with: prefix
+-- with: prefix numbers
 -- KEYS[1]  tasks
 -- returns  accepted, done, cancelled, expired, purged, live
 local sums = { accepted = 0, done = 0, cancelled = 0, expired = 0, purged = 0 }
 local totals = redis.call('HGETALL', PREFIX .. 'totals')
 for i = 1, #totals, 2 do
   local name = string.match(totals[i], '^accepted:') and 'accepted' or totals[i]
-  if sums[name] then sums[name] = sums[name] + (tonumber(totals[i + 1]) or 0) end
+  if sums[name] then sums[name] = sums[name] + whole_or_zero(totals[i + 1]) end
 end
 return { sums.accepted, sums.done, sums.cancelled, sums.expired, sums.purged, redis.call('HLEN', PREFIX .. 'tasks') }

@@ -6,15 +6,19 @@
 -- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'), unique key, hold ms, body
 -- errors   ROTA… when there are too many, or a name is none: nothing was done
 -- returns  a word each: ok | unserved (accepted, no live master serves the queue) | duplicate | held ID
+--          A task that was cancelled while it waited is no duplicate: its entry stays in its lane as a shell (see
+--          shared/former.lua), and the new one has a life of its own.
 -- Invariant: an accepted id is in `tasks` and in exactly one place; a nonce seen within 60 s changes nothing.
 -- Applications wait for this script, mostly with one task: it has few functions and tables, since making one costs
 -- a tenth to a quarter of what a redis.call does, and it brings no shared file of which it would need one line.
 local FIELDS, MOST = 6, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
-local TASKS, SERVED, DELAYED = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed'
+local TASKS, SERVED, DELAYED, FORMER = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed', PREFIX .. 'former'
 local call, try = redis.call, redis.pcall
 local now = redis_now()
 local stamp = string.format('%.0f', now)
+local any_former = call('HLEN', FORMER) > 0
+local lives, running
 
 local function unserved(queue)
   local untill = call('HGET', SERVED, queue)
@@ -54,8 +58,19 @@ for at = 2, #ARGV, FIELDS do
     queues[#queues + 1] = lane
   end
 
-  local word = lane.word
-  if accepted[id] or live[#words + 1] then
+  local word, follows = lane.word, live[#words + 1]
+  if follows == '' then
+    -- Cancelled. While it runs its id is taken; so it is where there are more owners than `cancel` looks at.
+    if not running then
+      running = { too_many = call('ZCARD', PREFIX .. 'owners') > 500 }
+      for _, owner in ipairs(call('ZRANGE', PREFIX .. 'owners', 0, 499)) do
+        local lines = try('LRANGE', PREFIX .. 'inflight:' .. owner, 0, -1)
+        for _, line in ipairs(lines.err and {} or lines) do running[string.match(line, '^%S+') or ''] = true end
+      end
+    end
+    if running.too_many or running[id] then word = 'duplicate' end
+  end
+  if accepted[id] or follows and follows ~= '' or word == 'duplicate' then
     word = 'duplicate'
   elseif key ~= '' then
     if not holders then
@@ -82,6 +97,17 @@ for at = 2, #ARGV, FIELDS do
       local sign, digits = string.match(due, '^([+@])(%d+)$')
       if sign then due_at = math.min(tonumber(digits) + (sign == '+' and now or 0), LATEST) end
     end
+    if follows or any_former then
+      local text = any_former and call('HGET', FORMER, id) or ''
+      local number, shells = string.match(#text < 24 and text or '', '^(%d+) (%d+)$')
+      if number or follows then
+        number = string.format('%.0f', (tonumber(number or '') or 0) + 1)
+        shells = string.format('%.0f', (tonumber(shells or '') or 0) + (follows and 1 or 0))
+        lives = lives or {}
+        lives[id] = { text = number .. ' ' .. shells, follows = follows }
+        flag = (flag == 'u' and 'u' or '') .. number
+      end
+    end
     if due_at > now then
       first_due = math.min(first_due, due_at)
       tickets[#tickets + 1] = id
@@ -93,6 +119,7 @@ for at = 2, #ARGV, FIELDS do
     end
   end
 end
+if lives then call('HLEN', PREFIX .. 'epitaphs') end
 local waiting_for = math.huge
 if #tickets > 0 then
   call('HLEN', PREFIX .. 'tickets')
@@ -116,6 +143,13 @@ local function ring(bell)
   if try('LLEN', bell) == 0 then call('RPUSH', bell, '1') end
 end
 
+for id, life in pairs(lives or {}) do
+  call('HSET', FORMER, id, life.text)
+  if life.follows then
+    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that comes upon its shell will not count it
+    call('HDEL', PREFIX .. 'epitaphs', id)
+  end
+end
 if #bodies > 0 then call('HSET', TASKS, unpack(bodies)) end
 for _, at in ipairs(holds or {}) do
   local id, key, ms = ARGV[at], ARGV[at + 3], tonumber(ARGV[at + 4]) or 0

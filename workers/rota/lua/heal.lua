@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Recount. Call with cursor '0', then with each answer until it is '0' again; 500 tickets a call. `running` counts are
 -- exact at once; `delayed` and `dead` ones are exact when nothing moved meanwhile, else off by what moved: run it again.
--- with: prefix entry lists recount
+-- with: prefix numbers entry lists recount
 -- KEYS[1]  tasks
 -- ARGV     cursor
 -- returns  the next cursor
@@ -18,7 +18,7 @@ for i = 1, #portion[2], 2 do
   local e = parse_ticket(portion[2][i], portion[2][i + 1])
   if e then
     local place = redis.call('ZSCORE', PREFIX .. 'dead', e.id) and 'dead:' or 'delayed:'
-    redis.call('HINCRBY', healing, place .. e.queue, 1)
+    redis.pcall('HINCRBY', healing, place .. e.queue, 1)
   end
 end
 if portion[1] == '0' then
@@ -26,7 +26,7 @@ if portion[1] == '0' then
   local found = redis.call('HGETALL', healing)
   for i = 1, #found, 2 do
     local place, queue = string.match(found[i], '^(%a+:)(.*)$')
-    sums[place][queue] = tonumber(found[i + 1])
+    if sums[place] then sums[place][queue] = whole(found[i + 1]) end
   end
   replace_counts('dead:', sums['dead:'])
   replace_counts('delayed:', sums['delayed:'])

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Give in-flight lists whose owner nobody registered one lease; then they are retired like any other. What runs is
 -- counted anew with them: a count that was taken while they had no owner lacks what they hold.
--- with: prefix clock entry lists doorbell recount
+-- with: prefix clock numbers entry lists doorbell recount
 -- KEYS[1]  tasks
 -- ARGV     lease ms, then owners whose lists were seen
 -- returns  how many were orphans
-local expires = string.format('%.0f', redis_now() + tonumber(ARGV[1]) * 1000)
+local expires = digits_of(redis_now() + tonumber(ARGV[1]) * 1000)
 redis.call('HLEN', PREFIX .. 'counts')
 local adopted = 0
 for i = 2, #ARGV do

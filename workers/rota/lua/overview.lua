@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- The numbers of queues, for gauges and people.
--- with: prefix clock entry doorbell
+-- with: prefix clock numbers entry doorbell
 -- KEYS[1]  tasks
 -- ARGV     queues to name whether or not they were ever pushed to
 -- returns  now, owners, then a row a queue: queue, ready, scheduled, overdue, in flight, dead, accepted,
@@ -33,7 +33,7 @@ local function head_age(lane)
   local e = type(head) == 'string' and parse_entry(head)
   return e and math.max(0, now - e.ready) or 0
 end
-local function number_of(key, field) return tonumber(redis.call('HGET', PREFIX .. key, field) or '') or 0 end
+local function number_of(key, field) return whole_or_zero(redis.call('HGET', PREFIX .. key, field)) end
 
 local answer = { now, redis.call('ZCARD', PREFIX .. 'owners') }
 for _, queue in ipairs(names) do

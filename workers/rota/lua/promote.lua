@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Move tasks that are due to the delayed lanes of their queues, in order of due.
--- with: prefix clock entry doorbell books ending bare adopt
+-- with: prefix clock numbers entry doorbell books former ending bare adopt
 -- KEYS[1]  tasks
 -- ARGV     limit
 -- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)...
@@ -8,9 +8,10 @@
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
 -- A ticket, cut so that its entry is these pieces with the two times between: most tasks need no more of it.
-local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ %S+)$'
+local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ [-u%d%u]%d*%u?)$'
+local SHORT = 20 -- counters and flag: then each is short enough
 local now, limit = redis_now(), tonumber(ARGV[1])
-local ready = string.format('%.0f', now)
+local ready = digits_of(now)
 
 -- The members that are due, and their due times as numbers and as text.
 local function due_members()
@@ -20,7 +21,7 @@ local function due_members()
     if found[i + 1] ~= score then -- those of one instant stand together
       score = found[i + 1]
       due = from_score(score)
-      text = string.format('%.0f', due)
+      text = digits_of(due)
     end
     -- A score is rounded to a microsecond when it is written; never early means by the exact one.
     if due <= now then
@@ -47,7 +48,7 @@ local function tell_without_ticket(task)
   local body = redis.call('HGET', PREFIX .. 'tasks', task.member)
   local id, queue = bare_names(body or task.member)
   task.known, task.id = body and true or false, body and task.member or id
-  return queue
+  return name_or_nil(task.id) and queue or not body and queue
 end
 
 local function look_up()
@@ -57,6 +58,8 @@ local function look_up()
   local died = redis.call('ZCARD', PREFIX .. 'dead') > 0 and redis.call('ZMSCORE', PREFIX .. 'dead', unpack(members))
   for i, member in ipairs(members) do
     local head, queue, counters = string.match(tickets[i] or '', PIECES)
+    if head and not queues[queue] and not name_or_nil(queue) then head = nil end
+    if head and #counters > SHORT and not parse_ticket(member, tickets[i]) then head = nil end
     local task = { member = member, due = dues[i], dead = died and died[i], head = head, counters = counters }
     if not head then queue = tell_without_ticket(task) end
     task.queue = queue and note_queue(queue)
@@ -77,7 +80,8 @@ end
 local function flag_without_ticket(id)
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
   local has_account = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1
-  return not (has_key or has_account) and '-' or (has_key and 'u' or '') .. (has_account and 'X' or '')
+  local flag = (has_key and 'u' or '') .. (lives_of(id) or '') .. (has_account and 'X' or '')
+  return flag == '' and '-' or flag
 end
 
 local function without_ticket(task)
@@ -138,5 +142,5 @@ if #members > 0 then
 end
 
 local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
-local next_due = first[1] and string.format('%.0f', from_score(first[2])) or ''
+local next_due = first[1] and digits_of(from_score(first[2])) or ''
 return { now, next_due, #members >= limit and 1 or 0, buried, moved }

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- End the ready tasks of a queue, at most 500 a call. What runs and what is scheduled stays.
--- with: prefix entry doorbell books ending
+-- with: prefix entry doorbell books former ending
 -- KEYS[1]  tasks
 -- ARGV     queue
 -- returns  how many, whether there are more 0|1
@@ -13,7 +13,7 @@ local purged = 0
 
 local function purge_text(text)
   local e = parse_entry(text)
-  if e and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
+  if e and not is_shell(e.id, e.flag, true) and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
     end_task(e, 'purged')
   end -- a bare item was never accepted, so the books do not know it
   purged = purged + 1

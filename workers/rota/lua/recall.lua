@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- One task of a claim takes long: settle those before it, which would have to wait for the worker's next turn, and give
 -- back those behind it, which are not started: to the head of their lanes, in order, without blame.
--- with: prefix clock entry doorbell books ending settle tiers rotation
+-- with: prefix clock entry doorbell books former ending settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, the entry that runs, n, n x (entry verb first second), tiers
 -- returns  how many entries behind it left the list: given back, or ended as they had been cancelled
@@ -37,9 +37,10 @@ local by_queue = {}
 for i = #entries, 1, -1 do
   local e = entries[i]
   by_queue[e.queue] = (by_queue[e.queue] or 0) + 1
-  if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
+  local is_former = is_shell(e.id, e.flag, true)
+  if not is_former and redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     end_task(e, 'cancelled')
-  else
+  elseif not is_former then
     e.releases = e.releases + 1
     give_back(e, now)
   end

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Extend leases: the master's word that these owners live.
--- with: prefix clock lists leases
+-- with: prefix clock numbers lists leases
 -- KEYS[1]  tasks
 -- ARGV     lease ms, then up to 100 owners
 -- returns  owners that are no longer registered; ids in flight that somebody asked to cancel
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
-local expires = string.format('%.0f', now + lease)
+local expires = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('ZCARD', PREFIX .. 'owners')
 note_lease(lease, now)

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
 -- with the blame where it belongs.
--- with: prefix clock entry doorbell books ending settle bare adopt tiers rotation
+-- with: prefix clock numbers entry doorbell books former ending settle bare adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
 -- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead
---   exit     the process is known to be gone. Only what ran is charged with the crash.
+--   exit     the process is known to be gone. Only what ran is charged with the crash; an empty id is what stands first
+--            in the list once the outcomes are settled.
 --            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
@@ -27,15 +28,15 @@ local domains = read_tiers(settlements_at + settlements * 4)
 -- Guards, before the first write.
 local expires = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 if reason == 'expired' then
-  local grace = tonumber(redis.call('HGET', PREFIX .. 'pulse', 'grace_until') or '') or 0
+  local grace = whole(redis.call('HGET', PREFIX .. 'pulse', 'grace_until')) or 0
   if not expires or tonumber(expires) > now or grace > now then return { 'alive', 0, {}, {} } end
 end
 guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
-redis.call('LLEN', inflight)
+local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
 local touched, settled = {}, 0
-local _, by_queue = settle(inflight, settlements_at, settlements, now)
+local _, by_queue = settle(inflight, settlements_at, has_list and settlements or 0, now)
 for queue, of in pairs(by_queue) do
   settled = settled + of.settled
   touched[queue] = true
@@ -65,6 +66,7 @@ end
 local function let_go(e)
   count('running:' .. e.queue, -1)
   touched[e.queue] = true
+  if is_shell(e.id, e.flag, true) then return end
   local account, is_last = charge(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     end_task(e, 'cancelled')
@@ -81,7 +83,9 @@ local function let_go(e)
   end
 end
 
-local rest = redis.call('LRANGE', inflight, 0, -1)
+local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}
+local first = ran[''] and rest[1] and parse_entry(rest[1])
+if first then ran[first.id] = ran[''] end
 for i = #rest, 1, -1 do
   local e = parse_entry(rest[i])
   if e then
@@ -90,7 +94,7 @@ for i = #rest, 1, -1 do
     set_aside((adopt(rest[i], nil, 'unknown', 'i', now, now)), GARBAGE)
   end
 end
-redis.call('DEL', inflight)
+if has_list then redis.call('DEL', inflight) end
 redis.call('ZREM', PREFIX .. 'owners', owner)
 
 -- Ring also the queues it served: a token it had swallowed is known to nobody else.

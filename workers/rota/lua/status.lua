@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Where an id stands.
--- with: prefix clock entry lists bare
+-- with: prefix clock entry lists former bare
 -- KEYS[1]  tasks
 -- ARGV     id
 -- returns  state, queue, due us, failures, crashes, losses, owner, body, epitaph, result
@@ -25,7 +25,8 @@ end
 local function entry_among(lane)
   local lines = redis.pcall('LRANGE', lane, 0, LOOK - 1)
   for _, line in ipairs(lines.err and {} or lines) do
-    if id_of(line) == id then return parse_entry(line) end
+    local e = id_of(line) == id and parse_entry(line)
+    if e and not is_shell(id, e.flag) then return e end
   end
 end
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- The pollers' round each 0.9 s: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out,
 -- tell what is due next: a bare ZADD rings nobody.
--- with: prefix clock entry lists doorbell recount leases
+-- with: prefix clock numbers entry lists doorbell recount leases
 -- KEYS[1]  tasks
 -- ARGV     lease ms
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or ''
@@ -10,16 +10,21 @@
 local QUEUES, OWNERS, RECOUNT = 500, 100, 10 * 1000000
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
-local last = tonumber(redis.call('HGET', pulse, 'at') or '')
-local grace = tonumber(redis.call('HGET', pulse, 'grace_until') or '') or 0
-local turned_at = tonumber(redis.call('HGET', pulse, 'from') or '') or 0
+local last = whole(redis.call('HGET', pulse, 'at'))
+local grace = whole(redis.call('HGET', pulse, 'grace_until')) or 0
+local turned_at = whole(redis.call('HGET', pulse, 'from')) or 0
 redis.call('ZCARD', owners)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
-local longest = math.max(lease, longest_lease(now))
+local asked_for, asked_at = longest_lease(now)
+local longest = math.max(lease, asked_for)
 
-if not last or now - last > lease / 2 or now < last then grace = now + longest end
-if grace > now + longest then grace = now + longest end
+-- Until when grace lasts that was to last until `untill`.
+local function prolonged(untill)
+  if not last or now - last > lease / 2 or now < last then return now + longest end
+  return math.min(untill, now + longest)
+end
+grace = prolonged(grace)
 
 -- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
 local queues, rescues = redis.call('SMEMBERS', PREFIX .. 'queues'), 0
@@ -35,24 +40,24 @@ for i = from + 1, math.min(from + QUEUES, #queues) do
     end
   end
 end
-local function whole(number) return string.format('%.0f', number) end
-redis.call('HSET', pulse, 'at', whole(now), 'grace_until', whole(grace), 'from', whole(from + QUEUES))
+redis.call('HSET', pulse, 'at', digits_of(now), 'grace_until', digits_of(grace), 'from', digits_of(from + QUEUES))
 -- The clock went back: the longest lease counts as asked for now, not for as long as the clock takes to catch up.
-if last and now < last and longest > lease then note_lease(longest, now) end
+if asked_at > now and longest > lease then note_lease(longest, now) end
 
 -- What runs is counted anew now and then, as a count that drifted would hold a capped queue shut, or open, for ever.
 if not last or math.floor(now / RECOUNT) ~= math.floor(last / RECOUNT) then
   replace_counts('running:', running_by_queue())
+  set_rotation_right()
 end
 
 -- A lease far ahead was written before the clock went back; it would keep a dead owner's tasks for that long.
-for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, whole(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)) do
-  redis.call('ZADD', owners, whole(now + longest), owner)
+for _, owner in ipairs(redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)) do
+  redis.call('ZADD', owners, digits_of(now + longest), owner)
 end
 local expired = {}
-if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', whole(now), 'LIMIT', 0, OWNERS) end
+if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', digits_of(now), 'LIMIT', 0, OWNERS) end
 
 -- Of another type it stops promotions, and no sweep.
 local first = redis.pcall('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
-local next_due = first[2] and whole(from_score(first[2])) or ''
+local next_due = first[2] and digits_of(from_score(first[2])) or ''
 return { now, rescues, grace, expired, next_due }

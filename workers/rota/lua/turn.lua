@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books ending settle bare adopt tiers rotation
+-- with: prefix clock entry doorbell lists books former ending settle bare adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled
 --   ok     the claims, all of one queue, perhaps none
 --   again  what the in-flight list holds and the worker did not name: the answer that told it was lost
---   lost   the owner is not registered; what it settled counted, it may claim nothing
+--   lost   the owner is not registered; what it settled counted, it may claim nothing. Or its list was overwritten by
+--          something else: nothing counted
 --   more   500 things were looked at; call again at once with the same tokens
 -- Invariant: only a registered owner's list grows; each outcome is gated on its entry being in that list.
 local EXAMINE = 500
@@ -44,9 +45,9 @@ local function guard()
   end
 end
 local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
-local holding = redis.call('LLEN', inflight)
+local holding = redis.pcall('LLEN', inflight)
+local has_list = type(holding) == 'number'
 guard()
-local any_paused = redis.call('SCARD', PREFIX .. 'paused') > 0
 
 local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
@@ -56,7 +57,8 @@ end
 -- from a clock that went back or from a slower rate.
 local function rate_ahead(share)
   local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
-  return math.min(math.max(0, empty_at - now), share.burst * share.interval)
+  local full = share.burst * share.interval
+  return math.min(math.max(0, empty_at - now), full), empty_at - now > full
 end
 
 -- The most that may be claimed of a queue: its own limit, if it has one.
@@ -90,7 +92,8 @@ local function spend_rate(share, entries)
 end
 
 -- Settle.
-local stale, by_queue = settle(inflight, settlements_at, settlements, now)
+local stale, by_queue = {}, {}
+if has_list then stale, by_queue = settle(inflight, settlements_at, settlements, now) end
 local to_ring = {}
 for queue, of in pairs(by_queue) do
   holding = holding - of.settled
@@ -117,7 +120,7 @@ local function answer(word, claims, dropped)
   return { word, now, wait, stale, claims, dropped }
 end
 
-if not registered then
+if not registered or not has_list then
   -- It may have died at a doorbell, and this turn, sent along, is all that still tells of the token it took.
   each_queue(domains, function(queue) to_ring[queue] = true end)
   return answer('lost', {}, {})
@@ -131,9 +134,12 @@ if holding > 0 then
   for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
     local id, suspicious = glance(text)
     if id and suspicious then holding_suspicious = true end
-    if id and not named[id] then
+    if not id then
+      holding = holding - 1 -- no entry: `retire` will set it aside
+    elseif not named[id] then
+      local is_former = any_former and is_shell(id, parse_names(text).flag)
       claims[#claims + 1] = text
-      claims[#claims + 1] = redis.call('HGET', PREFIX .. 'tasks', id) or ''
+      claims[#claims + 1] = not is_former and redis.call('HGET', PREFIX .. 'tasks', id) or ''
     end
   end
   if #claims > 0 then return answer('again', claims, {}) end
@@ -144,7 +150,7 @@ if limit <= 0 or holding_suspicious then return answer('ok', {}, {}) end
 local examined, claims, texts, dropped = 0, {}, {}, {}
 
 local function drop(text)
-  end_task(parse_entry(text), 'cancelled')
+  end_task(parse_names(text), 'cancelled')
   dropped[#dropped + 1] = text
 end
 
@@ -159,9 +165,13 @@ local function take_head(queue, kind, lane_texts)
   for i, body in ipairs(redis.call('HMGET', PREFIX .. 'tasks', unpack(ids))) do
     local text = lane_texts[i]
     local live = body and ids[i] ~= ''
-    local alone = live and suspicious[i] and body ~= ''
+    -- The shell of a former life was counted as cancelled when the next one began.
+    local gone = any_former and ids[i] ~= '' and is_shell(ids[i], parse_names(text).flag, true)
+    local alone = live and not gone and suspicious[i] and body ~= ''
     if alone and #texts + holding > 0 then return i - 1, true end
-    if live and body == '' then
+    if gone then
+      dropped[#dropped + 1] = text
+    elseif live and body == '' then
       drop(text)
     else
       if not live then
@@ -210,7 +220,12 @@ end
 -- Whether entries of the queue at this place may start now; if a rate limit opens later, `wait` says when.
 local function has_room(domain, place)
   if domain.settings == '' then return true end -- none of its queues has a cap or a rate limit
-  local allowed, after = room(share_at(domain, place))
+  local share = share_at(domain, place)
+  local allowed, after = room(share)
+  if share.interval > 0 then
+    local _, is_left_over = rate_ahead(share)
+    if is_left_over then spend_rate(share, 0) end -- or the queue would stay shut until that time
+  end
   if allowed < 1 and after > 0 and (wait == 0 or after < wait) and entries_in(ARGV[place]) > 0 then wait = after end
   return allowed >= 1
 end

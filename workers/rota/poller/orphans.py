@@ -10,6 +10,7 @@ from typing import Final
 from rota.child.settings import PollerSettings
 from rota.poller.report import PollerReport
 from rota.protocol.store import Store
+from rota.protocol.wire import text_of
 from rota.server.connection import Connection
 from rota.server.server_errors import Refused
 
@@ -67,8 +68,7 @@ class Orphans:
         except Refused as error:
             self._report.refused(error, call="scan")
             self._cursor, keys = _START, []
-        # Names that are no UTF-8 are none of ours; with the wrong bytes replaced they name no list at all.
-        self._found = [key.decode(errors="replace").removeprefix(self._prefix) for key in keys]
+        self._found = [text_of(key).removeprefix(self._prefix) for key in keys]
         self._portions += 1
         self._next_portion = self._after(now)
 

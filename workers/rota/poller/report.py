@@ -4,6 +4,7 @@ import time
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.replies import Promoted, Retired, Swept
+from rota.protocol.wire import shown
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log, metrics
 from rota.telemetry.log_lines import LogLines
@@ -59,11 +60,11 @@ class PollerReport:
         for entry in retired.requeued:
             self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, _RECOVERED).add()
             log.logger().warning(
-                events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=owner, losses=entry.losses
+                events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=shown(owner), losses=entry.losses
             )
         for entry in retired.dead:
             self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, _LOST).add()
-            log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=owner, reason=_LOST)
+            log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason=_LOST)
 
     def orphans(self, count: int) -> None:
         """A scan is over: so many lists had no registered owner."""
@@ -77,4 +78,4 @@ class PollerReport:
             self._refusals_since = time.monotonic()
         if (call, owner) not in self._refusals:
             self._refusals.add((call, owner))
-            log.logger().error(events.REDIS_REFUSED, call=call, owner=owner, error=str(error))
+            log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))

@@ -2,8 +2,8 @@
 
 Text: `id queue kind due ready failures crashes losses releases flag`, times in whole microseconds of
 Redis time. The counters only grow, so no two lives of a task have the same text, and a late
-settlement of an earlier life finds nothing to remove. The flag is `-`, or `u` while the task holds a unique key
-and the mark of its last setback.
+settlement of an earlier life finds nothing to remove. The flag is `-`, or up to three things: `u` while the task
+holds a unique key, the number of its life when earlier ones of its id were cancelled, and the mark of its last setback.
 """
 
 from enum import StrEnum
@@ -72,7 +72,7 @@ class Entry(NamedTuple):
     @property
     def setback(self) -> Setback | None:
         """Its last crash or loss, if there was one that is known."""
-        return _SETBACKS.get(self.flag.removeprefix("u"))
+        return _SETBACKS.get(self.flag[-1:])
 
 
 def parse_entry(text: bytes) -> Entry:

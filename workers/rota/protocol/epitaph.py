@@ -8,7 +8,7 @@ import json
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
@@ -32,6 +32,16 @@ class Epitaph:
             fields["attempt"] = self.attempt
         fields["at"] = at.astimezone(UTC).isoformat(timespec="milliseconds")
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def read_epitaph(raw: bytes, otherwise: str) -> dict[str, Any]:
+    """What was written down. What is no JSON object, or could not be written again, stands whole under `otherwise`."""
+    try:
+        parsed = json.loads(raw.decode())
+        json.dumps(parsed, ensure_ascii=False).encode()  # half of a surrogate pair can be read, and not be written
+    except (ValueError, RecursionError):
+        parsed = None
+    return parsed if isinstance(parsed, dict) else {otherwise: raw.decode(errors="backslashreplace")}
 
 
 def error_line(error: BaseException) -> str:

@@ -37,6 +37,10 @@ class Keys:
     def tickets(self) -> str:
         return self._key("tickets")
 
+    @property
+    def former(self) -> str:
+        return self._key("former")
+
     def doorbell(self, queue: str) -> str:
         return self._key(f"doorbell:{queue}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, assert_never
 
 from rota.protocol.entry import Entry
-from rota.protocol.wire import Arg, Packed, pack
+from rota.protocol.wire import Arg, Packed, pack, packed_in
 
 ARGS_PER_SETTLEMENT = 4
 
@@ -24,14 +24,14 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class RetryOutcome:
     """The attempt failed and another is due `delay_us` microseconds after it is settled."""
 
     delay_us: int
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class DeadOutcome:
     """The last attempt failed; the task is set aside with `epitaph`, a JSON object, for people to read."""
 
     epitaph: bytes
@@ -43,7 +43,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class CancelledOutcome:
     """Ended because somebody asked."""
 
 
@@ -55,7 +55,7 @@ class Expired:
 DONE: Final = Done()
 """What nearly all outcomes are: without a result to keep."""
 
-Outcome = Done | Retry | Dead | Release | Cancelled | Expired
+Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expired
 
 
 class Settlement(NamedTuple):
@@ -71,13 +71,13 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
     match settlement.outcome:
         case Done(result, ttl_ms):
             return text, "done", result, ttl_ms
-        case Retry(delay_us):
+        case RetryOutcome(delay_us):
             return text, "retry", delay_us, ""
-        case Dead(epitaph):
+        case DeadOutcome(epitaph):
             return text, "dead", epitaph, ""
         case Release():
             return text, "release", "", ""
-        case Cancelled():
+        case CancelledOutcome():
             return text, "cancelled", "", ""
         case Expired():
             return text, "expired", "", ""
@@ -99,3 +99,8 @@ _DONE_PACKED = pack(("done", DONE.result, DONE.result_ttl_ms)).data
 def join_settlements(packed: Collection[bytes]) -> Packed:
     """Settlements, packed one by one, as arguments."""
     return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
+
+
+def settlements_in(count: int, data: bytes) -> Packed:
+    """The settlements that a worker left in its slot; none when what stands there is nonsense."""
+    return packed_in(count, data, ARGS_PER_SETTLEMENT)

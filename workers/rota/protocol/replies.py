@@ -1,7 +1,8 @@
 """What the transitions answer, as values: the reply side of the store. `views` has that of the read-only scripts.
 
-Scripts answer words, numbers and lists of bytes; each parser here names what stands where. A reply of
-another shape is a bug on our side and surfaces as the ValueError or IndexError of its parser.
+Scripts answer words, numbers and lists of bytes; each parser here names what stands where. A reply of another shape is
+a bug on our side, or no answer of ours. It surfaces as an error of its parser, and callers see it as one of the server:
+see `rota.server.server_errors.read_reply`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +11,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from rota.protocol.entry import Entry, parse_entry
+from rota.protocol.wire import text_of
 
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
-
-
-def text_of(raw: Raw) -> str:
-    return raw.decode() if isinstance(raw, bytes) else str(raw)
 
 
 def _pairs(raw: Sequence[Raw]) -> list[tuple[Raw, Raw]]:

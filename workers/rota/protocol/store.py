@@ -14,10 +14,12 @@ from rota.protocol.entry import Setback
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.scripts import Script, load_script, sha1_of
-from rota.protocol.wire import NOTHING, Arg, Packed, command, pack
+from rota.protocol.wire import NOTHING, Arg, Packed, command, pack, text_of
 
 T = TypeVar("T")
 
+DEFAULT_CRASH_LIMIT = 3
+DEFAULT_LOSS_LIMIT = 5
 BATCH = 500  # no script works on more things than this in one call
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
@@ -133,15 +135,20 @@ class Turn:
     limits: Packed = NO_LIMITS
 
 
+FIRST_HELD = ""
+"""In place of the id that ran, when nobody knows: the first entry that the owner still holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blame:
     """What a retired owner died of. `ran`: the id that ran, with the epitaph that it keeps; none when nothing ran.
+    FIRST_HELD is whichever stands first in its list.
     `loss_epitaph`: for all it held when a lease ran out. `setback`: what the crash was."""
 
     ran: tuple[tuple[str, bytes], ...] = ()
     loss_epitaph: bytes = b"{}"
-    crash_limit: int = 3
-    loss_limit: int = 5
+    crash_limit: int = DEFAULT_CRASH_LIMIT
+    loss_limit: int = DEFAULT_LOSS_LIMIT
     setback: Setback = Setback.CRASH
 
 
@@ -224,9 +231,9 @@ class Store:
         """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`."""
         return self._command("announce", pack((node, heartbeat, ttl_ms, *queues)), replies.parse_int)
 
-    def open(self) -> Command[int]:
-        """Record our protocol version in a fresh namespace; answers the version the namespace has."""
-        return self._command("open", pack((PROTOCOL_VERSION,)), replies.parse_int)
+    def open(self) -> Command[str]:
+        """Record our protocol version in a fresh namespace; answers what stands there."""
+        return self._command("open", pack((PROTOCOL_VERSION,)), text_of)
 
     # Looking
 
@@ -278,4 +285,4 @@ class Store:
 
     def heal(self, cursor: str) -> Command[str]:
         """Recount one portion; begin with cursor "0" and go on with each answer until it is "0" again."""
-        return self._command("heal", pack((cursor,)), bytes.decode)
+        return self._command("heal", pack((cursor,)), text_of)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rota.protocol.replies import Raw, text_of
+from rota.protocol.replies import Raw
+from rota.protocol.wire import shown, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def parse_status(raw: Raw) -> TaskState:
         int(failures),
         int(crashes),
         int(losses),
-        text_of(owner),
+        shown(text_of(owner)),
         body,
         epitaph,
         result,
@@ -67,7 +68,7 @@ def parse_status(raw: Raw) -> TaskState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue's numbers; ages in microseconds, 0 when there is nothing to be old."""
+    """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old."""
 
     queue: str
     ready: int
@@ -102,7 +103,7 @@ def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
     queue, *numbers = row
     ready, scheduled, overdue, inflight, dead, accepted, ready_age, overdue_age, paused, served = map(int, numbers)
     return QueueState(
-        text_of(queue),
+        shown(text_of(queue)),
         ready,
         scheduled,
         overdue,

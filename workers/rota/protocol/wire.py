@@ -1,4 +1,4 @@
-"""RESP packing: arguments to bytes, once where they do not change.
+"""RESP packing: arguments to bytes, once where they do not change; and what texts are to bytes, in both directions.
 
 A command is an array of bulk strings. `Packed` is a run of arguments already in wire form with its
 count, so that the parts that never change (script, key, owner, tiers) are packed one time and a
@@ -7,8 +7,23 @@ turn only joins bytes.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 Arg = bytes | str | int
+
+
+def text_of(raw: object) -> str:
+    """An answer as text. Whoever shares the server may have put any bytes where names stand: what is no UTF-8 becomes
+    half surrogates, so that the same bytes go back when the text is sent. See `shown`."""
+    return raw.decode("utf-8", _FOREIGN) if isinstance(raw, bytes) else str(raw)
+
+
+def shown(text: str) -> str:
+    r"""A text that came from the server as it can be written anywhere: bytes that are no UTF-8 as `\xff`."""
+    return text if text.isascii() else text.encode("utf-8", _FOREIGN).decode("utf-8", "backslashreplace")
+
+
+_FOREIGN: Final = "surrogateescape"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +37,8 @@ class Packed:
         return Packed(self.count + other.count, self.data + other.data)
 
 
-def packed_in(count: int, data: bytes) -> Packed:
-    """A run that stood in memory which another process wrote; NOTHING when it is none.
+def packed_in(count: int, data: bytes, step: int = 1) -> Packed:
+    """A run, of a multiple of `step`, that stood in memory which another process wrote; NOTHING when it is none.
 
     Sent as it is, a count that is too great would have the server wait for more, and one that is too small would have
     it take the rest for commands: what it answers to those would be read as answers to ours.
@@ -37,7 +52,7 @@ def packed_in(count: int, data: bytes) -> Packed:
         at = end + int(digits) + 4
         if data[at - 2 : at] != b"\r\n":
             return NOTHING
-    return Packed(count, data) if count >= 0 and at == len(data) else NOTHING
+    return Packed(count, data) if count >= 0 and count % step == 0 and at == len(data) else NOTHING
 
 
 _MOST_DIGITS = 9
@@ -46,10 +61,10 @@ NOTHING = Packed(0, b"")
 
 
 def pack(args: Iterable[Arg]) -> Packed:
-    """Pack arguments as RESP bulk strings; str is sent as UTF-8, int in decimal."""
+    """Pack arguments as RESP bulk strings."""
     fields: list[int | bytes] = []
     for arg in args:
-        raw = arg if isinstance(arg, bytes) else str(arg).encode()
+        raw = arg if isinstance(arg, bytes) else str(arg).encode("utf-8", _FOREIGN)
         fields.append(len(raw))
         fields.append(raw)
     count = len(fields) // 2

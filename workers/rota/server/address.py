@@ -1,16 +1,14 @@
 """Where the server is: a Redis URL taken apart."""
 
-import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from rota.redaction import redact
 from rota.server.sentinel_address import Sentinels, SentinelUrl, parse_sentinel_url, shown_option
 
 DEFAULT_PORT = 6379
 SCHEMES = ("redis", "rediss", "unix")
-# Some clients take a password=. All that follows may be its value, in which somebody forgot to quote a '#' or an '&'.
-_OPTION = re.compile(r"([?&](?!db=)[^=&#]*=).*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +105,3 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:  # its text may quote the password
         raise ValueError(f"{redact(url)!r} is not a Redis URL: its host is none (IPv6 as in [::1])") from None
-
-
-def redact(url: str) -> str:
-    """The URL with its password and the values of its options replaced by `***`, fit for logs and messages.
-
-    Of a URL too broken to be taken apart, all between `://` and the last `@` is replaced, and what follows it too when
-    that `@` may stand in the value of an option.
-    """
-    return _OPTION.sub(r"\1***", _without_password(url))
-
-
-def _without_password(url: str) -> str:
-    before, at, host = url.rpartition("@")
-    scheme, mark, credentials = before.partition("://") if "://" in before else ("", "", before)
-    if not at or credentials.startswith("/"):
-        return url
-    if "?" in credentials or "#" in credentials:
-        return f"{scheme}{mark}***"
-    user, colon, _ = credentials.partition(":")
-    if not mark or "/" in credentials:
-        return f"{scheme}{mark}***@{host}"
-    return f"{scheme}://{user}:***@{host}" if colon else url

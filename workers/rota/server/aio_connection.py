@@ -27,6 +27,7 @@ from rota.server.server_errors import (
     ServerError,
     UnknownScript,
     error_of_reply,
+    read_reply,
 )
 
 if TYPE_CHECKING:
@@ -41,24 +42,29 @@ MOST_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Who is told: `up` after a command that went through, `down` with each error."""
+class ConnectionWatch:
+    """Who is told: `up` after a command that went through, `down` with each error, `asked` before each command."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None
+    asked: Callable[[], None] = lambda: None
 
 
 class AioConnection:
     """One connection, made when it is first needed and again after it broke."""
 
     def __init__(
-        self, address: Address, name: str, seconds: Callable[[], float] = lambda: 5.0, watch: Watch | None = None
+        self,
+        address: Address,
+        name: str,
+        seconds: Callable[[], float] = lambda: 5.0,
+        watch: ConnectionWatch | None = None,
     ) -> None:
         """`seconds`: how long an answer may take, and a connection too; a search for the primary has its own bound."""
         self._address = address
         self._name = name
         self._seconds = seconds
-        self._watch = watch or Watch()
+        self._watch = watch or ConnectionWatch()
         self._lock = asyncio.Lock()
         self._resolver = Resolver()
         self._reader = _new_reader()
@@ -75,7 +81,7 @@ class AioConnection:
             raw = await self._watched(call.by_sha())
         except UnknownScript:
             raw = await self._watched(call.by_text())
-        return call.parse(raw)
+        return read_reply(call, raw)
 
     async def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
@@ -88,6 +94,7 @@ class AioConnection:
     async def _watched(self, data: bytes) -> Any:
         try:
             async with self._lock:
+                self._watch.asked()
                 reply = await self._ask(data)
         except UnknownScript:
             raise

@@ -30,6 +30,7 @@ from rota.server.server_errors import (
     ServerError,
     UnknownScript,
     error_of_reply,
+    read_reply,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Connection:
             raw = self._ask(call.by_sha())
         except UnknownScript:
             raw = self._ask(call.by_text())
-        return call.parse(raw)
+        return read_reply(call, raw)
 
     def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""

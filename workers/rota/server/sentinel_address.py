@@ -5,25 +5,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from rota.redaction import OPTIONS as OPTIONS_OF_CLIENTS
+
 DEFAULT_SENTINEL_PORT: Final = 26379
 OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
-# How options of well-known clients begin; what else stands in the place of one is not shown.
-_OF_CLIENTS: Final = (
-    "client_",
-    "db",
-    "decode_",
-    "encoding",
-    "health_",
-    "max_",
-    "password",
-    "protocol",
-    "retry_",
-    "sentinel_",
-    "socket_",
-    "ssl",
-    "timeout",
-    "username",
-)
 # Scheme, credentials, hosts, path, options. By hand, since urlsplit refuses a list of hosts with an IPv6 address in it.
 _URL: Final = re.compile(
     r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
@@ -77,7 +62,7 @@ def parse_sentinel_url(url: str) -> SentinelUrl | None:
 
 def shown_option(name: str) -> str:
     """An option as messages name it: what is none of a client may be the rest of a password with a ? or & in it."""
-    return repr(name) if name.startswith(_OF_CLIENTS) else "*** (not shown: it may be the rest of a password)"
+    return repr(name) if name in OPTIONS_OF_CLIENTS else "*** (not shown: it may be the rest of a password)"
 
 
 def _fault(fragment: str, query: dict[str, list[str]], service: str) -> str:

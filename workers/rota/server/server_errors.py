@@ -5,7 +5,11 @@
 * `Refused`: the command itself was refused, as by a wrong type, a missing permission or a script error.
 """
 
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from rota.protocol.store import Command
+
+T = TypeVar("T")
 
 REASON_NETWORK: Final = "network"
 REASON_SILENT: Final = "silent"
@@ -21,6 +25,7 @@ _PUSHES_BACK: Final = frozenset(
     {"OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"}
 )
 _REFUSALS: Final = frozenset({"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK", "CROSSSLOT", "NOSCRIPT"})
+LOCKED: Final = "NOAUTH Authentication required."
 _FULL: Final = "ERR max number of clients"
 
 
@@ -48,8 +53,20 @@ class UnknownScript(Refused):
     """NOSCRIPT: send the script's text."""
 
 
-def error_of_reply(text: str) -> ServerError:
+def wants_password(text: str) -> bool:
+    """Whether an error reply says that the server wants a password, and was given none. It says so in its first word,
+    which redis-py takes away, or, to a command of more than ten arguments, by its Protocol error."""
+    return text.startswith("NOAUTH") or "uthentication required" in text or "unauthenticated" in text
+
+
+def without_arguments(text: str) -> str:
+    """An error reply without the arguments that it repeats: a server that does not know AUTH repeats the password."""
+    return text.partition(", with args beginning with")[0]
+
+
+def error_of_reply(reply: str) -> ServerError:
     """The error that an error reply stands for."""
+    text = LOCKED if wants_password(reply) else without_arguments(reply)
     word = text.split(" ", 1)[0]
     if word == "NOSCRIPT":
         return UnknownScript(text, "noscript")
@@ -60,3 +77,17 @@ def error_of_reply(text: str) -> ServerError:
     if text.startswith(_FULL):
         return PushedBack(text, "maxclients")
     return Refused(text, word.lower() if word in _REFUSALS else REASON_OTHER)
+
+
+# What a parser raises that meets something else than it was made for.
+_UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+
+def read_reply(call: Command[T], raw: Any) -> T:
+    """The parsed answer of a script. Raises Refused for one that no parser can read: whoever answered, it ends no
+    process, and whoever may repeat the call does."""
+    try:
+        return call.parse(raw)
+    except _UNREADABLE as error:
+        what = f"the answer to {call.script.name} cannot be read: {type(error).__name__}: {error}"
+        raise Refused(what, REASON_PROTOCOL) from error

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rota.child.settings import LogSettings
-from rota.telemetry.log_fields import Counts, Lines
+from rota.telemetry.log_fields import Counts, LogLines
 from rota.telemetry.log_json import JsonLines
 
 STDERR: Final = 2
@@ -79,7 +79,7 @@ class Logger:
 
     __slots__ = ("_least", "_lines", "_write")
 
-    def __init__(self, least: str, lines: Lines, sink: _Sink) -> None:
+    def __init__(self, least: str, lines: LogLines, sink: _Sink) -> None:
         self._least = _LEVELS[least]
         self._lines = lines
         self._write = sink.write
@@ -138,7 +138,7 @@ def counts() -> Counts:
     return _counts
 
 
-def _lines(name: str, fd: int, bound: dict[str, Any]) -> Lines:
+def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     on_terminal = os.isatty(fd)
     if name == "json" or (name == "auto" and not on_terminal):
         return JsonLines(bound, _counts)

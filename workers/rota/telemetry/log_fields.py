@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol
 LINE_BYTES: Final = 4096
 FIRST: Final = ("timestamp", "level", "event")
 EXC_INFO: Final = "exc_info"
-_EXCEPTION: Final = "exception"
+EXCEPTION: Final = "exception"
 _KEPT_CHARACTERS: Final = 64  # a field is not cut shorter than this
 _CUT_ROUNDS: Final = 32
-_TAIL_FIELDS: Final = frozenset({_EXCEPTION})  # of a traceback the end says most
+_TAIL_FIELDS: Final = frozenset({EXCEPTION})  # of a traceback the end says most
 _MICROSECONDS: Final = 1_000_000
 
 Fields = dict[str, Any]
@@ -27,7 +27,7 @@ class Counts:
     truncated: int = 0
 
 
-class Lines(Protocol):
+class LogLines(Protocol):
     """Makes the line of an event: at most LINE_BYTES, with the newline."""
 
     def __call__(self, level: str, event: str, fields: Fields, /) -> bytes: ...
@@ -63,7 +63,7 @@ def _format_exception(fields: Fields) -> None:
     if isinstance(error, BaseException):
         import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
 
-        fields[_EXCEPTION] = "".join(traceback.format_exception(error)).rstrip()
+        fields[EXCEPTION] = "".join(traceback.format_exception(error)).rstrip()
 
 
 def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
@@ -84,12 +84,12 @@ def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
 
 
 def encoded(line: str) -> bytes:
-    """As bytes, with the newline. What is no character, as half of a surrogate pair, becomes a question mark."""
-    return f"{line}\n".encode(errors="replace")
+    """As bytes, with the newline."""
+    return f"{line}\n".encode()
 
 
 def _cut_longest(fields: Fields, excess: int) -> bool:
-    texts = {key: _as_text(value) for key, value in fields.items() if key not in FIRST[:2]}
+    texts = {key: as_text(value) for key, value in fields.items() if key not in FIRST[:2]}
     longest = max(texts, key=lambda key: len(texts[key]))
     text = texts[longest]
     keep = max(_KEPT_CHARACTERS, min(len(text) - excess, len(text) * 3 // 4))
@@ -99,5 +99,6 @@ def _cut_longest(fields: Fields, excess: int) -> bool:
     return True
 
 
-def _as_text(value: object) -> str:
+def as_text(value: object) -> str:
+    """A value as it is cut, and written for people."""
     return value if isinstance(value, str) else repr(value)

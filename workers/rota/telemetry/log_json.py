@@ -4,6 +4,7 @@ import json.encoder
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from rota.printable import printable_json
 from rota.telemetry.log_fields import EXC_INFO, FIRST, LINE_BYTES, Clock, Counts, Fields, all_fields, encoded, fit
 
 
@@ -34,20 +35,24 @@ class JsonLines:
         self._bound = {name: value for name, value in bound.items() if name not in FIRST}
         self._counts = counts
         self._now = Clock()
-        self._bound_text = f",{_render(self._bound)[1:-1]}" if self._bound else ""
+        self._bound_text = f",{_text(self._bound)[1:-1]}" if self._bound else ""
         self._own_names = frozenset((*FIRST, *bound, EXC_INFO))
 
     def __call__(self, level: str, event: str, fields: Fields) -> bytes:
         now = self._now()
         if fields and self._own_names.isdisjoint(fields):
             head = f'{{"timestamp":"{now}","level":"{level}","event":{_quoted(event)}{self._bound_text}'
-            line = encoded(f"{head},{_render(fields)[1:]}")
+            line = encoded(printable_json(f"{head},{_text(fields)[1:]}"))
             if len(line) <= LINE_BYTES:
                 return line
         return fit(all_fields(now, level, event, self._bound, fields), _render, self._counts)
 
 
 def _render(fields: Fields) -> str:
+    return printable_json(_text(fields))
+
+
+def _text(fields: Fields) -> str:
     try:
         return _encode(fields)
     except (TypeError, ValueError, RecursionError):  # a key that is no text, or a thing that holds itself

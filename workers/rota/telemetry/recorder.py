@@ -1,30 +1,18 @@
 """The writing side of metrics: append-only records in a slot, numbers that only their slot's process writes.
 
-The region, in 8-byte words: `used` (in words, itself included; 0 while nothing was ever written) and then
-records. A record: length in words | count of numbers | length of the key in bytes | checksum | key, padded
-to words | numbers. The key is the JSON array `[metric, label value, ...]`.
-
-A record is written whole, its numbers zeroed, before `used` is published, so what a killed writer left
-beyond `used` is garbage and is overwritten. Nothing is moved or removed ever: the next process of the slot
-finds the records and goes on counting, and a reader may look at any time. Numbers are only written as
-aligned doubles through `memoryview.cast("d")`, which a reader never sees half of.
+Where they stand is told in `records`.
 
 Measured with CPython 3.11: `observe` on a kept child 0.26 us, `add` 0.10 us, `set` 0.06 us; finding the
 child by its labels first adds 0.3 us. One process, one thread: two threads adding at once may lose one.
 """
 
-import json
 import math
-import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from rota.child.slot_outcomes import WORD
+from rota.child.slot_told import WORD
 from rota.telemetry.metrics import (
-    BY_NAME,
     OTHER,
     SERIES_DROPPED,
     CounterDefinition,
@@ -32,66 +20,28 @@ from rota.telemetry.metrics import (
     GaugeDefinition,
     HistogramDefinition,
 )
+from rota.telemetry.records import (
+    FIRST_WORD,
+    HEAD_WORDS,
+    STAMP,
+    USED,
+    Record,
+    checksum_of,
+    encode_key,
+    is_sound,
+    new_stamp,
+    record_words,
+    scan,
+    series_of,
+    stamp_of,
+    used_words,
+)
 
 MAX_SERIES: Final = 20_000
 MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
 
-_USED = 0
-FIRST_WORD = 1
-_HEAD_WORDS = 4  # length, count of numbers, length of the key, checksum
 # Kept free for the `_other` records: all metrics of `rota.telemetry.metrics` together need less.
 _RESERVED_WORDS = (32 << 10) // WORD
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record: its key, and where its numbers stand in the region, in words."""
-
-    key: bytes
-    at: int
-    numbers: int
-
-
-def used_words(words: memoryview) -> int:
-    """How far the region is written; clamped, so that nonsense in it is not followed."""
-    used: int = words[_USED]
-    return min(max(used, FIRST_WORD), len(words))
-
-
-def scan(region: memoryview, words: memoryview, start: int, end: int) -> Iterator[Record]:
-    """The records from word `start` to word `end`, up to the first that its checksum disowns.
-
-    `words` is the region cast to "q". Safe while another process writes: what stands below `used`
-    never changes but for the numbers.
-    """
-    at = start
-    while at + _HEAD_WORDS <= end:
-        length, numbers, key_bytes, checksum = words[at : at + _HEAD_WORDS]
-        key_at = (at + _HEAD_WORDS) * WORD
-        key = bytes(region[key_at : key_at + max(key_bytes, 0)])
-        if length != _record_words(key_bytes, numbers) or at + length > end or checksum != _checksum(numbers, key):
-            return
-        yield Record(key, at + length - numbers, numbers)
-        at += length
-
-
-def encode_key(name: str, labels: tuple[str, ...]) -> bytes:
-    """The key of a series."""
-    return json.dumps([name, *labels], separators=(",", ":")).encode()
-
-
-def decode_key(key: bytes) -> tuple[str, tuple[str, ...]]:
-    """The metric's name and the label values behind a key that passed its checksum."""
-    name, *labels = json.loads(key)
-    return name, tuple(labels)
-
-
-def _record_words(key_bytes: int, numbers: int) -> int:
-    return _HEAD_WORDS + -(-key_bytes // WORD) + numbers
-
-
-def _checksum(numbers: int, key: bytes) -> int:
-    return zlib.crc32(key, numbers)
 
 
 class Counter:
@@ -204,15 +154,34 @@ class Recorder:
 
     def _attach(self) -> None:
         """Find what earlier processes of this slot recorded; their gauges are history and go away."""
-        end = FIRST_WORD
-        for record in scan(self._region, self._words, FIRST_WORD, used_words(self._words)):
-            name, _ = decode_key(record.key)
+        try:
+            records = self._kept_records()
+        except ValueError:  # there are none, or something wrote over them
+            records = []
+            self._words[USED] = FIRST_WORD
+            self._words[STAMP] = new_stamp()
+        for definition, record in records:
             self._places[record.key] = record.at
-            self._series[name] += 1
-            if isinstance(BY_NAME.get(name), GaugeDefinition):
+            self._series[definition.name] += 1
+            if isinstance(definition, GaugeDefinition):
                 self._numbers[record.at] = math.nan
+
+    def _kept_records(self) -> list[tuple[Definition, Record]]:
+        """The records of metrics that this version knows. Raises ValueError when anything there is nonsense."""
+        if not stamp_of(self._words):
+            raise ValueError("no stamp")
+        records, end = [], FIRST_WORD
+        for record in scan(self._region, self._words, FIRST_WORD, used_words(self._words)):
             end = record.at + record.numbers
-        self._words[_USED] = end
+            series = series_of(record)
+            if series is None:
+                continue
+            if not is_sound(series[0], (), self._numbers[record.at : end].tolist()):
+                raise ValueError("no numbers")
+            records.append((series[0], record))
+        if end != self._words[USED]:
+            raise ValueError("a record that its head or checksum disowns")
+        return records
 
     def _place(self, definition: Definition, labels: tuple[str, ...]) -> tuple[int, bool]:
         """Where the numbers of these labels stand, and whether they are their own, not those of `_other`."""
@@ -230,7 +199,7 @@ class Recorder:
     def _has_room(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> bool:
         if not labels:
             return True
-        end = self._words[_USED] + _record_words(len(key), definition.numbers)
+        end = self._words[USED] + record_words(len(key), definition.numbers)
         return (
             self._series[definition.name] < self._max_series
             and max(map(len, labels)) <= MAX_LABEL
@@ -244,19 +213,19 @@ class Recorder:
 
     def _append(self, definition: Definition, key: bytes) -> int:
         """Write a record beyond `used`, zeroes included, and only then publish it."""
-        start: int = self._words[_USED]
-        length = _record_words(len(key), definition.numbers)
+        start: int = self._words[USED]
+        length = record_words(len(key), definition.numbers)
         at = start + length - definition.numbers
-        for word in range(start + _HEAD_WORDS, start + length):
+        for word in range(start + HEAD_WORDS, start + length):
             self._words[word] = 0
         if isinstance(definition, GaugeDefinition):
             self._numbers[at] = math.nan
-        key_at = (start + _HEAD_WORDS) * WORD
+        key_at = (start + HEAD_WORDS) * WORD
         self._region[key_at : key_at + len(key)] = key
-        head = (length, definition.numbers, len(key), _checksum(definition.numbers, key))
+        head = (length, definition.numbers, len(key), checksum_of(definition.numbers, key))
         for word, value in enumerate(head, start):
             self._words[word] = value
-        self._words[_USED] = start + length
+        self._words[USED] = start + length
         self._places[key] = at
         self._series[definition.name] += 1
         return at

@@ -20,14 +20,23 @@ class LoadedWhenTouched(ModuleType):
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
+    def __bool__(self) -> bool:
+        """It is not loaded, for who looks: from Python 3.12 on each `logging.LogRecord` does for asyncio."""
+        return False
+
 
 class Unused(ModuleType):
-    """Has every name, each an empty class: enough to inherit from and to write in a signature, and no more."""
+    """Has every name, each a class of its own that does nothing: enough to inherit from, to write in a signature and to
+    call where what it returns is for people to read, and no more."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
             raise AttributeError(name)
-        return object
+        return type(name, (), {"__init__": _take_anything})
+
+
+def _take_anything(_self: object, *_args: object, **_named: object) -> None:
+    pass
 
 
 @contextmanager

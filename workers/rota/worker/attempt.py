@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, assert_never
 
-from rota.child.slot_task import CurrentTask as SlotTask
+from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import Epitaph, error_line, traceback_text
-from rota.protocol.outcome import DONE, Cancelled, Dead, Expired, Outcome, Retry
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, Outcome, RetryOutcome
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.holding import Claimed
-from rota.worker.prepare import Fault, Preparer, Ready, Unfit
+from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
 from rota.worker.runner import Runner
 from rota.worker.times import Times, times_of
 from rota.worker.urgency import Urgency
@@ -122,11 +122,11 @@ def make_attempt(bench: Bench, claimed: Claimed, at_ns: int) -> Attempt | None:
     entry, slot = claimed.entry, bench.slot
     limit_ns, soft_limit_ns = bench.limit_ns, 0
     # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
-    slot.start_task(SlotTask(entry.text, "", at_ns, at_ns + limit_ns, claimed.anchor.received_ns, claimed.unstarted))
+    slot.start_task(TaskInSlot(entry.text, "", at_ns, at_ns + limit_ns, claimed.anchor.received_ns, claimed.unstarted))
     prepared = _prepare(bench, claimed.body)
     name = NO_TASK if prepared is None else prepared.name
     slot.name_task(name)
-    if isinstance(prepared, Ready):
+    if isinstance(prepared, Runnable):
         limit_ns, soft_limit_ns = prepared.limit_ns, prepared.soft_limit_ns
         slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
     start_ns = boottime_ns()  # after the slot was written: see `rota.worker.holding`
@@ -144,32 +144,32 @@ def make_attempt(bench: Bench, claimed: Claimed, at_ns: int) -> Attempt | None:
 def tell_of_death(bench: Bench, attempt: Attempt) -> None:
     """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death
     counts. They have a time limit of their own, the fleet's."""
-    if not isinstance(attempt.verdict.outcome, Dead):
+    if not isinstance(attempt.verdict.outcome, DeadOutcome):
         return
     bench.slot.extend_task(boottime_ns() + bench.limit_ns, 0)
     for hook in bench.hooks.dead:
         call_hook(hook, attempt.current(), attempt.verdict.error)
 
 
-def _prepare(bench: Bench, body: bytes) -> Ready | Unfit | None:
+def _prepare(bench: Bench, body: bytes) -> Runnable | Unfit | None:
     """None for a task that was cancelled after the claim whose answer was lost: its body is gone."""
     if not body:
         return None
     try:
         return bench.preparer.prepare(body)
     except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
-        return Unfit(Fault.GARBAGE, f"it cannot be prepared: {error_line(error)}")
+        return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
 
-def _carry_out(bench: Bench, claimed: Claimed, prepared: Ready | Unfit | None, attempt: Attempt) -> Verdict:
+def _carry_out(bench: Bench, claimed: Claimed, prepared: Runnable | Unfit | None, attempt: Attempt) -> Verdict:
     match prepared:
         case None:
-            return Verdict(Cancelled())
+            return Verdict(CancelledOutcome())
         case Unfit(fault, error):
             return _dead(claimed.entry, fault, error, None)
-        case Ready() if _has_expired(prepared, attempt.times.lag_seconds):
+        case Runnable() if _has_expired(prepared, attempt.times.lag_seconds):
             return Verdict(Expired())
-        case Ready():
+        case Runnable():
             exception = _guarded(bench, attempt, lambda: _call(bench, claimed, prepared, attempt))
             return _WELL if exception is None else _judge(bench, prepared, claimed.entry, exception)
         case _:
@@ -189,7 +189,7 @@ def _guarded(bench: Bench, attempt: Attempt, call: Callable[[], None]) -> BaseEx
     return None
 
 
-def _call(bench: Bench, claimed: Claimed, ready: Ready, attempt: Attempt) -> None:
+def _call(bench: Bench, claimed: Claimed, ready: Runnable, attempt: Attempt) -> None:
     """The start, and nothing between it and the function: what hooks took before is lag."""
     if bench.hooks.around:
         attempt.called(times_of(claimed.entry, claimed.anchor, boottime_ns()))
@@ -201,11 +201,11 @@ def _call(bench: Bench, claimed: Claimed, ready: Ready, attempt: Attempt) -> Non
         attempt.runtime_seconds = time.monotonic() - started
 
 
-def _judge(bench: Bench, ready: Ready, entry: Entry, exception: BaseException) -> Verdict:
+def _judge(bench: Bench, ready: Runnable, entry: Entry, exception: BaseException) -> Verdict:
     with bench.alone:  # the back-off may be the application's function
         decided = decide(ready.options, entry.failures + 1, exception, bench.random)
     match decided:
-        case Retry():
+        case RetryOutcome():
             return Verdict(decided, error=error_line(exception), exception=exception)
         case GiveUp(reason, why):
             return _dead(entry, reason, why, exception)
@@ -216,8 +216,8 @@ def _judge(bench: Bench, ready: Ready, entry: Entry, exception: BaseException) -
 def _dead(entry: Entry, reason: str, why: str, exception: BaseException | None) -> Verdict:
     trace = "" if exception is None else traceback_text(exception)
     epitaph = Epitaph(str(reason), why, entry.attempt, trace).to_json(datetime.now(UTC))
-    return Verdict(Dead(epitaph), str(reason), why, exception)
+    return Verdict(DeadOutcome(epitaph), str(reason), why, exception)
 
 
-def _has_expired(ready: Ready, lag_seconds: float) -> bool:
+def _has_expired(ready: Runnable, lag_seconds: float) -> bool:
     return ready.options.expires is not None and lag_seconds > ready.options.expires

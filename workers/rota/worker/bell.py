@@ -16,7 +16,7 @@ from rota.protocol.store import Command, Domain
 from rota.protocol.wire import command, pack
 from rota.server.connection import NO_REPLY, Connection
 from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
-from rota.server.server_errors import UnknownScript
+from rota.server.server_errors import UnknownScript, read_reply
 
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
 
@@ -63,6 +63,6 @@ class Bell:
 
 def _answer(connection: Connection, turn: Command[TurnReply]) -> TurnReply:
     try:
-        return turn.parse(connection.receive())
+        return read_reply(turn, connection.receive())
     except UnknownScript:  # the server forgot its scripts meanwhile
         return connection.run(turn)

@@ -1,14 +1,15 @@
-"""What a worker does next: one look at its situation, one step. Pure."""
+"""What a worker does next: a table of what it may do and what is to be seen to first. Pure."""
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from rota.protocol.replies import TurnReply, TurnWord
 
 
 class Step(Enum):
     """`RUN` what is claimed; `CLAIM` or only `SETTLE` by a turn; `PARK` at the doorbells; `HOLD` still
-    while nothing may be claimed; `GIVE_BACK` what was claimed and not started; `LEAVE`."""
+    while nothing may be claimed; `GIVE_BACK` what was claimed and not started; `ASK` once what an unanswered
+    claim has brought; `LEAVE`."""
 
     RUN = "run"
     CLAIM = "claim"
@@ -16,57 +17,101 @@ class Step(Enum):
     PARK = "park"
     HOLD = "hold"
     GIVE_BACK = "give back"
+    ASK = "ask"
     LEAVE = "leave"
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """All that the next step depends on.
+class Mode(Enum):
+    """What this worker may do now; of several the first holds. `LOST`: its owner is no longer registered. `LEAVING`: a
+    stop was asked for. `FENCED`: its lease may have run out. `QUIET`: the master asked it to claim nothing. `SPENT`: it
+    has made all its attempts. `WORKING`: none of these."""
 
-    `lost`: the owner is no longer registered. `leaving`: a stop was asked for. `fenced`: the lease may have run out.
-    `quiet`: the master asked it to claim nothing. `spent`: it has made all its attempts. `waiting`: tasks are claimed
-    and not started; `overrun`: so long ago that they may have been given back. `owing`: outcomes or tokens that no
-    answer has named yet. `idle`: the last claim found nothing, and nobody rang since. `turn_due`: the last turn was
-    long ago.
-    """
-
-    lost: bool = False
-    leaving: bool = False
-    fenced: bool = False
-    quiet: bool = False
-    spent: bool = False
-    waiting: bool = False
-    overrun: bool = False
-    owing: bool = False
-    idle: bool = False
-    turn_due: bool = False
+    LOST = "lost"
+    LEAVING = "leaving"
+    FENCED = "fenced"
+    QUIET = "quiet"
+    SPENT = "spent"
+    WORKING = "working"
 
 
-def decide(situation: Situation) -> Step:
-    """The next step."""
-    if situation.lost:
-        return Step.LEAVE
-    if situation.leaving:
-        return _on_the_way_out(situation)
-    if situation.fenced or situation.quiet or situation.spent:
-        return _claiming_nothing(situation)
-    if situation.waiting:
-        return Step.GIVE_BACK if situation.overrun else Step.RUN
-    if situation.idle and not situation.owing and not situation.turn_due:
-        return Step.PARK
-    return Step.CLAIM
+class Need(Enum):
+    """What is to be seen to first. `OVERRUN`: tasks were claimed so long ago that they may have been given back.
+    `CLAIMED`: tasks are claimed and not started. `UNTOLD`: there are outcomes or tokens that no answer has named yet.
+    `UNANSWERED`: work was asked for, and no answer has come. `TURN`: the last turn was long ago. `SLEEP`: the last
+    claim found nothing, and nobody rang since. `WORK`: none of these."""
+
+    OVERRUN = "overrun"
+    CLAIMED = "claimed"
+    UNTOLD = "untold"
+    UNANSWERED = "unanswered"
+    TURN = "turn"
+    SLEEP = "sleep"
+    WORK = "work"
 
 
-def _claiming_nothing(situation: Situation) -> Step:
-    if situation.waiting:
-        return Step.GIVE_BACK  # others may start it; and it is not to be charged with a lease that may be lost
-    return Step.SETTLE if situation.owing or situation.turn_due else Step.HOLD
+# Who claims nothing gives back what it has not started: others may start it, and it is not to be charged with a lease
+# that may be lost.
+_RESTING: Final = {
+    Need.OVERRUN: Step.GIVE_BACK,
+    Need.CLAIMED: Step.GIVE_BACK,
+    Need.UNTOLD: Step.SETTLE,
+    Need.UNANSWERED: Step.SETTLE,
+    Need.TURN: Step.SETTLE,
+    Need.SLEEP: Step.HOLD,
+    Need.WORK: Step.HOLD,
+}
+STEPS: Final = {
+    Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
+    Mode.LEAVING: {
+        Need.OVERRUN: Step.GIVE_BACK,
+        Need.CLAIMED: Step.GIVE_BACK,
+        Need.UNTOLD: Step.SETTLE,
+        Need.UNANSWERED: Step.ASK,
+        Need.TURN: Step.LEAVE,
+        Need.SLEEP: Step.LEAVE,
+        Need.WORK: Step.LEAVE,
+    },
+    Mode.FENCED: _RESTING,
+    Mode.QUIET: _RESTING,
+    Mode.SPENT: _RESTING,
+    Mode.WORKING: {
+        Need.OVERRUN: Step.GIVE_BACK,
+        Need.CLAIMED: Step.RUN,
+        Need.UNTOLD: Step.CLAIM,
+        Need.UNANSWERED: Step.CLAIM,
+        Need.TURN: Step.CLAIM,
+        Need.SLEEP: Step.PARK,
+        Need.WORK: Step.CLAIM,
+    },
+}
 
 
-def _on_the_way_out(situation: Situation) -> Step:
-    if situation.waiting:
-        return Step.GIVE_BACK
-    return Step.SETTLE if situation.owing else Step.LEAVE
+def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool) -> Mode:
+    """The first mode that holds."""
+    if lost:
+        return Mode.LOST
+    if leaving:
+        return Mode.LEAVING
+    if fenced:
+        return Mode.FENCED
+    if quiet:
+        return Mode.QUIET
+    return Mode.SPENT if spent else Mode.WORKING
+
+
+def need_of(
+    *, claimed: bool, overrun: bool, untold: bool, unanswered: bool, turn_due: bool, nothing_found: bool
+) -> Need:
+    """What is to be seen to first. `overrun` matters only of what is claimed."""
+    if claimed:
+        return Need.OVERRUN if overrun else Need.CLAIMED
+    if untold:
+        return Need.UNTOLD
+    if unanswered:
+        return Need.UNANSWERED
+    if turn_due:
+        return Need.TURN
+    return Need.SLEEP if nothing_found else Need.WORK
 
 
 def is_passed_on(queue: str, reply: TurnReply) -> bool:

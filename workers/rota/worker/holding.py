@@ -45,6 +45,7 @@ class Holding:
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
     _fresh: bool = False
+    _asked: bool = False
 
     @property
     def owing(self) -> bool:
@@ -56,17 +57,28 @@ class Holding:
         """Whether there are outcomes to tell Redis."""
         return bool(self._finished)
 
+    @property
+    def asked(self) -> bool:
+        """Whether work was asked for and no answer has come: something may be held that is not on these books."""
+        return self._asked
+
+    def ask_no_more(self) -> None:
+        """Nobody can be asked what that brought: the master gives it back."""
+        self._asked = False
+
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
         return bool(self.waiting) and at_ns > self._start_by_ns()
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """The turn to make now; the same again until it is answered."""
+        self._asked |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
         return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits)
 
     def answered(self, reply: TurnReply, anchor: Anchor) -> None:
         """An answer has come: what it named is off the books, what it brought is on them."""
+        self._asked = False
         self._finished.clear()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:

@@ -1,10 +1,11 @@
-"""The worker's loop: looks at its situation, takes one step, and looks again. All its I/O is here."""
+"""The worker's loop: looks what it may do and has to see to, takes one step, and looks again. All its I/O is here."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
 from rota.child.fence import NANOSECONDS, Fence
-from rota.child.life import EXIT_DRAINED, EXIT_LOST, Life
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_OVERWRITTEN, Life
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
@@ -18,7 +19,7 @@ from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
 from rota.worker.attempt import Bench, make_attempt, tell_of_death
 from rota.worker.bell import Bell
-from rota.worker.decide import Situation, Step, decide, is_passed_on
+from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, mode_of, need_of
 from rota.worker.holding import Holding
 from rota.worker.portion import Portions, Stretch
 from rota.worker.recycling import Recycling
@@ -26,10 +27,11 @@ from rota.worker.report import Report
 from rota.worker.times import Anchor, RedisClock
 
 CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet
-_FENCED_TURN_NS: Final = 1_000_000_000  # behind the fence it asks more often: the answer may be `lost`
 _HOLD_SECONDS: Final = 0.2
-_REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it; then it asks what Redis knows of it
-_QUIET_TURN_NS: Final = 5_000_000_000
+_REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it
+# While nothing is claimed it asks what Redis knows of it; more often behind the fence, as the answer may be `lost`.
+_TURN_PERIODS_NS: Final = {Mode.FENCED: 1_000_000_000, Mode.QUIET: 5_000_000_000, Mode.SPENT: 5_000_000_000}
+_LAST_WORD_SECONDS: Final = 0.5  # who leaves with nothing known in hand waits no longer for anybody
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,6 @@ class Loop:
         self._ready = False
         self._lost = False
         self._fenced = False
-        self._quiet = False
         self._idle = False
         self._wait_us = 0
         self._attempts = 0
@@ -72,11 +73,10 @@ class Loop:
 
     def run(self) -> int:
         """Work until there is a reason to leave; answers the exit code. Raises Orphaned."""
-        while True:
+        while self._slot.is_intact:
             self._slot.beat()
-            situation = self._situation()
-            self._tell_of_change(situation)
-            match decide(situation):
+            mode, need = self._look()
+            match STEPS[mode][need]:
                 case Step.RUN:
                     self._run_claimed()
                 case Step.CLAIM:
@@ -86,74 +86,88 @@ class Loop:
                 case Step.PARK:
                     self._park()
                 case Step.HOLD:
-                    self._hold(situation)
+                    self._hold(mode)
                 case Step.GIVE_BACK:
                     self._give_back()
+                case Step.ASK:
+                    self._ask_what_is_held()
                 case Step.LEAVE:
-                    return self._exit_code()
+                    return EXIT_LOST if self._lost else EXIT_DRAINED
+        return self._leave_without_slot()
 
     # Looking
 
-    def _situation(self) -> Situation:
-        now_ns = boottime_ns()
-        fenced = self._tools.fence.is_up(now_ns)
-        quiet, spent = self._slot.quiet_asked, self._tools.recycling.is_spent(self._attempts)
-        return Situation(
-            lost=self._lost,
-            leaving=self._tools.signals.asked,
-            fenced=fenced,
-            quiet=quiet,
-            spent=spent,
-            waiting=bool(self._holding.waiting),
-            overrun=self._holding.is_overrun(now_ns),
-            owing=self._holding.owing,
-            idle=self._idle,
-            turn_due=self._is_turn_due(now_ns, fenced=fenced, resting=quiet or spent),
+    def _look(self) -> tuple[Mode, Need]:
+        now_ns, holding, tools = boottime_ns(), self._holding, self._tools
+        fenced, quiet = tools.fence.is_up(now_ns), self._slot.quiet_asked
+        self._tell_of_change(fenced=fenced, quiet=quiet)
+        spent = tools.recycling.is_spent(self._attempts)
+        mode = mode_of(lost=self._lost, leaving=tools.signals.asked, fenced=fenced, quiet=quiet, spent=spent)
+        return mode, need_of(
+            claimed=bool(holding.waiting),
+            overrun=holding.is_overrun(now_ns),
+            untold=holding.owing,
+            unanswered=holding.asked,
+            turn_due=self._is_turn_due(mode, now_ns),
+            nothing_found=self._idle,
         )
 
-    def _is_turn_due(self, now_ns: int, *, fenced: bool, resting: bool) -> bool:
-        if fenced or resting:
-            return now_ns - self._last_turn_ns >= (_FENCED_TURN_NS if fenced else _QUIET_TURN_NS)
-        return not self._clock.is_good(now_ns)
+    def _is_turn_due(self, mode: Mode, now_ns: int) -> bool:
+        period_ns = _TURN_PERIODS_NS.get(mode)
+        return not self._clock.is_good(now_ns) if period_ns is None else now_ns - self._last_turn_ns >= period_ns
 
-    def _tell_of_change(self, situation: Situation) -> None:
+    def _tell_of_change(self, *, fenced: bool, quiet: bool) -> None:
         """Log a fence that went up; show the master that this worker leaves, or is quiet, or is so no more."""
-        if situation.fenced and not self._fenced:
+        if fenced and not self._fenced:
             log.logger().warning(events.WORKER_FENCED, owner=self._tools.life.owner)
-        self._fenced = situation.fenced
-        if situation.leaving:
+        self._fenced = fenced
+        if self._tools.signals.asked:
             self._show(Phase.DRAINING)
-        elif self._ready and situation.quiet is not self._quiet:  # the same reading as the next step is decided by
-            self._show_rest(quiet=situation.quiet)
+        elif self._ready:
+            self._show(Phase.QUIET if quiet else Phase.IDLE)
 
     def _show(self, phase: Phase) -> None:
         if self._slot.phase is not phase:
             self._slot.phase = phase
             self._tools.life.ring_master()
 
-    def _show_rest(self, *, quiet: bool) -> None:
-        """Show what it is between two tasks, as long as it stays."""
-        self._quiet = quiet
-        self._show(Phase.QUIET if quiet else Phase.IDLE)
-
-    def _exit_code(self) -> int:
-        return EXIT_LOST if self._lost else EXIT_DRAINED
+    def _leave_without_slot(self) -> int:
+        """A task wrote over it. So nobody could tell any more what runs here: settle and give back from memory."""
+        for settlement in self._holding.give_back():
+            self._holding.finish(settlement)
+        with contextlib.suppress(ServerError):  # then the master gives back what is held
+            self._tools.link.connection().run(self._turn(0, NO_LIMITS))
+        return EXIT_OVERWRITTEN
 
     # Turns
 
     def _take_turn(self, limit: int) -> None:
+        error = self._try_turn(limit)
+        if error is not None:
+            self._tools.waiter.pause(self._tools.link.failed(error))
+
+    def _ask_what_is_held(self) -> None:
+        """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
+        with self._tools.waiter.within(_LAST_WORD_SECONDS):
+            error = self._try_turn(0)
+        if error is not None:
+            self._tools.link.failed(error)
+            self._holding.ask_no_more()
+
+    def _try_turn(self, limit: int) -> ServerError | None:
+        """Make a turn; answers the error that kept it from being answered."""
         call, sent_ns = self._turn(limit, self._portions.limits()), boottime_ns()
         try:
             reply = self._tools.link.connection().run(call)
         except ServerError as error:
             self._sent_before = self._holding.has_outcomes
-            self._tools.waiter.pause(self._tools.link.failed(error))
-            return
+            return error
         if not self._ready:
             self._say_ready()
         received_ns = boottime_ns()
         self._tools.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
         self._take_answer(reply, limit, self._clock.answered(reply.now_us, sent_ns, received_ns))
+        return None
 
     def _turn(self, limit: int, limits: Packed) -> Command[TurnReply]:
         tools = self._tools
@@ -162,7 +176,7 @@ class Loop:
     def _say_ready(self) -> None:
         """The first answer has come: this worker works."""
         self._ready = True
-        self._show_rest(quiet=self._slot.quiet_asked)
+        self._show(Phase.QUIET if self._slot.quiet_asked else Phase.IDLE)
         log.logger().info(events.WORKER_STARTED, owner=self._tools.life.owner)
 
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
@@ -230,10 +244,10 @@ class Loop:
         self._idle = False
         self._last_turn_ns = 0
 
-    def _hold(self, situation: Situation) -> None:
+    def _hold(self, mode: Mode) -> None:
         """Claim nothing for a while, or until a signal comes."""
         self._idle = False  # what was there, and who rang, is looked for when this is over
-        self._tools.waiter.pause(_HOLD_SECONDS if situation.fenced else _REST_SECONDS)
+        self._tools.waiter.pause(_HOLD_SECONDS if mode is Mode.FENCED else _REST_SECONDS)
 
     # Tasks
 
@@ -258,10 +272,14 @@ class Loop:
         if attempt is None:
             self._holding.put_back(claimed)
             return False
+        settlement = Settlement(attempt.entry, attempt.verdict.outcome)
+        if not self._slot.is_intact:
+            self._holding.finish(settlement)
+            return False
         # A recall made before its outcome is in the slot cannot have settled it; a later one can.
         self._last_run = attempt.entry.text if self._slot.recalled != self._recalled else b""
         # Before the task is taken off the slot: from here on a kill loses nothing.
-        self._finish(Settlement(attempt.entry, attempt.verdict.outcome))
+        self._finish(settlement)
         self._tools.report.attempt(attempt)
         tell_of_death(self._tools.bench, attempt)
         self._slot.beat()

@@ -14,12 +14,12 @@ from rota.protocol.body import BodyError, decode_body
 from rota.registry import Registry
 
 if TYPE_CHECKING:
-    from rota.tasks import Task
+    from rota.client.tasks import Task
 
 _KIBIBYTE: Final = 1024
 
 
-class Fault(StrEnum):
+class NotRunnable(StrEnum):
     """Why a body can never be called: reasons of its death."""
 
     GARBAGE = "garbage"
@@ -27,7 +27,7 @@ class Fault(StrEnum):
     ARGUMENTS = "arguments"
 
 
-class Ready(NamedTuple):
+class Runnable(NamedTuple):
     """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
     `soft_limit_ns` its soft one, 0 for none."""
 
@@ -48,7 +48,7 @@ class Ready(NamedTuple):
 class Unfit:
     """A body that can never be called. `name` is fit for a metric's label."""
 
-    fault: Fault
+    fault: NotRunnable
     error: str
     name: str = UNKNOWN_TASK
 
@@ -62,21 +62,21 @@ class Preparer:
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
         self._declared: dict[str, tuple[TaskOptions, int, int]] = {}
 
-    def prepare(self, raw: bytes) -> Ready | Unfit:
+    def prepare(self, raw: bytes) -> Runnable | Unfit:
         """Decode a body, find its task, fit its arguments, and work out its options."""
         try:
             body = decode_body(raw, self._most_bytes)
         except BodyError as error:
-            return Unfit(Fault.GARBAGE, str(error))
+            return Unfit(NotRunnable.GARBAGE, str(error))
         task = self._registry.get(body.name)
         if task is None:
             why = f"no task is named {body.name!r} here: import its module, or enqueue another"
-            return Unfit(Fault.UNKNOWN_TASK, why)
+            return Unfit(NotRunnable.UNKNOWN_TASK, why)
         try:
             args, kwargs = task.bind(body.args, body.kwargs)
         except InvalidArguments as error:
-            return Unfit(Fault.ARGUMENTS, str(error), task.name)
-        return Ready(task, args, kwargs, *self._options(task, body.options))
+            return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
+        return Runnable(task, args, kwargs, *self._options(task, body.options))
 
     def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int, int]:
         """The options in force, and both time limits: without one of its own a task has the fleet's."""

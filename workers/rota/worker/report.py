@@ -5,9 +5,9 @@ from collections import Counter
 from typing import Final, assert_never
 
 from rota.child.settings import WorkerSettings
-from rota.errors import Retry as AskedRetry
+from rota.errors import Retry
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
-from rota.protocol.outcome import DONE, Cancelled, Dead, Done, Expired, Outcome, Release, Retry
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.telemetry import events, log, metrics
 from rota.telemetry.log_lines import LogLines
@@ -85,7 +85,7 @@ class Report:
         elif limit and reply.word is TurnWord.OK:
             self._claims_empty.add()
         for entry in reply.dropped:
-            self.unstarted(entry, Cancelled())
+            self.unstarted(entry, CancelledOutcome())
 
     def started(self, entry: Entry, times: Times) -> None:
         """A task's function is about to be called: how late, and why."""
@@ -153,9 +153,9 @@ class Report:
         word, _ = _words(attempt.verdict.outcome)
         recorder.counter(metrics.TASKS_PROCESSED, queue, task, word).add()
         match attempt.verdict.outcome:
-            case Retry():
+            case RetryOutcome():
                 recorder.counter(metrics.TASK_RETRIES, queue, task).add()
-            case Dead():
+            case DeadOutcome():
                 recorder.counter(metrics.TASKS_DEAD, queue, task, attempt.verdict.reason).add()
             case _:
                 pass
@@ -176,13 +176,13 @@ def _words(outcome: Outcome) -> tuple[str, str]:
     match outcome:
         case Done():
             return "done", events.TASK_DONE
-        case Retry():
+        case RetryOutcome():
             return "retry", events.TASK_RETRIED
-        case Dead():
+        case DeadOutcome():
             return "dead", events.TASK_DEAD
         case Release():
             return "released", events.TASK_RELEASED
-        case Cancelled():
+        case CancelledOutcome():
             return "cancelled", events.TASK_CANCELLED
         case Expired():
             return "expired", events.TASK_EXPIRED
@@ -211,9 +211,9 @@ def _log_attempt(attempt: Attempt) -> None:
         fields["reason"] = verdict.reason
     if verdict.error:
         fields["error"] = verdict.error
-    if isinstance(verdict.outcome, Retry):
+    if isinstance(verdict.outcome, RetryOutcome):
         fields["retry_in_seconds"] = verdict.outcome.delay_us / MICROSECONDS
-    if verdict.exception is not None and not isinstance(verdict.exception, AskedRetry):
+    if verdict.exception is not None and not isinstance(verdict.exception, Retry):
         fields["exc_info"] = verdict.exception
     _at_level(verdict.outcome, event, fields)
 
@@ -221,9 +221,9 @@ def _log_attempt(attempt: Attempt) -> None:
 def _at_level(outcome: Outcome, event: str, fields: dict[str, object]) -> None:
     logger = log.logger()
     match outcome:
-        case Dead():
+        case DeadOutcome():
             logger.error(event, **fields)
-        case Retry():
+        case RetryOutcome():
             logger.warning(event, **fields)
         case _:
             logger.info(event, **fields)

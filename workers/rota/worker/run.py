@@ -3,12 +3,13 @@
 import os
 import random
 
-from rota import default
 from rota.child.fence import NANOSECONDS, Fence
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life, StartFailed
 from rota.child.settings import WorkerSettings
 from rota.child.signals import SOFT_LIMIT_SIGNAL, StopSignals
 from rota.child.wait import Orphaned, Waiter
+from rota.client.default import inherit_from_fleet
+from rota.client.settings import ClientSettings
 from rota.hooks import Hooks, default_hooks
 from rota.protocol.store import Store, pack_tiers
 from rota.registry import default_registry
@@ -42,9 +43,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     signals.install()
     soft_limit.install(SOFT_LIMIT_SIGNAL)
     server = settings.server
-    default.inherit_from_fleet(
-        default.ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability)
-    )
+    inherit_from_fleet(ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability))
     runner = Runner()
     try:
         for hook in default_hooks.worker_start:

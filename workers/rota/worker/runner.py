@@ -11,7 +11,7 @@ from rota.soft_limit import soft_limit
 if TYPE_CHECKING:
     import asyncio
 
-    from rota.tasks import Task
+    from rota.client.tasks import Task
 
 
 class Runner:

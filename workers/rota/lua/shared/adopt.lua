@@ -1,7 +1,7 @@
 -- Accepting bare items: the id is the item's own where it has one and no live task bears it, else a fresh one.
 local adopted = 0
 local function usable_id(id, now)
-  while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 do
+  while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or lives_of(id) do
     adopted = adopted + 1
     id = string.format('adopted-%.0f-%d', now, adopted)
   end

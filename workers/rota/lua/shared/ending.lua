@@ -9,12 +9,13 @@ local function free_unique_key(e)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- What a task that ends may leave elsewhere: its unique key, and the account of its last crash. Its flag says of both
--- whether they are there, so one that has neither costs a comparison.
+-- What a task that ends may leave elsewhere: its unique key, the account of its last crash, the record of former lives.
+-- Its flag says of each whether it is there, so one that has none costs a comparison.
 local function clear_up(e)
   if e.flag == '-' then return end
   free_unique_key(e)
   if string.find(e.flag, '%u') then redis.pcall('HDEL', PREFIX .. 'epitaphs', e.id) end
+  if string.find(e.flag, '%d') then numbered_life_ended(e.id) end
 end
 
 -- A task that goes on keeps the account of its last crash or loss; the mark, a capital letter, says which it was.
@@ -24,15 +25,15 @@ local function keep_account(e, mark, account)
 end
 
 local function end_task(e, how)
-  redis.call('HDEL', PREFIX .. 'tasks', e.id)
+  local was_live = redis.call('HDEL', PREFIX .. 'tasks', e.id)
   clear_up(e)
-  total(how, 1)
+  total(how, was_live)
 end
 
 -- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human.
 local function bury(e, epitaph, now)
   free_unique_key(e)
-  e.flag = '-'
+  e.flag = string.match(e.flag, '%d+') or '-'
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
   redis.call('HSET', PREFIX .. 'epitaphs', e.id, epitaph)

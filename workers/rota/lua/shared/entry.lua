@@ -1,12 +1,19 @@
--- Entries (see rota/protocol/entry.py) and tickets, `queue kind failures crashes losses releases flag`.
-local ENTRY = '^(%S+) (%S+) ([idrp]) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$'
-local LONGEST = 1024 -- no entry is longer; a giant bare item must not be tried against the pattern
-local TICKET = '^(%S+) ([idrp]) (%d+) (%d+) (%d+) (%d+) (%S+)$'
+-- Entries (see rota/protocol/entry.py) and tickets, `queue kind failures crashes losses releases flag`. A text that
+-- could not have been written here is none, whoever put it where entries stand: names have the letters of
+-- rota/protocol/names.py, times 16 digits at most, four counters 18 together (no double is too coarse for such ones).
+-- The patterns are whole texts, as each call of a script would put together what is written in parts.
+local ENTRY =
+  '^([%w_.:-]+) ([%w_.:-]+) ([idrp]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)$'
+local LONGEST = 384 -- no entry is longer; a giant bare item must not be tried against the pattern
+local TICKET = '^([%w_.:-]+) ([idrp]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)$'
+local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces behind them
 
 local function parse_entry(text)
   if #text > LONGEST then return nil end
-  local id, queue, kind, due, ready, failures, crashes, losses, releases, flag = string.match(text, ENTRY)
-  if not id then return nil end
+  local id, queue, kind, due_at, due, ready_at, ready, counters_at, failures, crashes, losses, releases, flag_at, flag =
+    string.match(text, ENTRY)
+  if not id or ready_at - due_at > TIME_WIDTH or counters_at - ready_at > TIME_WIDTH
+    or flag_at - counters_at > COUNTERS_WIDTH then return nil end
   return {
     id = id, queue = queue, kind = kind, due = tonumber(due), ready = tonumber(ready),
     failures = tonumber(failures), crashes = tonumber(crashes), losses = tonumber(losses),
@@ -15,17 +22,19 @@ local function parse_entry(text)
 end
 
 -- The same, no more than a claim needs: the id, and whether a crash or a loss is on record.
-local GLANCE = '^(%S+) %S+ [idrp] %d+ %d+ %d+ (%d+) (%d+) %d+ %S+$'
+local GLANCE = '^([%w_.:-]+) [%w_.:-]+ [idrp] ()%d+ ()%d+ ()%d+ (%d+) (%d+) %d+ ()[-u%d%u]%d*%u?$'
 local function glance(text)
   if #text > LONGEST then return nil end
-  local id, crashes, losses = string.match(text, GLANCE)
+  local id, due_at, ready_at, counters_at, crashes, losses, flag_at = string.match(text, GLANCE)
+  if not id or ready_at - due_at > TIME_WIDTH or counters_at - ready_at > TIME_WIDTH
+    or flag_at - counters_at > COUNTERS_WIDTH then return nil end
   return id, crashes ~= '0' or losses ~= '0'
 end
 
 -- And no more than ending a task needs, of a text that is known to be an entry.
 local function parse_names(text)
   local id, queue, flag = string.match(text, '^(%S+) (%S+) .* (%S+)$')
-  return { id = id, queue = queue, flag = flag }
+  return id and { id = id, queue = queue, flag = flag }
 end
 
 local function entry_text(e)
@@ -34,8 +43,9 @@ local function entry_text(e)
 end
 
 local function parse_ticket(id, text)
-  local queue, kind, failures, crashes, losses, releases, flag = string.match(text or '', TICKET)
-  if not queue then return nil end
+  if not text or #text > LONGEST then return nil end
+  local queue, kind, counters_at, failures, crashes, losses, releases, flag_at, flag = string.match(text, TICKET)
+  if not queue or flag_at - counters_at > COUNTERS_WIDTH then return nil end
   return {
     id = id, queue = queue, kind = kind, failures = tonumber(failures), crashes = tonumber(crashes),
     losses = tonumber(losses), releases = tonumber(releases), flag = flag,

@@ -5,6 +5,9 @@ local function forget(id)
   redis.call('HDEL', PREFIX .. 'tickets', id)
   redis.call('HDEL', PREFIX .. 'epitaphs', id)
   if redis.call('HDEL', PREFIX .. 'tasks', id) == 1 then total('purged', 1) end
-  if e then count('dead:' .. e.queue, -1) end
+  if e then
+    count('dead:' .. e.queue, -1)
+    if string.find(e.flag, '%d') then numbered_life_ended(id) end
+  end
   return true
 end

@@ -15,5 +15,24 @@ local function replace_counts(prefix, numbers)
   for _, field in ipairs(redis.call('HKEYS', counts)) do
     if string.sub(field, 1, #prefix) == prefix then redis.call('HDEL', counts, field) end
   end
-  for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, string.format('%.0f', number)) end
+  for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, digits_of(number)) end
+end
+
+-- A rotation that somebody else wrote to would hold a queue back, or at the front, for as long as that takes to wear off:
+-- what is no state, and a queue further ahead of its domain than a claim can take it at any sensible weight, is forgotten.
+local MOST_AHEAD, STATE_SIZE = 1e12, 33
+local function time_of(state)
+  local time = #state == STATE_SIZE and string.match(state, '^(%d+) %d+$')
+  return time and tonumber(time)
+end
+local function set_rotation_right()
+  -- Of another type it stops turns, and no sweep.
+  local states, clocks = redis.pcall('HGETALL', PREFIX .. 'rotation'), {}
+  for i = 1, #states, 2 do clocks[states[i]] = time_of(states[i + 1]) end
+  for i = 1, #states, 2 do
+    local domain, time = string.match(states[i], '^%S*'), time_of(states[i + 1])
+    if not time or time - (clocks[domain] or 0) > MOST_AHEAD then
+      redis.call('HDEL', PREFIX .. 'rotation', states[i])
+    end
+  end
 end

@@ -40,26 +40,28 @@ local function settle(inflight, at, n, now)
   for i = 0, n - 1 do
     local s = at + i * 4
     local text, verb = ARGV[s], ARGV[s + 1]
-    if i >= head and redis.call('LREM', inflight, 1, text) == 0 then
+    local e = verb == 'done' and parse_names(text) or parse_entry(text)
+    if not e then
+      stale[#stale + 1] = text -- no entry: there is nothing to settle
+    elseif i >= head and redis.call('LREM', inflight, 1, text) == 0 then
       stale[#stale + 1] = text
     else
-      local e = verb == 'done' and parse_names(text) or parse_entry(text)
       local of = by_queue[e.queue] or { settled = 0, released = 0 }
       by_queue[e.queue] = of
       of.settled = of.settled + 1
-      if verb == 'done' then
+      local is_former = any_former and is_shell(e.id, e.flag, true) -- it was counted when the next life began
+      if verb == 'done' and not is_former then
         done[#done + 1] = e.id
         keep_result(e.id, ARGV[s + 2], ARGV[s + 3])
         clear_up(e)
-      else
+      elseif not is_former then
         settle_otherwise(e, verb, ARGV[s + 2], now)
         if verb == 'release' then of.released = of.released + 1 end
       end
     end
   end
   if #done > 0 then
-    redis.call('HDEL', PREFIX .. 'tasks', unpack(done))
-    total('done', #done)
+    total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done)))
   end
   for queue, of in pairs(by_queue) do count('running:' .. queue, -of.settled) end
   return stale, by_queue

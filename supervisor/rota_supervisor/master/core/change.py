@@ -1,0 +1,98 @@
+"""What a new configuration changes, as a pure difference of two: so that nothing else is touched."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rota.child.settings import settings_to_json
+from rota_supervisor.config.faults import Fault
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import poller_settings, pool_sizes
+from rota_supervisor.config.resolve import worker_settings as worker_settings_of
+from rota_supervisor.config.rules import served_queues
+from rota_supervisor.master.core.settings import exporter_settings
+from rota_supervisor.messages import MAX_SETTINGS
+
+# Changing these would move the fleet to other tasks or another place under its clients' feet. Whether the server can
+# confirm what a durability asks for is looked at by a master that starts, and by no other.
+_NEEDS_RESTART: Final = ("namespace", "redis_url", "control", "durability")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is different. `code`: the modules to import. `pools`: those whose workers are told something else, or that
+    are new. `rest`: something only the master reads, as the limits of draining and booting."""
+
+    counts: bool
+    code: bool
+    pools: tuple[str, ...]
+    has_stale: bool
+    pollers: bool
+    exporter: bool
+    listen: bool
+    rest: bool
+
+    @property
+    def workers(self) -> bool:
+        """Whether workers are to be replaced: a candidate generation is needed."""
+        return self.code or self.has_stale
+
+    @property
+    def words(self) -> list[str]:
+        """The names of what changed."""
+        said = ("counts", "workers", "pollers", "exporter", "listen", "rest")
+        return [name for name in said if getattr(self, name)]
+
+
+def change_between(old: Config, new: Config) -> Change:
+    """Compare what the children of each are told."""
+    before, after = worker_settings_of(old), worker_settings_of(new)
+    stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
+    counts = pool_sizes(old) != pool_sizes(new) or old.pollers != new.pollers
+    code = old.imports != new.imports
+    pollers = poller_settings(old, 0) != poller_settings(new, 0)
+    exporter = exporter_settings(old) != exporter_settings(new)
+    listen = old.http.listen != new.http.listen
+    return Change(
+        counts=counts,
+        code=code,
+        pools=(*stale, *(after.keys() - before.keys())),
+        has_stale=bool(stale),
+        pollers=pollers,
+        exporter=exporter,
+        listen=listen,
+        rest=old != new and not any((counts, code, stale, pollers, exporter, listen)),
+    )
+
+
+def faults_of_change(old: Config, new: Config) -> list[Fault]:
+    """What a reload cannot change, each with the advice to restart."""
+    return [
+        Fault(key, "cannot be changed by a reload: stop the master and start it again")
+        for key in _NEEDS_RESTART
+        if getattr(old, key) != getattr(new, key)
+    ]
+
+
+def oversized_pools(config: Config) -> list[Fault]:
+    """Pools whose settings do not fit into one packet to a zygote: thousands of queues or overrides."""
+    sizes = {pool: len(settings_to_json(settings)) for pool, settings in worker_settings_of(config).items()}
+    return [
+        Fault(f"pools.{pool}", f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split it")
+        for pool, size in sizes.items()
+        if size > MAX_SETTINGS
+    ]
+
+
+def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
+    """The imported tasks whose queue stands in no tier: nobody would ever run them."""
+    served = set(served_queues(config))
+    return [
+        Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}: add it to tiers, or to the task's pool")
+        for name, queue in sorted(tasks.items())
+        if queue not in served
+    ]
+
+
+def unknown_overrides(config: Config, tasks: dict[str, str]) -> list[str]:
+    """Names in `[tasks.NAME]` that no imported module defines."""
+    return sorted(config.tasks.keys() - tasks.keys())

@@ -1,0 +1,184 @@
+"""What the master knows of its children: a record of each, with the steps that its state may take.
+
+All times are seconds of CLOCK_BOOTTIME, the clock of the slots.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+from typing import Final
+
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.reasons import Reason
+
+
+class ChildState(StrEnum):
+    """REGISTERING: its owner is being registered. ASKED: the zygote was asked. BOOTING: it has a pid.
+    READY: it said so. DRAINING: told to leave. KILLED: SIGKILL sent. EXITED: gone; its owner is being retired."""
+
+    REGISTERING = "registering"
+    ASKED = "asked"
+    BOOTING = "booting"
+    READY = "ready"
+    DRAINING = "draining"
+    KILLED = "killed"
+    EXITED = "exited"
+
+
+ARROWS: Final = {
+    ChildState.REGISTERING: {ChildState.ASKED, ChildState.EXITED},
+    ChildState.ASKED: {ChildState.BOOTING, ChildState.KILLED, ChildState.EXITED},
+    ChildState.BOOTING: {ChildState.READY, ChildState.DRAINING, ChildState.KILLED, ChildState.EXITED},
+    ChildState.READY: {ChildState.DRAINING, ChildState.KILLED, ChildState.EXITED},
+    ChildState.DRAINING: {ChildState.KILLED, ChildState.EXITED},
+    ChildState.KILLED: {ChildState.EXITED},
+    ChildState.EXITED: set[ChildState](),
+}
+STARTING: Final = frozenset({ChildState.REGISTERING, ChildState.ASKED, ChildState.BOOTING})
+LIVE: Final = STARTING | {ChildState.READY}  # what counts towards a pool
+AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # it may run a task
+ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
+UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # nothing is read from its slot, and it has no deadline
+
+
+class WrongArrow(Exception):
+    """A child was moved along an arrow that does not exist: a fault of the master."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRef:
+    """One life of a slot, as effects name it. `pid` is 0 as long as nobody has reported the process."""
+
+    role: Role
+    slot: int
+    nonce: int
+    pid: int = 0
+
+
+@dataclass(slots=True)
+class Child:
+    """One child, from the decision to start it until its slot is free again.
+
+    What it is: `pool`: of a worker its pool, of others a name of their own. `nonce`: the number of this life of the
+    slot. `owner`: the name under which a worker claims tasks; "" for other roles and until it is registered.
+    `asked_at`: when its process was asked for, `asked_of`: the nonce of the zygote that was asked.
+    `lease_seconds`: the lease that the worker was told. `has_stack`: it has a file to write its stack to.
+
+    What its slot showed last: `beat_at`: its last sign of life. `busy`: it runs a task, until `task_until` at most
+    (`inf` without a limit) and `soft_until` by its soft limit. `in_hand`: it runs one, or has outcomes that no answer
+    has confirmed. `shortest_soft_seconds`: the shortest soft limit that it
+    met of late, last at `shortest_soft_met_at`. `has_worked`: it has ended a task. `recycle_for`: why it asks to be
+    replaced. `is_quiet`: it claims nothing for now.
+
+    What was done with it: `interrupted_for`: the soft limit for which it was interrupted last. `dumped_at`: when it was
+    last asked for its stack. `told_at`: when it was told to leave; -inf once it has begun to. `unheard_since`: since
+    when it could have begun to leave and has not; `inf` before it was told, once it has begun, and during the task in
+    which it was told. `why`: the reason for which it was told to leave or killed. `stopped_at`: when a signal stopped
+    it, None while it runs.
+    """
+
+    role: Role
+    pool: str
+    generation: int
+    slot: int
+    nonce: int
+    state: ChildState
+    asked_at: float
+    owner: str = ""
+    asked_of: int = 0
+    lease_seconds: float = 0.0
+    has_stack: bool = False
+    pid: int = 0
+    ready_at: float | None = None
+    beat_at: float = 0.0
+    busy: bool = False
+    in_hand: bool = False
+    task_until: float = math.inf
+    soft_until: float = math.inf
+    shortest_soft_seconds: float = math.inf
+    shortest_soft_met_at: float = -math.inf
+    has_worked: bool = False
+    recycle_for: Reason | None = None
+    is_quiet: bool = False
+    interrupted_for: float = math.inf
+    dumped_at: float = -math.inf
+    told_at: float = math.inf
+    unheard_since: float = math.inf
+    why: Reason | None = None
+    stopped_at: float | None = None
+
+    def move(self, state: ChildState) -> None:
+        """Take a step. Raises WrongArrow when the table does not have it."""
+        if state not in ARROWS[self.state]:
+            raise WrongArrow(f"{self.role} in slot {self.slot}: {self.state} to {state}")
+        self.state = state
+
+    @property
+    def key(self) -> "PoolKey":
+        """The pool it belongs to, with its generation: what back-off is kept by."""
+        return PoolKey(self.role, self.pool, self.generation)
+
+    @property
+    def ref(self) -> ChildRef:
+        """What an effect needs to know of it."""
+        return ChildRef(self.role, self.slot, self.nonce, self.pid)
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether a zygote was asked for it, and nobody has said yet what became of it."""
+        return self.state in (ChildState.ASKED, ChildState.KILLED) and not self.pid
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """One generation of one pool."""
+
+    role: Role
+    pool: str
+    generation: int
+
+
+class Children:
+    """All children by slot. A slot is free when it has no record here."""
+
+    def __init__(self) -> None:
+        self._by_slot: dict[int, Child] = {}
+        self._nonces = count(1)
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(list(self._by_slot.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_slot)
+
+    def in_slot(self, slot: int) -> Child:
+        """The child in a slot that is taken."""
+        return self._by_slot[slot]
+
+    def get(self, slot: int, nonce: int) -> Child | None:
+        """That life of the slot, or None when it is over."""
+        child = self._by_slot.get(slot)
+        return child if child is not None and child.nonce == nonce else None
+
+    def by_pid(self, pid: int) -> Child | None:
+        """The child that is this process; its number is its own until it is reaped."""
+        return next((child for child in self if child.pid == pid and child.state is not ChildState.EXITED), None)
+
+    def of(self, role: Role, state: ChildState | None = None) -> list[Child]:
+        """The children of a role, in that state when one is given."""
+        return [child for child in self if child.role is role and state in (None, child.state)]
+
+    def begin(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
+        """A child in a free slot, to be started now."""
+        state = ChildState.REGISTERING if role is Role.WORKER else ChildState.BOOTING
+        child = Child(role, pool, generation, slot, next(self._nonces), state, now, beat_at=now)
+        assert slot not in self._by_slot, "a slot has one child"
+        self._by_slot[slot] = child
+        return child
+
+    def forget(self, child: Child) -> None:
+        """Free the slot of a child that is EXITED and retired."""
+        assert child.state is ChildState.EXITED
+        del self._by_slot[child.slot]

@@ -1,0 +1,212 @@
+"""What can happen to a master: one frozen value for each thing. What was read from the world stands in the event."""
+
+import math
+from enum import Enum, auto
+from typing import NamedTuple, TypeAlias
+
+from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes
+from rota.child.slots import Phase, RecycleWish
+from rota.protocol.replies import Retired
+from rota.protocol.wire import NOTHING, Packed
+from rota_supervisor import messages
+from rota_supervisor.config.faults import Fault
+from rota_supervisor.config.load import Loaded
+from rota_supervisor.control.port import ScaleOrder
+from rota_supervisor.master.core.effects import Retire
+from rota_supervisor.master.core.ending import ProcessEnd
+
+
+class Ticked(NamedTuple):
+    """Everything that had happened was taken in: the master looks what is to be done. At least once a second.
+    `redis_silent_since`: since when Redis owes an answer; `inf` when it owes none."""
+
+    redis_silent_since: float = math.inf
+
+
+# What people ask for
+
+
+class RequestKind(Enum):
+    """What a person, a signal or a changed file asks for."""
+
+    DRAIN = auto()
+    STOP_NOW = auto()
+    RELOAD = auto()
+    RESTART = auto()
+    MORE = auto()
+    LESS = auto()
+    QUIET = auto()
+    RESUME = auto()
+    REPORT = auto()
+    PREVIEW = auto()
+    SCALE = auto()
+
+
+class Requested(NamedTuple):
+    """Somebody asked for something. `ticket`: the number under which it is answered. `by_signal`: nobody waits for an
+    answer, so that a refusal is written to the log. `order`: of SCALE."""
+
+    request: RequestKind
+    ticket: int
+    by_signal: bool = False
+    order: ScaleOrder | None = None
+
+
+class ConfigurationRead(NamedTuple):
+    """The configuration was read for a reload. With `faults` it cannot be used."""
+
+    ticket: int
+    loaded: Loaded
+    faults: tuple[Fault, ...] = ()
+
+
+class PlacePrepared(NamedTuple):
+    """The exporter's place of another configuration was bound, or it was found that it could be; not with `faults`."""
+
+    ticket: int
+    faults: tuple[Fault, ...] = ()
+
+
+class PlaceTaken(NamedTuple):
+    """The master listens at this place for the exporter; "" for none. With an `error` it stayed where it was."""
+
+    place: str
+    error: str = ""
+
+
+# Children
+
+
+class Look(NamedTuple):
+    """What the slot of a child shows, where it is something else than before. `task`: when the task that runs began,
+    and its deadlines. `shortest_soft_ns`: the shortest soft limit met of late, last at `shortest_soft_met_ns`."""
+
+    slot: int
+    nonce: int
+    phase: Phase
+    task: TaskTimes | None
+    beat_ns: int
+    wish: RecycleWish = RecycleWish.NONE
+    shortest_soft_ns: int = 0
+    shortest_soft_met_ns: int = 0
+    has_worked: bool = False
+    has_outcomes: bool = False
+
+
+class Looked(NamedTuple):
+    """The slots were looked at, and these show something new."""
+
+    looks: tuple[Look, ...]
+
+
+class Started(NamedTuple):
+    """A zygote, a poller or the exporter was started; not with an `error`, by which the kernel refused."""
+
+    slot: int
+    nonce: int
+    pid: int = 0
+    error: str = ""
+
+
+class StackFileMade(NamedTuple):
+    """A child that is started has a file to write its stack to."""
+
+    slot: int
+    nonce: int
+
+
+class ZygoteSaid(NamedTuple):
+    """A packet from a zygote of that generation, or from one of its intermediates. Of a worker that is in its slot
+    though its intermediate died before it could report, the report is made up."""
+
+    generation: int
+    message: messages.Message
+
+
+class ZygoteGone(NamedTuple):
+    """The channel of a zygote has ended: itself and all its intermediates are gone."""
+
+    slot: int
+    nonce: int
+
+
+class StopSeen(NamedTuple):
+    """A signal stopped a child, or it goes on."""
+
+    slot: int
+    nonce: int
+    stopped: bool
+
+
+class Died(NamedTuple):
+    """A child's process was reaped. From its slot: the `task` that ran, the packed `outcomes` of finished tasks that
+    were not told yet, and whether it `has_worked`. `stack`: what stands in its stack file. `wall`: Unix seconds.
+    `slot_is_intact`: its slot can be read; a task may have written over it."""
+
+    slot: int
+    nonce: int
+    ending: ProcessEnd
+    task: TaskInSlot | None = None
+    outcomes: Packed = NOTHING
+    has_worked: bool = False
+    stack: str = ""
+    wall: float = 0.0
+    slot_is_intact: bool = True
+
+
+# Redis
+
+
+class OwnersRegistered(NamedTuple):
+    """Workers to be started have owners: slot, nonce and name of each. `sent_ns`: when the call was sent."""
+
+    owners: tuple[tuple[int, int, str], ...]
+    lease_seconds: float
+    sent_ns: int
+
+
+class LeasesRenewed(NamedTuple):
+    """A round of renewals is over; `lost` are the owners whose lease was found to be lost. `failed`: some were not."""
+
+    lost: tuple[str, ...] = ()
+    failed: bool = False
+
+
+class OwnerRetired(NamedTuple):
+    """What a dead worker held is given back."""
+
+    asked: Retire
+    retired: Retired
+
+
+class ClaimHeldUp(NamedTuple):
+    """A task takes long, and others that were claimed with it wait for it."""
+
+    slot: int
+    nonce: int
+    held_up: HeldUp
+
+
+class RedisAnswered(NamedTuple):
+    """Redis answers, for the first time or again."""
+
+
+class RedisFailed(NamedTuple):
+    """A call to Redis failed. `is_away`: it did not answer, which is more than a refusal."""
+
+    reason: str
+    error: str
+    is_away: bool
+
+
+class EvictionPolicySeen(NamedTuple):
+    """What the server does when its memory is full."""
+
+    policy: str
+
+
+Event: TypeAlias = (
+    "Ticked | Requested | ConfigurationRead | PlacePrepared | PlaceTaken | Looked | Started | StackFileMade"
+    " | ZygoteSaid | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | OwnerRetired"
+    " | ClaimHeldUp | RedisAnswered | RedisFailed | EvictionPolicySeen"
+)

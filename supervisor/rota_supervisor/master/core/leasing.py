@@ -1,0 +1,79 @@
+"""The leases of living workers: when they are renewed, and which are lost; and claims given back in part."""
+
+from typing import Final
+
+from rota.protocol.outcome import settlements_in
+from rota.telemetry import events as names
+from rota.telemetry import metrics as m
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import Effect
+from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed
+from rota_supervisor.master.core.settings import NO_TIERS
+from rota_supervisor.master.core.state import MasterState
+
+_RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
+_TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+def renew_when_due(state: MasterState, now: float) -> list[Effect]:
+    """Renew the leases of all living workers, each for as long as its worker was told."""
+    leases, lease = state.leases, state.config.lease
+    if leases.is_renewing or now < leases.due_at:
+        return []
+    held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
+    leases.is_renewing, leases.is_urgent = True, False
+    leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
+    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds)]
+
+
+def _living(state: MasterState) -> list[Child]:
+    """The workers whose leases count."""
+    workers = state.children.of(Role.WORKER)
+    return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
+
+
+def hurry_for(state: MasterState, lease_seconds: float) -> None:
+    """A worker was told a lease of so many seconds. After a reload that made leases shorter the next renewal may have
+    been planned too late for it."""
+    if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
+        hurry(state)
+
+
+def hurry(state: MasterState) -> None:
+    """Renew at the next tick."""
+    state.leases.is_urgent = True
+    state.leases.due_at = 0.0
+
+
+def leases_renewed(state: MasterState, event: LeasesRenewed, now: float) -> list[Effect]:
+    """A round of renewals is over."""
+    leases = state.leases
+    soon = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
+    leases.seconds = soon if event.failed else leases.seconds
+    leases.due_at = now if leases.is_urgent else now + leases.seconds
+    leases.is_renewing = False
+    return [effect for owner in event.lost for effect in _lost(state, owner)]
+
+
+def _lost(state: MasterState, owner: str) -> list[Effect]:
+    """The lease of an owner is lost. Of one whose worker died while the renewal was on its way nothing is said."""
+    if owner in state.leases.known_lost or all(child.owner != owner for child in _living(state)):
+        return []
+    state.leases.known_lost.add(owner)
+    return [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
+
+
+def claim_held_up(state: MasterState, event: ClaimHeldUp, _now: float) -> list[Effect]:
+    """Give back what waits behind a task that takes long: once for each task."""
+    child = state.children.get(event.slot, event.nonce)
+    mark = event.nonce, event.held_up.number
+    if child is None or state.recalled.get(event.slot) == mark:
+        return []
+    state.recalled[event.slot] = mark
+    settings = state.settings_of(child)
+    tiers = NO_TIERS if settings is None else settings.tiers
+    finished = settlements_in(*event.held_up.outcomes)
+    return [do.Recall(child.ref, child.owner, event.held_up.number, event.held_up.task.entry, finished, tiers)]

@@ -1,0 +1,122 @@
+"""What people ask of the fleet while it runs, by signal or by the control socket: the same for both.
+
+1. A request is checked, and the state is moved; the next tick does what follows from it.
+2. One that cannot be fulfilled is refused; nothing was changed then.
+3. A fleet that leaves takes no other request than to leave sooner.
+"""
+
+from rota.telemetry import events as names
+from rota_supervisor.control.port import RequestRefused, ScaleOrder
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core import reloading, stopping
+from rota_supervisor.master.core.children import UNSEEN
+from rota_supervisor.master.core.effects import Effect
+from rota_supervisor.master.core.events import Requested, RequestKind
+from rota_supervisor.master.core.leasing import hurry
+from rota_supervisor.master.core.quieting import Quiet
+from rota_supervisor.master.core.scaling import chosen_pool, ordered_count
+from rota_supervisor.master.core.state import MasterState, Reload
+from rota_supervisor.master.core.stopping import Stage
+
+
+def requested(state: MasterState, event: Requested, now: float) -> list[Effect]:
+    """Somebody asked for something."""
+    try:
+        return _fulfil(state, event, now)
+    except RequestRefused as refused:
+        if event.by_signal:
+            return [do.warning(names.FLEET_REFUSED, request=event.request.name.lower(), error=str(refused))]
+        return [do.Respond(event.ticket, refused=str(refused))]
+
+
+def _fulfil(state: MasterState, event: Requested, now: float) -> list[Effect]:
+    request = event.request
+    match request:
+        case RequestKind.DRAIN | RequestKind.STOP_NOW:
+            return _stop(state, event, now, at_once=request is RequestKind.STOP_NOW)
+        case RequestKind.REPORT:
+            return [do.WriteReport()]
+        case RequestKind.QUIET:
+            return _set_quiet(state, event, state.quiet.quieted(by_signal=event.by_signal))
+        case RequestKind.RESUME:
+            return _set_quiet(state, event, state.quiet.resumed(by_signal=event.by_signal))
+        case _:
+            _refuse_while_leaving(state)
+            return _change(state, event)
+
+
+def _change(state: MasterState, event: Requested) -> list[Effect]:
+    """What a fleet that leaves does not do."""
+    match event.request:
+        case RequestKind.SCALE | RequestKind.MORE | RequestKind.LESS:
+            return _scale(state, event)
+        case RequestKind.PREVIEW:
+            return reloading.begin(state, Reload(event.ticket, only_shown=True))
+        case _:
+            _forgive(state)
+            return reloading.begin(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
+
+
+def _refuse_while_leaving(state: MasterState) -> None:
+    if state.stop.is_asked:
+        raise RequestRefused("the fleet is draining and will leave: start it again, then ask")
+
+
+def _forgive(state: MasterState) -> None:
+    """Start afresh where starts are held back, as a person wants it who asks for a reload.
+
+    Not for code that never worked: a generation on its way is judged by its own tries.
+    """
+    for key, backoff in state.backoffs.items():
+        if backoff.ever_ready or key.role not in (Role.ZYGOTE, Role.WORKER):
+            state.backoffs[key] = backoff.forgiven()
+
+
+def _scale(state: MasterState, event: Requested) -> list[Effect]:
+    """Give a pool another number of workers; by signal it is the first pool."""
+    counts = state.wanted.counts
+    order = event.order or ScaleOrder(
+        next(iter(counts)), 1 if event.request is RequestKind.MORE else -1, is_relative=True
+    )
+    pool = chosen_pool(order, counts)
+    count = ordered_count(order, pool, counts)
+    state.wanted.scaling = state.wanted.scaling.with_count(pool, count, reloading.sizes(state))
+    return [
+        do.info(names.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),
+        do.Respond(event.ticket, {"pool": pool, "from": counts[pool], "to": count}),
+    ]
+
+
+def _set_quiet(state: MasterState, event: Requested, wanted: Quiet) -> list[Effect]:
+    before = state.quiet
+    if wanted is not before:
+        _refuse_while_leaving(state)
+    state.quiet = wanted
+    changed = wanted.is_asked is not before.is_asked
+    answer = do.Respond(event.ticket, {"quiet": wanted.is_asked, "changed": changed})
+    if not changed:
+        return [answer]
+    # A worker whose owner is being registered is told when it gets its slot.
+    workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
+    return [
+        do.SetQuiet(workers, wanted.is_asked),
+        do.info(names.FLEET_QUIET if wanted.is_asked else names.FLEET_RESUMED),
+        answer,
+    ]
+
+
+def _stop(state: MasterState, event: Requested, now: float, *, at_once: bool) -> list[Effect]:
+    """Drain and leave, or leave at once."""
+    drain_seconds, before = state.config.limits.drain_seconds, state.stop
+    state.stop = stopping.begin(before, now, drain_seconds, at_once=at_once)
+    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is Stage.AT_ONCE})
+    if state.stop is before:
+        return [answer]
+    hurry(state)  # to know soon whether Redis answers
+    seconds = 0 if at_once else drain_seconds
+    return [
+        *reloading.stopped(state, now),
+        do.info(names.FLEET_DRAINING, at_once=at_once, seconds=seconds),
+        answer,
+    ]

@@ -1,0 +1,194 @@
+"""All that the master knows. Only the functions of this folder move it, and only as an event has them do."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rota.child.slots import Phase
+from rota.telemetry.metrics import GaugeDefinition
+from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import taken_queues
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.backoff import CALM, Condition, StartBackoff
+from rota_supervisor.master.core.children import Child, Children, PoolKey
+from rota_supervisor.master.core.manager import Picture
+from rota_supervisor.master.core.quieting import Quiet
+from rota_supervisor.master.core.rollout import Generation, Rollout
+from rota_supervisor.master.core.settings import WorkerSettingsCache, WorkersOfPool
+from rota_supervisor.master.core.stopping import Stop
+from rota_supervisor.master.core.targets import WantedFleet
+from rota_supervisor.notice import Held
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What does not change while a master lives. `node`: its name. `redis`: where the server is, without a password.
+    `import_paths`: folders with the task modules. `has_manager`: a service manager is to be told how it goes;
+    `watchdog_seconds`: the longest silence that it bears, 0 for any."""
+
+    node: str = "node"
+    pid: int = 0
+    redis: str = ""
+    import_paths: tuple[str, ...] = ()
+    has_manager: bool = False
+    watchdog_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Code:
+    """One loading of the task modules: the `tasks` they define with their queues, and the module being imported."""
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    importing: str = ""
+    is_loaded: bool = False
+
+
+@dataclass(slots=True)
+class Reload:
+    """One reload that was asked for, until it is known what becomes of it. `fresh`: the code is to be loaded again.
+    `only_shown`: a person wants to see what it would do."""
+
+    ticket: int
+    fresh: bool = False
+    only_shown: bool = False
+    loaded: Loaded | None = None
+
+
+@dataclass(slots=True)
+class Loading:
+    """What the candidate generation changes, and the tickets of those who wait to hear what becomes of it."""
+
+    changes: list[str] = field(default_factory=list)
+    reloads: list[Reload] = field(default_factory=list)
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether it is a reload: the first generation is none, unless something was changed while it loaded."""
+        return bool(self.changes or self.reloads)
+
+
+@dataclass(slots=True)
+class Leases:
+    """When leases are renewed. `due_at`: the next time. `seconds`: from one renewal to the next. `is_renewing`: a call
+    is on its way. `is_urgent`: another is to follow at once. `known_lost`: owners whose lease is known to be lost."""
+
+    due_at: float = -math.inf
+    seconds: float = 0.0
+    is_renewing: bool = False
+    is_urgent: bool = False
+    known_lost: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Shown:
+    """What people, probes and service managers were shown last, so that they are shown what changed only."""
+
+    held: tuple[Held, ...] = ()
+    conditions: dict[tuple[Role, str], Condition] = field(default_factory=dict)
+    pools: set[str] = field(default_factory=set)
+    workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
+    gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
+    picture: Picture = field(default_factory=Picture)
+    status: str = ""
+    status_at: float = -math.inf
+    alive_at: float = -math.inf
+    patience_at: float = -math.inf
+
+
+@dataclass(slots=True)
+class MasterState:
+    """The children, what was asked for, the stage of stopping, and what was heard of Redis.
+
+    `codes`: what is known of each code that a wanted generation forks from, by the generation that brought it.
+    `reloads`: those whose configuration is being read, by number; `reloads_asked`: how many there were so far.
+    `content`: what stood in the configuration's file when it was last read. `has_worked`: the first generation is in.
+    `awake_since`: when the master last found that it had been stopped, or that the machine had slept.
+    `ticked_at`, `next_look`: when it last looked what is to be done, and when it has to look again. `has_ended`: the
+    master was told to end. `last_reload`, `last_death`: what became of the last one, `at` which second, for people.
+    `recalled`: by slot the life and the task for whose sake a claim was recalled last.
+    """
+
+    surroundings: Surroundings
+    wanted: WantedFleet
+    content: bytes | None = None
+    children: Children = field(default_factory=Children)
+    backoffs: dict[PoolKey, StartBackoff] = field(default_factory=dict)
+    stop: Stop = field(default_factory=Stop)
+    quiet: Quiet = Quiet.OFF
+    codes: dict[int, Code] = field(default_factory=dict)
+    loading: Loading = field(default_factory=Loading)
+    reloads: dict[int, Reload] = field(default_factory=dict)
+    reloads_asked: int = 0
+    has_worked: bool = False
+    has_ended: bool = False
+    leases: Leases = field(default_factory=Leases)
+    shown: Shown = field(default_factory=Shown)
+    recalled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    redis_up: bool | None = None
+    redis_silent_since: float = math.inf
+    eviction_policy: str = ""
+    place: str = ""
+    started_at: float = 0.0
+    awake_since: float = 0.0
+    ticked_at: float = 0.0
+    next_look: float = 0.0
+    last_reload: Mapping[str, Any] | None = None
+    last_death: Mapping[str, Any] | None = None
+    settings: WorkerSettingsCache = field(default_factory=WorkerSettingsCache)
+
+    @classmethod
+    def first(cls, surroundings: Surroundings, loaded: Loaded, now: float) -> "MasterState":
+        """At the start: the first generation is on its way."""
+        rollout = Rollout.first(loaded.config, loaded.origins)
+        state = cls(surroundings, WantedFleet(rollout), loaded.content, started_at=now, awake_since=now, ticked_at=now)
+        state.keep_codes(rollout.generations)
+        return state
+
+    @property
+    def rollout(self) -> Rollout:
+        """The generations."""
+        return self.wanted.rollout
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.rollout.in_force.config
+
+    @property
+    def phase(self) -> Phase:
+        """What the master does, as its own slot shows it."""
+        if self.stop.is_asked:
+            return Phase.DRAINING
+        if self.rollout.current is None:
+            return Phase.BOOTING
+        return Phase.QUIET if self.quiet.is_asked else Phase.IDLE
+
+    @property
+    def taken_queues(self) -> list[str]:
+        """The queues that this node's workers take, as many as there are to be of them now."""
+        return taken_queues(self.config, self.wanted.counts)
+
+    def config_of(self, generation: int) -> Config:
+        """A generation's configuration; the one in force when that generation is over."""
+        found = self.rollout.of(generation)
+        return self.config if found is None else found.config
+
+    def settings_of(self, child: Child) -> WorkersOfPool | None:
+        """What a worker is told, None when its pool is no more."""
+        return self.settings.of(self.config_of(child.generation)).get(child.pool)
+
+    def backoff_of(self, key: PoolKey) -> StartBackoff:
+        """The back-off of one generation of a pool."""
+        return self.backoffs.get(key, CALM)
+
+    def code_of(self, number: int) -> Code:
+        """The code that the generation of this number brought. What is noted of a code that no generation needs any
+        more is kept nowhere."""
+        return self.codes.get(number) or Code()
+
+    def keep_codes(self, generations: Iterable[Generation]) -> None:
+        """Forget the codes of all other generations."""
+        self.codes = {each.code: self.code_of(each.code) for each in generations}

@@ -1,0 +1,105 @@
+"""What people are shown of a fleet: one JSON object, for the control socket and for the log."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rota.child.slot_task import TaskInSlot
+from rota.child.slots import Phase
+from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.control.port import Answer
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.backoff import Condition
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.looking import NANOSECONDS
+from rota_supervisor.master.core.scaling import origin_of
+from rota_supervisor.master.core.state import MasterState
+
+_WORDS: Final = {
+    Phase.BOOTING: "starting",
+    Phase.IDLE: "running",
+    Phase.QUIET: "quiet",
+    Phase.DRAINING: "draining",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What was read for people at `now`, seconds of the master's clock, when it was `wall` by the wall clock: by slot
+    the task that runs there, and the last beat (ns)."""
+
+    now: float
+    wall: float
+    tasks: Mapping[int, TaskInSlot] = field(default_factory=dict)
+    beats_ns: Mapping[int, int] = field(default_factory=dict)
+
+
+def status(state: MasterState, glance: Glance) -> Answer:
+    """The fleet as it stands."""
+    rollout = state.rollout
+    return {
+        "node": state.surroundings.node,
+        "pid": state.surroundings.pid,
+        "namespace": state.config.namespace,
+        "state": _WORDS[state.phase],
+        "uptime_seconds": round(glance.now - state.started_at, 1),
+        "redis": state.surroundings.redis,
+        "redis_up": state.redis_up is True,
+        "listen": state.place,
+        "generation": rollout.in_force.number,
+        "loading": rollout.latest.number != rollout.in_force.number,
+        "last_reload": _dated(state.last_reload, glance),
+        "last_death": _dated(state.last_death, glance),
+        "held": [held.row(glance.now) for held in state.shown.held],
+        "pools": _pools(state, glance),
+        "children": [_row(child, glance) for child in sorted(state.children, key=lambda child: child.slot)],
+    }
+
+
+def _dated(event: Mapping[str, Any] | None, glance: Glance) -> Answer | None:
+    """What happened, with its time by the wall clock."""
+    return None if event is None else {**event, "at": round(glance.wall - (glance.now - event["at"]), 3)}
+
+
+def _pools(state: MasterState, glance: Glance) -> list[dict[str, object]]:
+    """A row a pool: how many workers it should have, who says so, and what it has."""
+    generation, scaling = state.rollout.in_force, state.wanted.scaling
+    sizes = pool_sizes(generation.config)
+    conditions = {held.pool: held.state for held in state.shown.held if held.role == Role.WORKER}
+    workers = state.children.of(Role.WORKER)
+    ready = Counter(child.pool for child in workers if child.state is ChildState.READY)
+    quiet = Counter(child.pool for child in workers if child.state is ChildState.READY and child.is_quiet)
+    busy = Counter(child.pool for child in workers if child.slot in glance.tasks)
+    return [
+        {
+            "pool": pool,
+            "state": conditions.get(pool, Condition.RUNNING.value),
+            "desired": count,
+            "origin": origin_of(pool, generation, scaling),
+            "configured": sizes[pool],
+            "ready": ready[pool],
+            "busy": busy[pool],
+            "quiet": quiet[pool],
+        }
+        for pool, count in scaling.counts(sizes).items()
+    ]
+
+
+def _row(child: Child, glance: Glance) -> dict[str, object]:
+    task = glance.tasks.get(child.slot)
+    now_ns = round(glance.now * NANOSECONDS)
+    return {
+        "slot": child.slot,
+        "role": child.role.value,
+        "pool": child.pool if child.role is Role.WORKER else "",
+        "generation": child.generation,
+        "pid": child.pid,
+        "state": child.state.value,
+        "quiet": child.is_quiet,
+        "ready_seconds": round(glance.now - child.ready_at, 1) if child.ready_at is not None else None,
+        "beat_age_seconds": round(max(0, now_ns - glance.beats_ns.get(child.slot, now_ns)) / NANOSECONDS, 3),
+        "task": task.name if task else "",
+        "task_id": task.id if task else "",
+        "task_seconds": round((now_ns - task.started_ns) / NANOSECONDS, 3) if task else 0.0,
+    }

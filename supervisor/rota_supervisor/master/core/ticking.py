@@ -1,0 +1,137 @@
+"""A tick: everything that had happened was taken in, and the master does what is to be done now.
+
+Every action of a plan moves its child at once, so that a second tick at the same time does nothing.
+"""
+
+import math
+from typing import Final, assert_never
+
+from rota.telemetry import events as names
+from rota_supervisor.layout import TICK_SECONDS, Role
+from rota_supervisor.master.core import conditions, reloading, stopping
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.children import LIVE, Child, ChildState
+from rota_supervisor.master.core.deadlines import next_look
+from rota_supervisor.master.core.desired import Abandon, Action, Drain, Dump, Interrupt, KillChild, Start
+from rota_supervisor.master.core.effects import Effect
+from rota_supervisor.master.core.events import Ticked
+from rota_supervisor.master.core.leasing import hurry, renew_when_due
+from rota_supervisor.master.core.notifying import notify
+from rota_supervisor.master.core.plan import plan
+from rota_supervisor.master.core.settings import first_settings
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.targets import desired_of
+
+_LATE_TICKS: Final = 3
+
+
+def ticked(state: MasterState, event: Ticked, now: float) -> list[Effect]:
+    """Look, plan, and move what the plan is about."""
+    if state.has_ended:
+        return []
+    _note_sleep(state, now)
+    state.redis_silent_since = event.redis_silent_since
+    conditions.calm_down(state, now)
+    effects: list[Effect] = []
+    while True:  # what was moved may let a candidate take over, and that may leave others to be moved
+        effects += [] if state.stop.is_asked else reloading.settle(state, now)
+        if any(isinstance(effect, do.Leave) for effect in effects):
+            return effects
+        effects += _advance_stop(state, now)
+        desired = desired_of(state.wanted, state.stop, dict(state.backoffs), state.awake_since)
+        actions = plan(desired, state.children, now)
+        if not actions:
+            break
+        effects += [effect for action in actions for effect in perform(state, action, now)]
+    effects = [*_registered_together(state, effects), *renew_when_due(state, now)]
+    effects += [*conditions.show(state, desired.targets), *notify(state, now)]
+    state.next_look = next_look(state.children, desired, now)
+    state.has_ended = stopping.is_over(state.stop, state.children, now)
+    return [*effects, do.Leave()] if state.has_ended else effects
+
+
+def _advance_stop(state: MasterState, now: float) -> list[Effect]:
+    before, stop = state.stop, stopping.advance(state.stop, state.children, now, state.redis_silent_since)
+    state.stop = stop
+    if stop.stage is not before.stage:
+        hurry(state)  # to know soon whether Redis answers
+    if before.is_without_redis or not stop.is_without_redis:
+        return []
+    seconds = round(max(0.0, stopping.ends_by(stop, state.children) - now), 1)
+    waiting = stopping.in_hand(state.children)
+    return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=waiting)]
+
+
+def _note_sleep(state: MasterState, now: float) -> None:
+    """Notice that this process was stopped, or the machine slept: nobody else may have had time either."""
+    if now - state.ticked_at > _LATE_TICKS * TICK_SECONDS:
+        state.awake_since = now
+    state.ticked_at = now
+
+
+def wake_at(state: MasterState) -> float:
+    """When the next tick is due, if nothing happens before.
+
+    What was over at the last tick was seen to then: it must not wake the loop again and again.
+    """
+    backoffs = [each.wait_until for each in state.backoffs.values()]
+    leases = math.inf if state.leases.is_renewing else state.leases.due_at
+    times = [*backoffs, *stopping.deadlines(state.stop, state.redis_silent_since), state.next_look, leases]
+    return min((at for at in times if at >= state.ticked_at), default=math.inf)
+
+
+# Performing: the record moves, and the effect is returned
+
+
+def perform(state: MasterState, action: Action, now: float) -> list[Effect]:
+    """Move the child that an action is about; a Start makes it."""
+    match action:
+        case Start(role, pool, generation, slot):
+            return _start(state, state.children.begin(role, pool, generation, slot, now))
+        case Interrupt(slot):
+            child = state.children.in_slot(slot)
+            child.interrupted_for = child.soft_until
+            return [do.Tell(child.ref, do.Order.INTERRUPT)]
+        case Dump(slot):
+            child = state.children.in_slot(slot)
+            child.dumped_at = now
+            return [do.Tell(child.ref, do.Order.WRITE_STACK)]
+        case Drain():
+            child = _end(state, action, ChildState.DRAINING)
+            child.told_at = child.unheard_since = now
+            return [do.Tell(child.ref, do.Order.LEAVE)]
+        case KillChild():
+            return [do.Tell(_end(state, action, ChildState.KILLED).ref, do.Order.KILL)]
+        case Abandon():
+            state.children.forget(_end(state, action, ChildState.EXITED))
+            return []
+        case _:
+            assert_never(action)
+
+
+def _end(state: MasterState, action: Drain | KillChild | Abandon, to: ChildState) -> Child:
+    child = state.children.in_slot(action.slot)
+    child.move(to)
+    child.why = action.reason
+    return child
+
+
+def _start(state: MasterState, child: Child) -> list[Effect]:
+    if child.role is Role.WORKER:
+        return [do.Register(((child.slot, child.nonce),), state.config.lease.seconds)]
+    config = state.config_of(child.generation) if child.role is Role.ZYGOTE else state.config
+    settings = first_settings(child, config, _free_rank(state, child), state.surroundings.import_paths)
+    return [do.Spawn(child.ref, settings)]
+
+
+def _free_rank(state: MasterState, child: Child) -> int:
+    """A poller's place among its node's pollers: how many others of its generation there are."""
+    others = [other for other in state.children.of(Role.POLLER) if other is not child and other.state in LIVE]
+    return sum(other.generation == child.generation for other in others)
+
+
+def _registered_together(state: MasterState, effects: list[Effect]) -> list[Effect]:
+    """The owners of all workers that a tick starts are registered in one call."""
+    places = tuple(place for effect in effects if isinstance(effect, do.Register) for place in effect.places)
+    others: list[Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
+    return [*others, do.Register(places, state.config.lease.seconds)] if places else others

@@ -1,0 +1,1 @@
+"""What the master does to the world, as the core decided it."""

@@ -1,0 +1,165 @@
+"""The exporter's listening socket: the master's, so that no scrape is refused while the exporter is replaced."""
+
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from rota_supervisor.config.faults import Fault
+from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.master.core.effects import DropPreparedPlace, ListenAt, PreparePlace
+from rota_supervisor.master.core.events import Event, PlacePrepared, PlaceTaken
+
+BACKLOG: Final = 1024  # a client beyond it tries again after a second
+
+
+class Listening:
+    """The socket in use, and the one bound for a configuration that is not in force yet. `happened` is told of what
+    was found when the core had something prepared or used."""
+
+    def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
+        self._happened = happened
+        self._addresses = {"localhost": "127.0.0.1"}
+        self._wanted = ""
+        self._socket: socket.socket | None = None
+        self._prepared: tuple[str, socket.socket] | None = None
+
+    @property
+    def handlers(self) -> Mapping[type, Callable[[Any], None]]:
+        """Who carries out which effect."""
+        return {PreparePlace: self._prepare, ListenAt: self._listen_at, DropPreparedPlace: lambda _: self.forget()}
+
+    def _prepare(self, effect: PreparePlace) -> None:
+        faults: tuple[Fault, ...] = ()
+        try:
+            (self.probe if effect.only_try else self.prepare)(effect.listen)
+        except Failure as error:
+            faults = tuple(Fault("http.listen", text.removeprefix("http.listen = ")) for text in error.messages)
+        self._happened(PlacePrepared(effect.ticket, faults))
+
+    def _listen_at(self, effect: ListenAt) -> None:
+        error = ""
+        try:
+            self.use(effect.listen)
+        except Failure as failure:  # going back to a place that is taken meanwhile: stay where we are
+            error = str(failure)
+        self._happened(PlaceTaken(self.place, error))
+
+    def begin(self, wanted: str) -> None:
+        """Listen there at the start, while nothing waits for the loop: a name is looked up now and at no other time, as
+        that may take half a minute. Raises Failure."""
+        host, _, _ = wanted.rpartition(":")
+        if host and not _is_number(host) and host not in self._addresses:
+            self._addresses[host] = _look_up(host, wanted)
+        self.prepare(wanted)
+        self.use(wanted)
+        self._happened(PlaceTaken(self.place))
+
+    def prepare(self, wanted: str) -> None:
+        """Bind a place without using it yet; "" and the place in use need nothing. Raises Failure."""
+        self._drop_prepared()
+        if wanted and wanted != self._wanted:
+            self._prepared = (wanted, self._bind(wanted))
+
+    def forget(self) -> None:
+        """Let go of a place that was prepared and will not be used: who comes there would wait for ever."""
+        self._drop_prepared()
+
+    def probe(self, wanted: str) -> None:
+        """Whether `prepare` would succeed; nothing stays bound. Raises Failure."""
+        if wanted and wanted not in (self._wanted, self._prepared and self._prepared[0]):
+            self._bind(wanted).close()
+
+    def use(self, wanted: str) -> None:
+        """Listen there from now on, and nowhere for ""; the exporter at the old place has its own copy. Raises Failure
+        when it was not prepared and cannot be bound."""
+        if wanted == self._wanted:
+            return
+        if wanted and (self._prepared is None or self._prepared[0] != wanted):
+            self.prepare(wanted)
+        self._close()
+        self._wanted = wanted
+        if wanted and self._prepared is not None:
+            self._socket, self._prepared = self._prepared[1], None
+
+    @property
+    def fd(self) -> int | None:
+        """What the next exporter inherits, or None when there is nothing to listen at."""
+        return None if self._socket is None else self._socket.fileno()
+
+    @property
+    def place(self) -> str:
+        """`host:port` as it is, with the port that was picked; "" for none."""
+        if self._socket is None:
+            return ""
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _bind(self, wanted: str) -> socket.socket:
+        host, _, port = wanted.rpartition(":")
+        address = host if _is_number(host) else self._addresses.get(host)
+        if address is None:
+            raise Failure(
+                ExitCode.CONFIG,
+                f"http.listen = {wanted!r}: a name is looked up at the start only: give its address in numbers, or "
+                "stop the master and start it again",
+            )
+        return bind(wanted, address.strip("[]"), port)
+
+    def close(self) -> None:
+        """Close everything."""
+        self._drop_prepared()
+        self._close()
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _drop_prepared(self) -> None:
+        if self._prepared is not None:
+            self._prepared[1].close()
+            self._prepared = None
+
+
+def _is_number(host: str) -> bool:
+    bare = host.strip("[]")
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in bare else socket.AF_INET, bare)
+    except OSError:
+        return False
+    return True
+
+
+def _look_up(host: str, listen: str) -> str:
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        raise _cannot_listen(listen, error) from None
+
+
+def bind(listen: str, address: str, port: str) -> socket.socket:
+    """Listen at an address in numbers, as `listen` has it. Raises Failure 73 when the place is taken, 78 when there is
+    no such place."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.ExitStack() as unless_bound:
+        try:
+            listening = unless_bound.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((address, int(port)))
+            listening.listen(BACKLOG)
+        except (OSError, ValueError, OverflowError) as error:
+            raise _cannot_listen(listen, error) from None
+        unless_bound.pop_all()
+    return listening
+
+
+def _cannot_listen(listen: str, error: Exception) -> Failure:
+    if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EADDRINUSE):
+        return Failure(
+            ExitCode.TAKEN,
+            f"http.listen = {listen!r}: {error.strerror}: stop what listens there, choose another port, "
+            'or turn it off with ""',
+        )
+    return Failure(ExitCode.CONFIG, f"http.listen = {listen!r} cannot be listened at: {error}")

@@ -1,1 +1,0 @@
-"""What workers hold in Redis: registered, renewed, given back, retired."""

@@ -1,1 +1,0 @@
-"""From the fleet as it should be to the next actions. Pure."""

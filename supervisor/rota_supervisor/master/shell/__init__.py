@@ -1,0 +1,1 @@
+"""The master's loop, its descriptors, signals and sockets, and how it is wired."""

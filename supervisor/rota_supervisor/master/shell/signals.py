@@ -1,0 +1,85 @@
+"""The master's signals: no handler takes them, the loop reads them as data and asks what each one means.
+
+They stay blocked from the first line of the master to its end. Handlers of different signals nest: those of six that
+were pending at once did not fit on the stack that `faulthandler` has handlers run on, and the interpreter crashed.
+Pending signals are kept by the kernel, each once, so a storm can neither lose a TERM nor fill a pipe.
+
+TERM and INT drain. The same request again within a second counts as the same one, as when a terminal and a
+supervisor both send it; later it means at once. HUP reloads, unless it comes from the loss of the controlling
+terminal. The others mean the same each time.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rota_supervisor.master.core.events import RequestKind
+from rota_supervisor.process import open_inbox, take_from
+
+REPEAT_SECONDS: Final = 1.0
+
+
+MEANINGS: Final = {
+    signal.SIGTERM: RequestKind.DRAIN,
+    signal.SIGINT: RequestKind.DRAIN,
+    signal.SIGQUIT: RequestKind.STOP_NOW,
+    signal.SIGHUP: RequestKind.RELOAD,
+    signal.SIGUSR2: RequestKind.RESTART,
+    signal.SIGTTIN: RequestKind.MORE,
+    signal.SIGTTOU: RequestKind.LESS,
+    signal.SIGTSTP: RequestKind.QUIET,
+    signal.SIGCONT: RequestKind.RESUME,
+    signal.SIGUSR1: RequestKind.REPORT,
+}
+TAKEN: Final = frozenset({*MEANINGS, signal.SIGCHLD})
+
+
+class SignalReader:
+    """Reads signals in the order they came. `had_terminal`: a controlling terminal was there at the start."""
+
+    def __init__(self, *, had_terminal: bool) -> None:
+        self._had_terminal = had_terminal
+        self._asked_to_stop_at: float | None = None
+
+    def read(self, number: signal.Signals, now: float) -> RequestKind | None:
+        """What a signal at `now` (monotonic seconds) asks for; None when it repeats a request."""
+        request = MEANINGS[number]
+        if request is RequestKind.RELOAD and self._had_terminal and not has_terminal():
+            request = RequestKind.DRAIN
+        if request is not RequestKind.DRAIN:
+            return request
+        first = self._asked_to_stop_at
+        if first is None:
+            self._asked_to_stop_at = now
+            return RequestKind.DRAIN
+        return None if now - first < REPEAT_SECONDS else RequestKind.STOP_NOW
+
+
+def has_terminal() -> bool:
+    """Whether this process has a controlling terminal."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.close(fd)
+    return True
+
+
+def let_in(ask: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
+    """Have the running loop call `ask` for what people's signals mean; those that have come so far are told now."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # under a parent that ignored it, waiting for children would fail
+    inbox = open_inbox(TAKEN)
+    reader = SignalReader(had_terminal=has_terminal())
+
+    def arrived() -> None:
+        for number in map(signal.Signals, take_from(inbox)):
+            if number is signal.SIGCHLD:
+                child_ended()
+            elif (request := reader.read(number, time.monotonic())) is not None:
+                ask(request)
+
+    asyncio.get_running_loop().add_reader(inbox, arrived)

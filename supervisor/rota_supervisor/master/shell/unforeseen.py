@@ -1,0 +1,65 @@
+"""What nobody foresaw, as events: all that Python and its libraries would write to standard error by themselves.
+
+There it would be no line of the log; and where nobody reads, such a write never returns, while the log's sink drops
+what it cannot write. Only the stack of a fatal error goes there, by faulthandler.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import warnings
+from types import TracebackType
+from typing import Any
+
+from rota.telemetry import events, log
+
+
+def tell_in_log() -> None:
+    """From now on, for the whole process."""
+    sys.excepthook = _end
+    sys.unraisablehook = _tell_unraisable
+    threading.excepthook = _tell_thread
+    warnings.showwarning = _tell_warning
+    logging.raiseExceptions = False
+    logging.getLogger().addHandler(_Records())
+
+
+def tell_of_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """The same of a loop: what it finds in callbacks, and in tasks that nobody waits for."""
+    loop.set_exception_handler(lambda _, context: _tell("asyncio", context["message"], context.get("exception")))
+
+
+class _Records(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # its arguments do not fit
+            message = str(record.msg)
+        if record.levelno >= logging.WARNING:
+            _tell(record.name, message, record.exc_info[1] if record.exc_info else None)
+
+
+def _tell(source: str, error: str, exception: BaseException | None) -> None:
+    more: dict[str, Any] = {} if exception is None else {"exc_info": exception}
+    log.logger().error(events.FLEET_CALL_FAILED, source=source, error=error, **more)
+
+
+def _tell_unraisable(found: "sys.UnraisableHookArgs") -> None:
+    _tell("python", f"{found.err_msg or 'exception ignored in'}: {found.object!r}", found.exc_value)
+
+
+def _tell_thread(found: threading.ExceptHookArgs) -> None:
+    name = found.thread.name if found.thread else "unknown"
+    _tell("threading", f"the thread {name} has ended by an exception", found.exc_value)
+
+
+def _tell_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    error = f"{filename}:{lineno}: {category.__name__}: {message}"
+    log.logger().warning(events.FLEET_CALL_FAILED, source="warnings", error=error)
+
+
+def _end(_kind: type[BaseException], error: BaseException, _traceback: TracebackType | None) -> None:
+    log.logger().critical(events.FLEET_FAILED, error=f"{type(error).__name__}: {error}", exit_code=1, exc_info=error)

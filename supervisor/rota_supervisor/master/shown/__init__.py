@@ -1,1 +1,0 @@
-"""What people, probes and service managers are shown."""

@@ -1,0 +1,193 @@
+"""The application's client: enqueues tasks and asks about them. Thread-safe, and safe to use after a fork."""
+
+import inspect
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar, Unpack, assert_never, overload
+
+from rota.client.call import Call, CallOptions
+from rota.client.handle import Handle
+from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
+from rota.client.prepare import prepare, require_name
+from rota.client.sender import Sender
+from rota.client.settings import (
+    DEFAULT_DURABILITY,
+    DEFAULT_MAX_PAYLOAD_KB,
+    DEFAULT_NAMESPACE,
+    DEFAULT_TIMEOUT_SECONDS,
+)
+from rota.client.status import State, TaskStatus, status_of
+from rota.durations import positive_seconds
+from rota.errors import RotaError, Uncertain, UnservedQueue
+from rota.options import check_queue
+from rota.protocol.replies import CancelWord, Enqueued
+from rota.protocol.store import Command, NewTask, Store
+from rota.registry import default_registry
+from rota.server.address import parse_address
+from rota.server.durability import Durability, confirmation, level_of
+from rota.soft_limit import time_limit_deferred
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+class Client:
+    """A connection pool to one namespace of one server.
+
+    `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each wait for a connection and for
+    an answer. `durability`: what an enqueue waits for beyond the server's answer, "none", "wait" (a replica has the
+    task) or "waitaof" (it is on disk). Close it, or use it as a context manager, when it is not needed any more.
+    """
+
+    def __init__(
+        self,
+        redis_url: str,
+        namespace: str = DEFAULT_NAMESPACE,
+        *,
+        max_payload_kb: int = DEFAULT_MAX_PAYLOAD_KB,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        durability: Durability = DEFAULT_DURABILITY,
+    ) -> None:
+        """Connects at the first call. Raises ValueError for a URL or a durability that is none, or InvalidName for a
+        namespace that is none."""
+        self.namespace = require_name("namespace", namespace)
+        self._max_payload_kb = max_payload_kb
+        self._store = Store(namespace)
+        seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+        self._pool = ClientPool(redis_url, seconds)
+        failover = parse_address(redis_url).sentinels is not None
+        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=seconds)
+        self._sender = Sender(self._pool, self._store, self._handle, awaited)
+        self._warned: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. May be repeated."""
+        with time_limit_deferred:
+            self._pool.close()
+
+    # Producing
+
+    @overload
+    def enqueue(self, call: Call[R], /) -> Handle[R]: ...
+    @overload
+    def enqueue(
+        self,
+        name: str,
+        /,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Handle[Any]: ...
+    def enqueue(
+        self,
+        what: Call[Any] | str,
+        /,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Handle[Any]:
+        """Enqueue one call, or a task by its name; `queue` is required for a name not declared in this process.
+
+        Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
+        ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
+        it was accepted and its durability was not confirmed.
+        """
+        if isinstance(what, str):
+            what = Call(what, args, {} if kwargs is None else kwargs, **options)
+        elif args or kwargs or options:
+            raise TypeError("a Call brings its arguments and options: give them where it is made")
+        return self._sender.send([prepare(what, default_registry, self._max_payload_kb)])[0]
+
+    def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
+
+        Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
+        """
+        tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
+        return self._sender.send(tasks)
+
+    def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
+        """The classic call: enqueue a task by name, due `delay` seconds from now; answers its id."""
+        return self.enqueue(name, args=args, queue=queue, delay=delay).id
+
+    # Looking and steering
+
+    def status(self, task_id: str) -> TaskStatus:
+        """Where a task stands. Never raises: what cannot be found out is `unknown`, with the reason in `error`."""
+        try:
+            require_name("id", task_id)
+            return status_of(task_id, self._run(self._store.status(task_id)))
+        except RotaError as error:
+            return TaskStatus(task_id, State.UNKNOWN, error=str(error))
+
+    def cancel(self, task_id: str) -> CancelWord:
+        """End a task that waits (`cancelled`), mark one that runs (`running`); or say that it is dead or unknown.
+
+        Raises InvalidName, Unavailable or Uncertain.
+        """
+        require_name("id", task_id)
+        return self._run(self._store.cancel(task_id), [task_id])
+
+    def pause(self, queue: str) -> bool:
+        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
+        check_queue(queue)
+        return bool(self._run(self._store.pause(queue)))
+
+    def resume(self, queue: str) -> bool:
+        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
+        check_queue(queue)
+        return bool(self._run(self._store.resume(queue)))
+
+    def revive(self, task_id: str) -> bool:
+        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return bool(self._run(self._store.revive([task_id]), [task_id]))
+
+    def _run(self, command: Command[T], ids: Sequence[str] = ()) -> T:
+        """Send a command, once: without a nonce a second time would be a second call.
+
+        Raises Unavailable, or Uncertain when no answer came.
+        """
+        with time_limit_deferred:
+            [answer] = self._pool.exchange([command])
+        match answer:
+            case Answered(value):
+                return value
+            case NotAccepted(error):
+                raise error
+            case Unanswered(why) | Unconfirmed(why):
+                raise Uncertain(f"{why}; it may have been carried out", ids)
+            case _:
+                assert_never(answer)
+
+    def _handle(self, task: NewTask, word: Enqueued) -> Handle[Any]:
+        if word.unserved and task.queue not in self._warned:
+            self._warned.add(task.queue)
+            warnings.warn(
+                f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
+                "(is it in `tiers` of rota.toml, and the fleet running?)",
+                UnservedQueue,
+                stacklevel=_frames_of_ours(),
+            )
+        return Handle(word.holder or task.id, word.duplicate, self)
+
+
+def _frames_of_ours() -> int:
+    # A warning should name the application's line, however many of our frames the call went through.
+    level = 0
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    return level

@@ -1,0 +1,109 @@
+"""From a call to what Redis takes: everything an enqueue checks and decides before it sends. Pure but for new ids."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rota.client.arguments import check_arguments
+from rota.client.call import Call
+from rota.durations import microseconds, positive_seconds, unix_microseconds
+from rota.errors import InvalidName, PayloadTooLarge
+from rota.options import TaskOptions, Unique, check_queue, check_retries, check_unique
+from rota.protocol.body import Body, encode_body
+from rota.protocol.names import fault_in_name
+from rota.protocol.store import NewTask
+from rota.registry import Registry
+
+KIB = 1024
+_KEY_HEX_DIGITS = 32
+_VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # two of its bits say how a UUID is made
+_UNDECLARED = TaskOptions()
+
+_Bound = tuple[Sequence[Any], Mapping[str, Any]]  # arguments as the function takes them
+
+
+def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask:
+    """Check a call and turn it into a NewTask.
+
+    Raises InvalidName, InvalidArguments or PayloadTooLarge; ValueError or TypeError for options at odds.
+    """
+    name, args, kwargs = call.name, call.args, call.kwargs
+    task = registry.get(name) if isinstance(name, str) else None
+    if task is None:  # the names of those that are declared were checked then
+        require_name("task name", name)
+    task_id = _fresh_id() if call.id is None else require_name("id", call.id)
+    check_arguments(name, args, kwargs)
+    bound = (args, kwargs) if task is None else task.bind(args, kwargs)
+    options = _UNDECLARED if task is None else task.options
+    queue = options.queue if task is not None and call.queue is None else _queue(call)
+    body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), {}))
+    if len(body) > max_payload_kb * KIB:
+        raise PayloadTooLarge(
+            f"{name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "
+            "(max_payload_kb); store the data elsewhere and pass a reference to it"
+        )
+    return NewTask(task_id, queue, body, _due(call), *_unique(call, options, queue, bound))
+
+
+def require_name(what: str, text: str) -> str:
+    """A task's name, an id or a namespace; `what` is the word for it. Raises InvalidName."""
+    fault = fault_in_name(what, text) if isinstance(text, str) else f"{what} must be a string, got {text!r}"
+    if fault:
+        raise InvalidName(fault)
+    return text
+
+
+def _fresh_id() -> str:
+    # A random UUID (version 4), in a third of the time that the module `uuid` takes.
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"
+
+
+def _queue(call: Call[Any]) -> str:
+    if call.queue is None:
+        raise InvalidName(
+            f'{call.name}: say which queue, as in queue="default": no task of that name is declared in this process'
+        )
+    return check_queue(call.queue)
+
+
+def _body_options(call: Call[Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if call.retries is not None:
+        options["retries"] = check_retries(call.retries)
+    if call.expires is not None:
+        options["expires"] = positive_seconds(call.expires, "expires")
+    return options
+
+
+def _due(call: Call[Any]) -> str:
+    if call.at is not None:
+        if call.delay is not None:
+            raise ValueError(f"{call.name}: give delay or at, not both")
+        at_us = unix_microseconds(call.at, "at")
+        return f"@{at_us}" if at_us > 0 else ""
+    delay_us = 0 if call.delay is None else microseconds(call.delay, "delay")
+    return f"+{delay_us}" if delay_us > 0 else ""
+
+
+def _unique(call: Call[Any], options: TaskOptions, queue: str, bound: _Bound) -> tuple[str, int]:
+    # The key, "" for none, and for how many milliseconds it is held, 0 for the life of the task.
+    unique = options.unique if call.unique is None else check_unique(call.unique)
+    if not unique:
+        if call.unique_for is not None:
+            raise ValueError(f"{call.name}: unique_for says how long a task stays unique: give unique=True with it")
+        return "", 0
+    unique_for = options.unique_for if call.unique_for is None else positive_seconds(call.unique_for, "unique_for")
+    hold_ms = 0 if unique_for is None else max(1, round(unique_for * 1000))
+    return _unique_key(call.name, unique, queue, bound), hold_ms
+
+
+def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound) -> str:
+    # Of the bound arguments, so that f(1) and f(x=1) are the same call.
+    args, kwargs = bound
+    what = unique(*args, **kwargs) if callable(unique) else [list(args), dict(kwargs)]
+    check_arguments(f"the unique key of {name}", [what], {})
+    text = json.dumps([queue, name, what], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]

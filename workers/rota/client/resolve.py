@@ -1,0 +1,117 @@
+"""Which server and namespace the default client gets, and which durability.
+
+Each value comes from the first that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
+ROTA_REDIS_URL_FILE, ROTA_NAMESPACE, ROTA_DURABILITY); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL. In a
+worker, what its fleet runs on stands between the first and the second.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rota.client.client import Client
+from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_NAMESPACE, ClientSettings
+from rota.errors import NotConfigured
+from rota.server.durability import level_of
+
+CONFIG_FILE = "rota.toml"
+_NOT_CONFIGURED = (
+    "nothing says which server tasks go to. Give one of: rota.configure(redis_url=...); the environment "
+    "variable ROTA_REDIS_URL; redis_url in the file named by ROTA_CONFIG, else in ./rota.toml; the environment "
+    "variable REDIS_URL"
+)
+
+
+def make_client(configured: ClientSettings) -> Client:
+    """The default client of this process. Raises NotConfigured, InvalidName or ValueError."""
+    found = resolve(configured, os.environ, Path.cwd())
+    if found.redis_url is None:
+        raise NotConfigured(_NOT_CONFIGURED)
+    return Client(
+        found.redis_url,
+        found.namespace or DEFAULT_NAMESPACE,
+        max_payload_kb=found.max_payload_kb or DEFAULT_MAX_PAYLOAD_KB,
+        durability=level_of(found.durability or DEFAULT_DURABILITY),
+    )
+
+
+def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
+    """Each value from the first source that has it; `folder` is the current one. What decides nothing is not read.
+
+    Raises NotConfigured when a source is there and cannot be read.
+    """
+    found = configured
+    if not found.complete:
+        found = found.or_else(settings_in_environment(environment))
+    if not found.complete:
+        found = found.or_else(settings_in_file(environment, folder))
+    return found.or_else(ClientSettings(redis_url=environment.get("REDIS_URL")))
+
+
+def settings_in_environment(environment: Mapping[str, str]) -> ClientSettings:
+    """What ROTA_* variables say. Raises NotConfigured when a file they name or a value cannot be read."""
+    url = environment.get("ROTA_REDIS_URL")
+    url_file = environment.get("ROTA_REDIS_URL_FILE")
+    if not url and url_file:
+        url = _read_url(Path(url_file), "ROTA_REDIS_URL_FILE")
+    payload = environment.get("ROTA_LIMITS__MAX_PAYLOAD_KB") or "0"
+    if not payload.isdecimal():
+        raise NotConfigured(f"ROTA_LIMITS__MAX_PAYLOAD_KB must be a whole number, got {payload!r}")
+    durability = _level("ROTA_DURABILITY", environment.get("ROTA_DURABILITY"))
+    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
+
+
+def settings_in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
+    """What the file in ROTA_CONFIG says, else `rota.toml` in `folder`, if it is there.
+
+    Raises NotConfigured when it cannot be read or a value is of a wrong type.
+    """
+    named = environment.get("ROTA_CONFIG")
+    path = folder / (named or CONFIG_FILE)
+    if not named and not path.exists():
+        return ClientSettings()
+    try:
+        table = tomllib.loads(_read(path, "ROTA_CONFIG" if named else "the current directory"))
+    except tomllib.TOMLDecodeError as error:
+        raise NotConfigured(f"{path} is not TOML: {error}") from None
+    url = _value(path, table, "redis_url", str)
+    url_file = _value(path, table, "redis_url_file", str)
+    if not url and url_file:
+        url = _read_url(path.parent / url_file, f"redis_url_file in {path}")
+    limits = _value(path, table, "limits", dict) or {}
+    return ClientSettings(
+        url,
+        _value(path, table, "namespace", str),
+        _value(path, limits, "max_payload_kb", int),
+        _level(str(path), _value(path, table, "durability", str)),
+    )
+
+
+def _read(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotConfigured(f"{what} names {path}, which cannot be read: {error}") from None
+
+
+def _read_url(path: Path, what: str) -> str:
+    text = _read(path, what)
+    if "://" not in text:  # a bare password, say: what refuses a URL would quote it
+        raise NotConfigured(f"{what} names {path}, which holds no Redis URL")
+    return text
+
+
+def _level(where: str, text: str | None) -> str | None:
+    try:
+        return level_of(text) if text else None
+    except ValueError as error:
+        raise NotConfigured(f"{where}: {error}") from None
+
+
+def _value(path: Path, table: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
+    value = table.get(key)
+    if value is not None and not isinstance(value, kind):
+        raise NotConfigured(f"{path}: {key} must be of type {kind.__name__}, got {value!r}")
+    return value

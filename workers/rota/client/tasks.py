@@ -1,0 +1,222 @@
+"""`@rota.task`: a function that can be called as ever, and enqueued."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from rota.client.call import Call, CallOptions, plain_call
+from rota.client.default import default_client
+from rota.durations import Duration
+from rota.errors import InvalidArguments, InvalidName
+from rota.options import TaskArguments, TaskOptions, check_options
+from rota.protocol.names import fault_in_name
+from rota.registry import default_registry
+
+if TYPE_CHECKING:
+    from rota.client.client import Client
+    from rota.client.handle import Handle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """A function with a name and options under which workers run it. Calling it calls the function."""
+
+    __name__: str
+
+    def __init__(self, function: Callable[P, R], name: str, options: TaskOptions) -> None:
+        self.function = function
+        self.name = name
+        self.options = options
+        functools.update_wrapper(self, function, updated=())  # not its attributes: they might be named as ours are
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, in this process, now."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<rota task {self.name} on queue {self.options.queue}: {self.place}>"
+
+    @property
+    def place(self) -> str:
+        """Where the function is: its module and qualified name."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives a coroutine, to be awaited in an event loop."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call of this task, for `enqueue_many` and `Client.enqueue`."""
+        return plain_call(self.name, args, kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """Have a worker call the function with these arguments, as soon as one is free.
+
+        Raises InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull or Uncertain.
+        """
+        return default_client().enqueue(plain_call(self.name, args, kwargs))
+
+    def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """As `enqueue`, due `delay` (seconds or timedelta) from now."""
+        return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
+
+    def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """As `enqueue`, due at an aware datetime; one in the past is due now. Raises ValueError for a naive one."""
+        return Using(self, {"at": when}).enqueue(*args, **kwargs)
+
+    def using(self, *, client: "Client | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
+        """This task with options for one call, apart from the function's own parameters.
+
+        `client` is the one to enqueue through, instead of the default client.
+        """
+        return Using(self, options, client)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Fit arguments to the function's signature without calling it; answers them as it would take them.
+
+        Raises InvalidArguments naming the task and what does not fit.
+        """
+        if not kwargs and len(args) in self._fitting_counts:
+            return tuple(args), {}
+        if self._signature is None:
+            return tuple(args), dict(kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
+        return bound.args, bound.kwargs
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature | None:
+        return _signature_of(self.function)
+
+    @functools.cached_property
+    def _fitting_counts(self) -> range:
+        return _fitting_counts(self._signature)
+
+
+class Using(Generic[P, R]):
+    """A task and options. The options stand apart from the arguments, so their names never collide."""
+
+    def __init__(self, task: Task[P, R], options: CallOptions | None = None, client: "Client | None" = None) -> None:
+        self._task = task
+        self._options: Mapping[str, Any] = dict(options or {})
+        self._client = client
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call of the task with these options, for `enqueue_many` and `Client.enqueue`."""
+        return Call(self._task.name, args, kwargs, **self._options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
+        """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
+        client = default_client() if self._client is None else self._client
+        return client.enqueue(self.call(*args, **kwargs))
+
+
+class AsyncTask(Task[P, R]):
+    """A task whose function is a coroutine function. `R` is what awaiting it gives."""
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, R]], name: str, options: TaskOptions) -> None:
+        super().__init__(function, name, options)  # type: ignore[arg-type]  # R is the awaited value here
+
+    def __call__(  # type: ignore[override]  # a coroutine of what a plain task gives
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
+        """Call the function, giving its coroutine."""
+        return self.function(*args, **kwargs)  # type: ignore[return-value]  # as in __init__
+
+
+class Declare:
+    """What `@rota.task(...)` with options gives: it takes the function."""
+
+    def __init__(self, name: str | None, options: TaskOptions) -> None:
+        self._name = name
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
+        """Make the task and add it to the registry. Raises InvalidName, DuplicateTask or TypeError."""
+        made = _make(function, self._name, self._options)
+        default_registry.add(made)
+        return made
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, name: str | None = None, **options: Unpack[TaskArguments]) -> Declare: ...
+def task(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Unpack[TaskArguments]
+) -> Task[..., Any] | Declare:
+    """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
+
+    Without `name` it has the function's; the options and their defaults are those of TaskOptions, durations
+    seconds or timedelta. Arguments are checked against the signature of what is given here: a decorator under this
+    one that adds arguments must have a signature of its own, since a plain `*args, **kwargs` counts as passing on.
+    Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong.
+
+    After `soft_time_limit` seconds `rota.TimeLimit` is raised inside the function, which may catch it to end early: it
+    is done when it returns, and has failed when TimeLimit comes out of it. In a coroutine it is a cancellation
+    (`asyncio.CancelledError`) of what it awaits, and TimeLimit only when that comes out. After `time_limit` the worker
+    is killed. `current_task().beat()` starts both anew.
+    """
+    declare = Declare(name, check_options(options))
+    return declare if function is None else declare(function)
+
+
+def _make(function: Callable[..., Any], name: str | None, options: TaskOptions) -> Task[..., Any]:
+    if isinstance(function, Task) or not inspect.isroutine(function):
+        raise TypeError(f"@rota.task takes a function, got {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__qualname__} is a generator: calling it runs nothing, so it cannot be a task")
+    given = function.__name__ if name is None else name
+    fault = fault_in_name("task name", given)
+    if fault:
+        raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
+    made = AsyncTask if inspect.iscoroutinefunction(function) else Task
+    return made(function, given, options)
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _fitting_counts(signature: inspect.Signature | None) -> range:
+    # How many positional arguments fit when there are no others: `Signature.bind` then answers them unchanged.
+    least = most = 0
+    for parameter in signature.parameters.values() if signature else ():
+        needed = parameter.default is parameter.empty
+        if parameter.kind in _POSITIONAL:
+            most += 1
+            least = most if needed else least
+        elif parameter.kind is parameter.KEYWORD_ONLY and needed:
+            return range(0)
+    unbounded = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    return range(least, sys.maxsize if unbounded else most + 1)
+
+
+_PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    # What a wrapper takes, not what it wraps: it may add arguments. Only a bare (*args, **kwargs) passes them on.
+    try:
+        own = inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # some functions written in C tell nothing of their parameters
+        own = None
+    wrapped = getattr(function, "__wrapped__", None)
+    if callable(wrapped) and isinstance(function, MethodType):
+        wrapped = MethodType(wrapped, function.__self__)
+    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _PASSED_ON
+    return _signature_of(wrapped) if passes_on and callable(wrapped) else own
