@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rota.child.settings import PollerSettings, ServerSettings, WorkerSettings
+from child_settings import poller_settings, worker_settings
+from rota.child.settings import ServerSettings, WorkerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot, boottime_ns
 from rota.protocol.body import Body, encode_body
@@ -41,8 +42,7 @@ def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_
 def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -> WorkerSettings:
     """Settings of a pool that serves these queues, each a tier of its own; "a,b" are two in one tier."""
     tiers = tuple(domain_of([QueueShare(name) for name in tier.split(",")]) for tier in queues or ("default",))
-    made = WorkerSettings(ServerSettings(server.url, namespace), "main", tiers, lease_seconds=LEASE_SECONDS)
-    return dataclasses.replace(made, **changes)
+    return worker_settings(tiers, ServerSettings(server.url, namespace), **{"lease_seconds": LEASE_SECONDS, **changes})
 
 
 class Bench:
@@ -108,7 +108,7 @@ class Bench:
 
     def start_poller(self, slot: int = 4, **changes: Any) -> "Child":
         """Start a poller."""
-        settings = PollerSettings(ServerSettings(self.server.url, self.namespace), **changes)
+        settings = poller_settings(ServerSettings(self.server.url, self.namespace), **changes)
         return self._spawn("poller", dataclasses.asdict(settings), slot, "", {})
 
     def _spawn(

@@ -21,13 +21,13 @@ from typing import Any
 import rota.hooks
 from rota.child.life import Life
 from rota.child.settings import poller_settings_from_json, worker_settings_from_json
-from rota.child.slot_memory import SlotMemory
+from rota.child.slot_memory import move_in
+from rota.client.tasks import task
 from rota.current import CurrentTask, current_task
 from rota.errors import Dead, Retry, TimeLimit
 from rota.poller import run_poller
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
-from rota.tasks import task
 from rota.worker import run_worker
 
 _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
@@ -241,10 +241,10 @@ async def overstay_in_loop(how: str) -> None:
     tell("ended early")
 
 
-@task(retries=0, soft_time_limit=0.05)
+@task(retries=0, soft_time_limit=1)
 def beat_on() -> None:
     tell("staying")
-    end = time.monotonic() + 0.5
+    end = time.monotonic() + 1.5
     while time.monotonic() < end:
         current_task().beat()
     tell("beaten")
@@ -274,10 +274,10 @@ def fresh_only() -> None:
 def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     told = json.loads(sys.argv[1])
-    slot = SlotMemory.attach(told["slots_fd"]).slot(told["slot"])
-    if not slot.enter(told["nonce"], os.getpid()):
+    place = move_in(told["slots_fd"], told["slot"], told["nonce"], os.getpid())
+    if place is None:
         return 99
-    life = Life(told["slot"], slot, told["nonce"], told["owner"], told["death_fd"], told["bell_fd"])
+    life = Life(told["slot"], place.slot, told["nonce"], told["owner"], told["death_fd"], told["bell_fd"])
     return _poll(told["settings"], life) if told["role"] == "poller" else _work(told["settings"], life)
 
 

@@ -9,10 +9,9 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from protocol import Fleet
-from rota.protocol.replies import text_of
 from rota.protocol.scripts import Script, sha1_of
 from rota.protocol.store import Command
-from rota.protocol.wire import pack
+from rota.protocol.wire import pack, text_of
 from servers import Server
 
 T = TypeVar("T")

@@ -6,22 +6,24 @@ import json
 import os
 import secrets
 import signal
-import socket
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
+from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT, Phase, Slot
 from rota.telemetry.metrics import REDIS_UP
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.config.model import QueueConfig
+from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import RANGES, Role
+from rota_supervisor.master.effects.listening import bind
 from rota_supervisor.messages import First
-from rota_supervisor.spawn import Lines, Spawned, spawn
+from rota_supervisor.spawn import InheritedFds, SpawnedChild, spawn
 
 DEADLINE_SECONDS = 30.0
 EXPORTER_SLOT = RANGES[Role.EXPORTER][0]
@@ -43,8 +45,7 @@ class Page:
 
 def settings_for(url: str, namespace: str, *queues: str, **changes: Any) -> ExporterSettings:
     """Settings of an exporter for these queues."""
-    named = tuple(QueueSettings(queue) for queue in queues)
-    return dataclasses.replace(ExporterSettings(ServerSettings(url, namespace), named), **changes)
+    return exporter_settings(dict.fromkeys(queues, QueueConfig()), ServerSettings(url, namespace), **changes)
 
 
 class Exporter:
@@ -55,8 +56,8 @@ class Exporter:
         self.memory = SlotMemory.create(1024)
         self.death_fd, self._death_write_fd = os.pipe2(os.O_CLOEXEC)
         self.bell_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.spawned: Spawned | None = None
+        self.listener = bind("", "127.0.0.1", "0")
+        self.spawned: SpawnedChild | None = None
         self.fill(MASTER_SLOT, Phase.IDLE)
         self.master = self.recorder(MASTER_SLOT)
         self.master.gauge(REDIS_UP).set(1)
@@ -88,7 +89,7 @@ class Exporter:
         nonce = secrets.randbits(32)
         self.memory.slot(EXPORTER_SLOT).begin(nonce)
         first = First("exporter", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
-        lines = Lines(self.memory.fd, self.death_fd, self.bell_fd)
+        lines = InheritedFds(self.memory.fd, self.death_fd, self.bell_fd)
         self.spawned = spawn(first, lines, self.listener.fileno())
         deadline = time.monotonic() + DEADLINE_SECONDS
         while self.memory.slot(EXPORTER_SLOT).phase is not Phase.IDLE:

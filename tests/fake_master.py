@@ -5,9 +5,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Awaitable, Iterator
+from typing import Any
 
 from rota_supervisor.control.places import ControlPlace
-from rota_supervisor.control.port import Answer, Refused, ScaleOrder
+from rota_supervisor.control.port import Answer, RequestRefused, ScaleOrder
 from rota_supervisor.control.serving import serve_control
 
 
@@ -18,10 +19,11 @@ class FakeMaster:
         self.asked: list[object] = []
         self.answers: dict[str, Answer] = {"status": {"pid": os.getpid()}}
         self.refusal = ""
+        self.failures: list[dict[str, Any]] = []  # what asyncio told of callbacks and tasks
 
     def _note(self, verb: str, asked: object = "") -> Answer:
         if self.refusal:
-            raise Refused(self.refusal)
+            raise RequestRefused(self.refusal)
         self.asked.append(asked or verb)
         return self.answers.get(verb, {"asked": verb})
 
@@ -62,6 +64,7 @@ def serving(place: ControlPlace) -> Iterator[FakeMaster]:
     started = threading.Event()
 
     async def serve() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: fake.failures.append(context))
         async with serve_control(place, fake):
             started.set()
             await stopping.wait()

@@ -264,7 +264,7 @@ class RunningFleet:
     def log_text(self) -> str:
         """All that its processes logged."""
         path = self.folder / "fleet.log"
-        return path.read_text() if path.exists() else ""
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def log(self, event: str) -> list[dict[str, Any]]:
         """The logged lines of one event."""

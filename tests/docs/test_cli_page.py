@@ -8,7 +8,7 @@ import click
 from prose import ROOT
 from rota_supervisor.cli.app import app
 from rota_supervisor.exits import MEANINGS
-from rota_supervisor.master.requests import signals
+from rota_supervisor.master.shell import signals
 
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 

@@ -4,18 +4,18 @@ import re
 
 import pytest
 
+from child_settings import exporter_settings, queue_settings
 from prose import ROOT
-from rota.child.settings import ServerSettings
 from rota.child.slots import Phase
 from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
+from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.kernel import Usage
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.regions import exposed_series
 from rota_supervisor.exporter.samples import Samples
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.zeroes import zeroes
 from rota_supervisor.layout import Role
 
@@ -59,8 +59,8 @@ def by_redis() -> int:
 
 def test_the_page_says_what_a_queue_costs() -> None:
     samples = Samples()
-    put_settings(samples, ExporterSettings(ServerSettings("", "ns"), (QueueSettings("q"),)), "1", 0.0)
-    put_fleet(samples, (), (QueueSettings("q"),))
+    put_settings(samples, exporter_settings({"q": QueueConfig()}), "1", 0.0)
+    put_fleet(samples, (), (queue_settings("q"),))
     configured = sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if labels == ("q",))
     recorded = sum(exposed_series(definition) for definition, labels in zeroes(["q"]) if "q" in labels)
     assert cost("configured queue") == recorded + configured + by_redis()

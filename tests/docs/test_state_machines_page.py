@@ -4,7 +4,7 @@ import re
 
 from prose import ROOT, blocks
 from rota.worker.decide import Step
-from rota_supervisor.master.children.child import ARROWS, State
+from rota_supervisor.master.core.children import ARROWS, ChildState
 
 _ARROW = re.compile(r"^\s*(\w+) --> (\w+)", re.MULTILINE)
 _STEP = re.compile(r"^\| .+ \| `([a-z ]+)`[^|]*\|$", re.MULTILINE)
@@ -12,13 +12,13 @@ _STEP = re.compile(r"^\| .+ \| `([a-z ]+)`[^|]*\|$", re.MULTILINE)
 
 def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
     _, children = blocks(ROOT / "docs/state-machines.md")
-    drawn = {(State(source), State(target)) for source, target in _ARROW.findall(children.text)}
+    drawn = {(ChildState(source), ChildState(target)) for source, target in _ARROW.findall(children.text)}
     assert drawn == {(source, target) for source, targets in ARROWS.items() for target in targets}
 
 
 def test_every_state_of_a_child_can_end() -> None:
-    for state in State:
-        assert state is State.EXITED or State.EXITED in ARROWS[state]
+    for state in ChildState:
+        assert state is ChildState.EXITED or ChildState.EXITED in ARROWS[state]
 
 
 def test_the_steps_of_a_worker_are_those_it_can_take() -> None:

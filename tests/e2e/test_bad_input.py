@@ -15,7 +15,7 @@ import redis
 from bench import until
 from fleets import Fleets, RunningFleet, running_fleet
 from fleets import rota as run_rota
-from rota import InvalidArguments, InvalidName, PayloadTooLarge
+from rota import InvalidArguments, InvalidName, PayloadTooLarge, Unavailable
 from rota.protocol.keys import Keys
 from servers import Server, free_port
 
@@ -78,6 +78,66 @@ def test_a_server_too_old_is_78(tmp_path: Path, namespace: str) -> None:
         done = RunningFleet(url, namespace, tmp_path).rota("run")
     assert done.returncode == 78
     assert "the server is Redis 6.2.14, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def locked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that wants a password."""
+    made = Server(server.binary, tmp_path_factory.mktemp("locked")).start()
+    with redis.Redis.from_url(made.url) as client:
+        client.config_set("requirepass", "sesame")
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    "command", [("run",), ("check",), ("queue", "ls"), ("audit",), ("dead", "ls"), ("task", "show", "x")]
+)
+def test_a_server_that_wants_a_password_is_69_with_where_to_give_it(
+    locked: Server, tmp_path: Path, namespace: str, command: tuple[str, ...]
+) -> None:
+    done = RunningFleet(locked.url, namespace, tmp_path).rota(*command)
+    assert done.returncode == 69
+    assert f"rota: error: Redis at {locked.url} wants a password, and redis_url has none" in done.stderr
+    assert "redis://:PASSWORD@HOST:PORT/0" in done.stderr
+
+
+@pytest.mark.parametrize("database", [0, 3])
+def test_a_producer_without_the_password_is_told_that_it_needs_one(
+    locked: Server, tmp_path: Path, namespace: str, database: int
+) -> None:
+    url = f"{locked.url[:-1]}{database}"
+    fleet = RunningFleet(url, namespace, tmp_path)
+    done = fleet.rota("task", "enqueue", "note", "--queue", "default")
+    assert done.returncode == 69
+    assert url in done.stderr
+    assert "it wants a password: write it as redis://:PASSWORD@HOST:PORT/0" in done.stderr
+    with pytest.raises(Unavailable, match="wants a password"):
+        fleet.client.enqueue("note", queue="default")
+
+
+def test_a_wrong_password_is_69_and_not_told(locked: Server, tmp_path: Path, namespace: str) -> None:
+    url = locked.url.replace("://", "://:opensaysme@")
+    done = RunningFleet(url, namespace, tmp_path).rota("check", "--no-imports")
+    assert done.returncode == 69
+    assert "check the user, the password and its permissions in redis_url" in done.stderr
+    assert "opensaysme" not in done.stderr
+
+
+def test_a_server_that_does_not_know_auth_has_us_repeat_no_password(
+    server: Server, tmp_path: Path, namespace: str
+) -> None:
+    (tmp_path / "server").mkdir()
+    deaf = Server(server.binary, tmp_path / "server", rename_command='AUTH ""').start()
+    try:
+        fleet = RunningFleet(deaf.url.replace("://", "://:sesame@"), namespace, tmp_path)
+        for command in (("check",), ("run",), ("task", "enqueue", "note", "--queue", "default")):
+            done = fleet.rota(*command)
+            assert done.returncode == 69
+            assert "unknown command" in done.stderr
+            assert "sesame" not in done.stderr
+    finally:
+        deaf.stop()
 
 
 @contextmanager

@@ -47,6 +47,21 @@ def full_disk() -> Iterator[int]:
     os.close(full)
 
 
+def test_a_stop_by_the_control_socket_ends_beside_a_log_that_nobody_reads(fleets: Fleets) -> None:
+    fleet = fleets.make(workers=1)
+    with unread_pipe() as fleet.log_fd:
+        fleet.start()
+        assert fleet.rota("stop").returncode == 0
+        assert fleet.exit_code() == 0
+
+
+def test_a_start_that_is_given_up_ends_beside_a_log_that_nobody_reads(fleets: Fleets) -> None:
+    fleet = fleets.make(imports=["tasks", "nowhere_at_all"])
+    with unread_pipe() as fleet.log_fd:
+        fleet.launch()
+        assert fleet.exit_code() == 78
+
+
 @pytest.mark.parametrize("sink", [unread_pipe, broken_pipe, full_disk])
 def test_a_log_that_takes_no_line_stalls_nothing_and_each_lost_line_is_counted(
     fleets: Fleets, sink: Callable[[], AbstractContextManager[int]]

@@ -7,7 +7,7 @@ import pytest
 
 from fake_master import FakeMaster, serving
 from protocol import Fleet
-from rota.client import Client
+from rota.client.client import Client
 from rota_supervisor.control.places import ControlPlace, claim_place
 from servers import Server
 

@@ -13,14 +13,14 @@ import pytest
 
 from rota.protocol.store import Store
 from rota.server.address import Address, parse_address
-from rota.server.aio_connection import AioConnection, Watch
+from rota.server.aio_connection import AioConnection, ConnectionWatch
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
 from servers import Server, free_port
 
 T = TypeVar("T")
 
 
-def _with(address: Address, use: Callable[[AioConnection], Awaitable[T]], watch: Watch | None = None) -> T:
+def _with(address: Address, use: Callable[[AioConnection], Awaitable[T]], watch: ConnectionWatch | None = None) -> T:
     async def main() -> T:
         connection = AioConnection(address, "rota:test", watch=watch)
         try:
@@ -67,7 +67,7 @@ def test_many_callers_get_their_own_answers(server: Server) -> None:
 
 def test_a_cut_connection_is_told_and_made_anew_by_the_next_command(server: Server) -> None:
     told: list[str] = []
-    watch = Watch(lambda: told.append("up"), lambda error: told.append(error.reason))
+    watch = ConnectionWatch(lambda: told.append("up"), lambda error: told.append(error.reason))
 
     async def use(connection: AioConnection) -> bytes:
         own = await connection.execute("CLIENT", "ID")

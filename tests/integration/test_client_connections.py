@@ -12,8 +12,8 @@ import redis
 import rota
 from bench import until
 from protocol import Fleet, body_of
-from rota.client import Client
-from rota.pool import Answer, Answered, Pool, Unanswered
+from rota.client.client import Client
+from rota.client.pool import Answer, Answered, ClientPool, Unanswered
 from rota.protocol.store import BATCH, Command, NewTask, Store
 from rota.server.address import DEFAULT_PORT, Address, parse_address
 from rota.server.connection import Connection
@@ -29,7 +29,7 @@ def call(task_id: str) -> rota.Call:
 
 
 @contextmanager
-def borrowed(pool: Pool) -> Iterator[Any]:
+def borrowed(pool: ClientPool) -> Iterator[Any]:
     """The connection that the next exchange uses, on which anything may be done."""
     connection = pool._take()
     yield connection
@@ -240,7 +240,7 @@ def test_client_and_fleet_understand_a_url_alike(
     tcp = server.url.replace("redis://", f"redis://{credentials}").rpartition("/")[0] + "/3"
     for url in (tcp, f"unix://{credentials}{server.socket_path}?db=3"):
         ours = where(parse_address(url))
-        pool = Pool(url, 5.0)
+        pool = ClientPool(url, 5.0)
         with borrowed(pool) as connection:
             connection.send_command("CLIENT", "INFO")
             theirs = fields(connection.read_response())
@@ -249,13 +249,13 @@ def test_client_and_fleet_understand_a_url_alike(
 
 
 def test_tls_checks_who_answers_by_the_systems_authorities() -> None:
-    connection = Pool("rediss://shop.example", 5.0)._pool.make_connection()
+    connection = ClientPool("rediss://shop.example", 5.0)._pool.make_connection()
     assert isinstance(connection, redis.SSLConnection)
     assert (connection.check_hostname, connection.ca_certs, connection.ca_path) == (True, None, None)
 
 
 def test_timeouts_and_retries_are_ours() -> None:
-    connection: Any = Pool("redis://localhost", 1.5)._pool.make_connection()
+    connection: Any = ClientPool("redis://localhost", 1.5)._pool.make_connection()
     assert (connection.socket_timeout, connection.socket_connect_timeout) == (1.5, 1.5)
     assert connection.retry._retries == 0
     assert (connection.host, connection.port) == ("localhost", DEFAULT_PORT)

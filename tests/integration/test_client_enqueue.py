@@ -10,7 +10,7 @@ import pytest
 
 import rota
 from protocol import Fleet
-from rota.client import Client
+from rota.client.client import Client
 from rota.registry import default_registry
 from servers import Server
 
@@ -22,7 +22,7 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="configured")
 def _configured(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota.default._default", type(rota.default._default)())
+    monkeypatch.setattr("rota.client.default._default", type(rota.client.default._default)())
     rota.configure(redis_url=server.url, namespace=namespace)
 
 

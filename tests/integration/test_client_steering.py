@@ -6,10 +6,10 @@ import pytest
 
 import rota
 from protocol import Fleet, one_tier
-from rota.client import Client
-from rota.protocol.outcome import Dead, Done, Retry
+from rota.client.client import Client
+from rota.client.status import State
+from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
 from rota.protocol.replies import CancelWord
-from rota.status import State
 
 SERVING = one_tier("q")
 
@@ -30,7 +30,7 @@ def test_status_follows_a_task_from_schedule_to_end(client: Client, fleet: Fleet
     status = handle.status()
     assert (status.state, status.owner, status.attempt) == (State.RUNNING, owner, 1)
 
-    fleet.turn(owner, SERVING, (claim, Retry(600_000_000)), limit=0)
+    fleet.turn(owner, SERVING, (claim, RetryOutcome(600_000_000)), limit=0)
     status = handle.status()
     assert (status.state, status.failures, status.attempt) == (State.SCHEDULED, 1, 2)
 
@@ -45,7 +45,7 @@ def test_a_dead_task_shows_its_epitaph_and_can_be_revived(client: Client, fleet:
     handle = client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims
-    fleet.turn(owner, SERVING, (claim, Dead(b'{"why":"no such address"}')), limit=0)
+    fleet.turn(owner, SERVING, (claim, DeadOutcome(b'{"why":"no such address"}')), limit=0)
     status = handle.status()
     assert (status.state, status.name) == (State.DEAD, "work")
     assert status.epitaph is not None

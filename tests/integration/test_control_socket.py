@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fake_master import FakeMaster
+from fake_master import FakeMaster, serving
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control import places
@@ -281,3 +281,14 @@ def test_a_folder_is_ours_whatever_the_umask(tmp_path: Path) -> None:
         os.umask(before)
     assert stat.S_IMODE(claimed.path.parent.stat().st_mode) == 0o700
     claimed.close()
+
+
+def test_the_end_of_the_master_while_somebody_is_connected_is_no_failure(place: ControlPlace) -> None:
+    with serving(place) as fake, master_of(config_of(place)) as client:
+        client.ask("stop")
+        silent = socket.socket(socket.AF_UNIX)
+        silent.connect(str(place.path))
+        client.ask("status")
+    silent.close()
+    assert fake.asked == ["stop"]
+    assert fake.failures == []

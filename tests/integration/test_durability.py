@@ -13,7 +13,7 @@ import rota
 from bench import until
 from faulty_link import FaultyLink
 from protocol import Fleet
-from rota.client import Client
+from rota.client.client import Client
 from rota.protocol.store import BATCH
 from rota.server.durability import Durability
 from servers import Server

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.pool import Answered, Pool, Unanswered
+from rota.client.pool import Answered, ClientPool, Unanswered
 from rota.protocol.store import Store
 from rota.server.durability import Confirmation
 
@@ -63,7 +63,7 @@ def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
 ) -> None:
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
-    pool = Pool(f"redis://127.0.0.1:{scripted.server_address[1]}", 5.0)
+    pool = ClientPool(f"redis://127.0.0.1:{scripted.server_address[1]}", 5.0)
     answers = pool.exchange_confirmed(commands, WAIT)
     pool.close()
     assert [type(answer) for answer in answers] == [expected, expected]

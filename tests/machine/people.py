@@ -4,7 +4,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from machine.base import ANSWERED, DELIVERIES, HOUR_MS, QUEUES, SECOND_US
+from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
+from model.items import New, Task
+from protocol import body_of
 from rota.protocol.replies import Bounded, CancelWord
 
 ACTS = st.sampled_from(
@@ -55,6 +58,19 @@ class People(Working):
         groups = [group for group in (running, list(places.dead), list(places.tasks)) if group]
         if groups:
             self.send_cancel(self.pick(data, data.draw(st.sampled_from(groups))), delivery)
+
+    @rule(data=st.data(), wish=WISHES, again=st.booleans())
+    def cancel_and_enqueue_again(
+        self, data: st.DataObject, wish: tuple[str, str, tuple[str, int], int], again: bool
+    ) -> None:
+        """Directed: the id of a task that was cancelled while it waits is free."""
+        queue, due, (key, hold_ms), _ = wish
+        self.bring_if_few(data)
+        places = self.model.places
+        waiting = [item.id for items in places.lanes.values() for item in items if isinstance(item, Task)]
+        for task_id in [self.pick(data, waiting)] * (1 + again) if waiting else []:
+            self.send_cancel(task_id)
+            self.enqueue_news([New(task_id, queue, body_of(task_id, queue).decode(), due, key, hold_ms)])
 
     def send_cancel(self, task_id: str, delivery: str = ANSWERED) -> None:
         def check(word: CancelWord) -> None:

@@ -26,7 +26,14 @@ class Picture:
     marked: set[str]
     rotation: dict[str, tuple[int, int]]
     rates: dict[str, int]
+    former: dict[str, tuple[int, int]]
     poller_bell: int
+
+    def is_shell(self, text: str) -> bool:
+        """Whether a text is the entry of a former life of its id."""
+        task_id, _, rest = text.partition(" ")
+        life = "".join(filter(str.isdigit, rest.rpartition(" ")[2]))
+        return task_id in self.former and int(life or 0) < self.former[task_id][0]
 
     def without_bells(self) -> "Picture":
         """To be compared with: a call without effect may still ring."""
@@ -44,7 +51,10 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         bells[queue] = next(answers)
     inflight = {owner: next(answers) for owner in owners}
     holders = {unique_key: next(answers) for unique_key in unique_keys}
-    tasks, tickets, epitaphs, delayed, dead, expires, held_keys, counts, marked, rotation, rates, poller_bell = answers
+    (
+        tasks, tickets, epitaphs, delayed, dead, expires, held_keys,
+        counts, marked, rotation, rates, former, poller_bell,
+    ) = answers  # fmt: skip
     return Picture(
         lanes,
         bells,
@@ -61,6 +71,7 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         marked,
         {field: (int(state[:20]), int(state[21:])) for field, state in rotation.items()},
         {queue: int(paid_off) for queue, paid_off in rates.items()},
+        {task_id: (int(text.split(" ")[0]), int(text.split(" ")[1])) for task_id, text in former.items()},
         poller_bell,
     )
 
@@ -78,7 +89,7 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
     pipe.zrange(keys.delayed, 0, -1, withscores=True).zrange(keys.dead, 0, -1, withscores=True)
     pipe.zrange(keys.owners, 0, -1, withscores=True)
     pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
-    pipe.hgetall(keys.rotation).hgetall(keys.rates).llen(keys.poller_doorbell)
+    pipe.hgetall(keys.rotation).hgetall(keys.rates).hgetall(keys.former).llen(keys.poller_doorbell)
     answers: list[Any] = pipe.execute()
     return answers
 

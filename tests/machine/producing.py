@@ -26,7 +26,7 @@ class Producing(Machine):
     @rule(wishes=st.lists(WISHES, min_size=1, max_size=3), delivery=DELIVERIES)
     def enqueue(self, wishes: list[tuple[str, str, tuple[str, int], int]], delivery: str) -> None:
         """Now and then an id that is live, or twice the same in one call."""
-        live, news = list(self.model.places.tasks), []
+        live, news = sorted(self.model.places.tasks, key=lambda one: not self.model.places.tasks[one].cancelled), []
         for queue, due, (key, hold_ms), luck in wishes:
             task_id = live[0] if live and not luck else f"t{next(self.ids)}"
             news.append(New(task_id, queue, body_of(task_id, queue).decode(), due, key, hold_ms))

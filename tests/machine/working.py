@@ -24,19 +24,28 @@ from model.claims import Ask
 from model.items import UNKNOWN_QUEUE
 from model.model import Outcome as ModelOutcome
 from protocol import LEASE_MS, pack_settlements
-from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Release, Retry, Settlement
+from rota.protocol.outcome import (
+    CancelledOutcome,
+    DeadOutcome,
+    Done,
+    Expired,
+    Outcome,
+    Release,
+    RetryOutcome,
+    Settlement,
+)
 from rota.protocol.replies import Claim, Promoted, Swept, TurnReply, TurnWord
 from rota.protocol.store import Turn, pack_limits
 
 OUTCOMES: dict[str, Outcome] = {
     "done": Done(),
     "done with a result": Done(b"42", HOUR_MS),
-    "retry at once": Retry(0),
-    "retry soon": Retry(2_000_000),
-    "retry late": Retry(3_600_000_000),
-    "dead": Dead(b'{"reason":"raised"}'),
+    "retry at once": RetryOutcome(0),
+    "retry soon": RetryOutcome(2_000_000),
+    "retry late": RetryOutcome(3_600_000_000),
+    "dead": DeadOutcome(b'{"reason":"raised"}'),
     "release": Release(),
-    "cancelled": Cancelled(),
+    "cancelled": CancelledOutcome(),
     "expired": Expired(),
 }
 VERBS = st.sampled_from(sorted(OUTCOMES))
@@ -44,9 +53,9 @@ LIMITS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 5), max_size=2)
 
 
 def in_model(outcome: Outcome) -> ModelOutcome:
-    delay = outcome.delay_us if isinstance(outcome, Retry) else 0
+    delay = outcome.delay_us if isinstance(outcome, RetryOutcome) else 0
     result = outcome.result.decode() if isinstance(outcome, Done) else ""
-    return type(outcome).__name__.lower(), delay, result
+    return type(outcome).__name__.removesuffix("Outcome").lower(), delay, result
 
 
 def modelled(told: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutcome]]:

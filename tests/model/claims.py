@@ -64,7 +64,10 @@ class Claims:
     def _may_serve(self, share: Share, ask: Ask, claimed: Claimed) -> bool:
         if share.queue not in self.places.marked or share.queue in self.paused:
             return False
-        if self.room(share, ask) >= 1:
+        room = self.room(share, ask)
+        if share.interval_us:
+            self.rates.set_right(share, self.places.now)
+        if room >= 1:
             return True
         if share.interval_us and self.places.entries(share.queue):
             wait = self.rates.wait(share, self.places.now)
@@ -103,6 +106,11 @@ class Claims:
             items = self.places.lanes[queue, lane]
             while items and len(taken) < most:
                 item = items[0]
+                if isinstance(item, Task) and item.is_shell:
+                    items.pop(0)
+                    claimed.dropped.append(item.text)
+                    self.places.shell_is_gone(item)
+                    continue
                 if isinstance(item, Task) and item.cancelled:
                     items.pop(0)
                     claimed.dropped.append(item.text)

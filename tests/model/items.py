@@ -8,8 +8,8 @@ UNKNOWN_QUEUE = "unknown"
 
 @dataclass
 class Task:
-    """One live task: its counters are those of its entry. `starts` counts its claims,
-    `order` tells which of two tasks was accepted first."""
+    """One live task: its counters are those of its entry. `starts` counts its claims, `order` tells which of two tasks
+    was accepted first. `life` is its number when others of its id were cancelled before; one of those is a shell."""
 
     id: str
     queue: str
@@ -25,6 +25,8 @@ class Task:
     flag: str = "-"
     cancelled: bool = False
     starts: int = 0
+    life: int = 0
+    is_shell: bool = False
 
     @property
     def text(self) -> str:
@@ -40,7 +42,7 @@ class Task:
 
     @property
     def told_body(self) -> str:
-        return "" if self.cancelled else self.body
+        return "" if self.cancelled or self.is_shell else self.body
 
     @property
     def lane(self) -> str:

@@ -33,7 +33,7 @@ class Model(Steering):
         return words
 
     def _enqueue(self, new: New) -> str:
-        if new.id in self.places.tasks:
+        if new.id in self.places.tasks and not self._waits_cancelled(new.id):
             return "duplicate"
         holder, _ = self.places.holders.get(new.unique_key, ("", 0))
         if holder in self.places.tasks:
@@ -41,6 +41,11 @@ class Model(Steering):
         self.places.accept(new)
         served = [queue for queue, until in self.served.items() if until > self.places.now]
         return "unserved" if served and new.queue not in served else "ok"
+
+    def _waits_cancelled(self, task_id: str) -> bool:
+        """A task that was cancelled while it waited is gone for whoever enqueues."""
+        is_cancelled = self.places.tasks[task_id].cancelled
+        return is_cancelled and not self.places.holder_of(task_id, self.leases.expires)
 
     def promote(self, now: int, limit: int) -> Promoted:
         self.places.at(now)
@@ -96,13 +101,16 @@ class Model(Steering):
             if not task:
                 stale.append(text)
                 continue
-            if outcome[0] == "release":
+            if outcome[0] == "release" and not task.is_shell:
                 self._credit(serving, task.queue)
             self._go_on(task, outcome)
         return stale
 
     def _go_on(self, task: Task, outcome: Outcome) -> None:
         verb, delay, result = outcome
+        if task.is_shell:
+            self.places.shell_is_gone(task)
+            return
         if verb in {"done", "expired"} or task.cancelled or verb == "cancelled":
             self.places.end(task, verb if verb in {"done", "expired"} else "cancelled")
             if verb == "done" and result:
@@ -153,7 +161,8 @@ class Model(Steering):
         """The lost ones, and the cancelled tasks of the others."""
         lost = [owner for owner in owners if not self.leases.renew(owner, now)]
         held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
-        return lost, [task.id for task in held if task.cancelled]
+        cancelled = [task.id for task in self.places.tasks.values() if task.cancelled]
+        return lost, [task.id for task in held if task.id in cancelled]
 
     def sweep(self, now: int) -> list[str]:
         """The owners whose lease ran out."""
@@ -198,6 +207,9 @@ class Model(Steering):
         self.places.at(now)
         for task in reversed(self.places.inflight.get(owner, [])):
             self.places.let_go(owner, task.text)
+            if task.is_shell:
+                self.places.shell_is_gone(task)
+                continue
             account, last = self._charge(task, ran, serving)
             if task.cancelled:
                 self.places.end(task, "cancelled")

@@ -20,6 +20,7 @@ class Places:
     keys: dict[str, str] = field(default_factory=dict)
     holders: dict[str, tuple[str, int]] = field(default_factory=dict)
     marked: set[str] = field(default_factory=set)
+    former: dict[str, tuple[int, int]] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
     accounts: dict[str, str] = field(default_factory=dict)
     accepted: Counter[str] = field(default_factory=Counter)
@@ -47,9 +48,17 @@ class Places:
 
     def accept(self, new: New) -> None:
         """A task of ours."""
+        life, shells = self.former.get(new.id, (0, 0))
+        waits_cancelled = self.tasks.get(new.id)
+        if waits_cancelled or shells:
+            life, shells = life + 1, shells + bool(waits_cancelled)
+            self.former[new.id] = (life, shells)
+        if waits_cancelled:
+            self._leave_a_shell(waits_cancelled)
         task = self._accept(new.id, new.queue, new.body)
+        task.life = life if new.id in self.former else 0
+        task.flag = f"{'u' if new.unique_key else ''}{task.life or ''}" or "-"
         if new.unique_key:
-            task.flag = "u"
             self.keys[task.id] = new.unique_key
             self.holders[new.unique_key] = (task.id, self.now + new.hold_ms * 1000 if new.hold_ms else 0)
         if new.due_at(self.now) > self.now:
@@ -60,10 +69,23 @@ class Places:
         self.lanes[task.queue, "ready"].append(task)
         self.marked.add(task.queue)
 
+    def _leave_a_shell(self, task: Task) -> None:
+        task.is_shell = True
+        self.accounts.pop(task.id, None)
+        self.ended["cancelled"] += 1
+
+    def shell_is_gone(self, task: Task) -> None:
+        """It was taken from where it stood; the last one takes the record with it, unless the last life goes on."""
+        life, shells = self.former[task.id]
+        if shells == 1 and task.id not in self.tasks:
+            del self.former[task.id]
+        else:
+            self.former[task.id] = (life, shells - 1)
+
     def adopt(self, bare: Bare, queue: str, kind: str, due: int) -> Task:
         """A task of somebody else's, in no place yet: its own id, or a fresh one when there is none or it is live."""
         task_id = bare.id
-        while not task_id or task_id in self.tasks:
+        while not task_id or task_id in self.tasks or task_id in self.former:
             self._adopted += 1
             task_id = f"adopted-{self.now}-{self._adopted}"
         task = self._accept(task_id, queue, bare.text or " ")
@@ -103,7 +125,7 @@ class Places:
 
     def keep_account(self, task: Task, mark: str, account: str) -> None:
         """Of its last crash or loss, while it lives: its flag says that there is one."""
-        task.flag = ("u" if "u" in task.flag else "") + mark
+        task.flag = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u") + mark
         self.accounts[task.id] = account
 
     def give_back(self, task: Task) -> None:
@@ -124,7 +146,7 @@ class Places:
 
     def bury(self, task: Task) -> None:
         self.free_key(task)
-        task.flag = "-"
+        task.flag = str(task.life or "-")
         self.accounts.pop(task.id, None)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
@@ -138,6 +160,8 @@ class Places:
         del self.tasks[task.id]
         self.accounts.pop(task.id, None)
         self.free_key(task)
+        if task.life and not self.former[task.id][1]:
+            del self.former[task.id]
         self.ended[how] += 1
 
     def free_key(self, task: Task) -> None:

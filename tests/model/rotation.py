@@ -54,6 +54,11 @@ class Rates:
         """Never more than a full burst: what is above that was left by a clock that went back."""
         return min(max(0, self.paid_off.get(share.queue, 0) - now), share.burst * share.interval_us)
 
+    def set_right(self, share: Share, now: int) -> None:
+        """Whoever looks for room leaves no more than a full burst."""
+        if share.queue in self.paid_off:
+            self.paid_off[share.queue] = min(self.paid_off[share.queue], now + share.burst * share.interval_us)
+
     def allowed(self, share: Share, now: int) -> int:
         return (share.burst * share.interval_us - self.debt(share, now)) // share.interval_us
 

@@ -91,7 +91,11 @@ class Steering:
     def purge(self, queue: str) -> int:
         items = self.places.entries(queue)
         for item in items:
-            if not isinstance(item, Bare):
+            if isinstance(item, Bare):
+                continue
+            if item.is_shell:
+                self.places.shell_is_gone(item)
+            else:
                 self.places.end(item, "purged")
         self.places.lanes[queue, "delayed"], self.places.lanes[queue, "ready"] = [], []
         self.places.marked.discard(queue)

@@ -2,8 +2,8 @@
 
 Each is put into a copy of the product and run before what is to catch it, the soak with a narrow profile wherever
 that can. It is caught when a finding of the expected kind is made within its budget. What catches is also run
-without a bug, and must find nothing. A mutation whose text is not in the product any more is a failure: it has to
-follow the product.
+without a bug, and must find nothing. A mutation names a function of the product, and says what it does instead. When
+there is no such function any more that is a failure: the mutation has to follow the product.
 """
 
 import argparse

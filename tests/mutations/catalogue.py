@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from mutations import bugs
 from mutations.catchers import Catcher, Soak, Tests
-from mutations.tree import Replacement
+from mutations.changes import Change, LuaFunction, PythonFunction, RedisAnswer
 from soak.findings import Wrong
 
 _CALM: Final = Soak(24)  # with two bursts that fill the queues whose fairness is judged
@@ -22,7 +23,7 @@ class Mutation:
     """A bug, put into a copy of the product."""
 
     name: str
-    replacements: tuple[Replacement, ...]
+    change: Change
     catcher: Catcher
     budget_seconds: float
 
@@ -31,89 +32,52 @@ def _wrong(*kinds: Wrong) -> frozenset[Wrong]:
     return frozenset(kinds)
 
 
-def _lua(name: str, old: str, new: str) -> Replacement:
-    return Replacement(f"workers/rota/lua/{name}.lua", old, new)
-
-
 MUTATIONS: Final = (
     Mutation(
         "owner check removed: who is not registered claims all the same",
-        (
-            _lua(
-                "turn", "local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)", "local registered = true"
-            ),
-        ),
+        RedisAnswer("turn", "ZSCORE", "return '0'"),
         _MODEL,
         60,
     ),
     Mutation(
         "client retries on: a connection sends a command again when no answer came in time",
-        (
-            Replacement(
-                "workers/rota/server/connection.py",
-                "        self.send(data)\n        return self.receive()\n",
-                "        self.send(data)\n        try:\n            return self.receive()\n"
-                "        except ConnectionLost:\n            self.send(data)\n            return self.receive()\n",
-            ),
-        ),
+        PythonFunction("rota.server.connection", "Connection._ask", bugs.ask_again),
         Soak(16, ("server_sleep server 6 6.5",), _wrong(Wrong.DUPLICATED, Wrong.PHANTOM, Wrong.DIED)),
         90,
     ),
     Mutation(
         "no chain of doorbells: a token that a worker swallowed is not passed on",
-        (_lua("turn", "    for _, queue in ipairs(tokens) do to_ring[queue] = true end\n", ""),),
+        PythonFunction("rota.protocol.store", "Store.turn", bugs.turn_without_tokens),
         _MODEL,
         60,
     ),
     Mutation(
         "no allow-oom: a full server refuses the fleet's turns",
-        (_lua("turn", "#!lua flags=allow-oom\n", "#!lua\n"),),
+        PythonFunction("rota.protocol.scripts", "load_script", bugs.turn_without_allow_oom),
         Soak(14, ("fill_memory server 7 6",), _wrong(Wrong.WAITED)),
         90,
     ),
     Mutation(
         "no grace: whoever could not renew during an outage is retired after it",
-        (_lua("sweep", "or now < last then grace = now + longest end", "or now < last then grace = 0 end"),),
+        LuaFunction("sweep", "prolonged", "", "return 0"),
         Soak(20, ("long_outage server 5 8", "refuse a 12 3.6"), _wrong(Wrong.LEASE, Wrong.DUPLICATED)),
         90,
     ),
     Mutation(
         "retired before waitpid: an owner's tasks are given back while its process still runs them",
-        (
-            Replacement(
-                "supervisor/rota_supervisor/master/master.py",
-                "                self._hands.ask_to_leave(child)\n",
-                "                self._hands.ask_to_leave(child)\n                self._owners.retire_living(child)\n",
-            ),
-            Replacement(
-                "supervisor/rota_supervisor/master/owners/owners.py",
-                "    def free(self, child: Child) -> None:\n",
-                "    def retire_living(self, child: Child) -> None:\n"
-                "        if child.owner:\n"
-                "            blame = Blame((), crash_limit=3, loss_limit=5)\n"
-                "            obituary = Obituary(child.owner, '', blame, Packed(0, b''), NO_TIERS)\n"
-                "            self._early = asyncio.ensure_future(self._leases.retire(obituary))\n\n"
-                "    def free(self, child: Child) -> None:\n",
-            ),
-            Replacement(
-                "supervisor/rota_supervisor/master/owners/owners.py",
-                "from rota.telemetry import events, log\n",
-                "from rota.protocol.store import Blame\nfrom rota.protocol.wire import Packed\n"
-                "from rota.telemetry import events, log\nfrom rota_supervisor.master.children.told import NO_TIERS\n",
-            ),
-        ),
+        PythonFunction("rota_supervisor.master.core.ticking", "perform", bugs.retire_who_is_asked_to_leave),
         Soak(20, ("term_node a 5 3", "term_node b 10 3", "term_node a 15 3"), _wrong(Wrong.DUPLICATED, Wrong.LEASE)),
         90,
     ),
     Mutation(
         "an ended task leaves the account of its last crash behind",
-        (_lua("shared/ending", "if string.find(e.flag, '%u') then", "if false then"),),
+        LuaFunction("shared/ending", "clear_up", "e", "free_unique_key(e)"),
         _MODEL,
         60,
     ),
     Mutation(
         "the in-flight gate of settle removed: outcomes count for whoever sends them",
-        (_lua("shared/settle", "if i >= head and redis.call('LREM', inflight, 1, text) == 0 then", "if false then"),),
+        RedisAnswer("shared/settle", "LREM", "return 1"),
         Soak(
             _FROZEN.seconds,
             _FROZEN.faults,
@@ -123,26 +87,13 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the fence is never up: a worker starts what it claimed though its lease may be lost",
-        (
-            Replacement(
-                "workers/rota/child/fence.py",
-                "return at_ns - self._slot.renewed_ns > self._allowed_ns",
-                "return at_ns < 0",
-            ),
-        ),
+        PythonFunction("rota.child.fence", "Fence.is_up", bugs.never_up),
         Soak(_FROZEN.seconds, _FROZEN.faults, _wrong(Wrong.DUPLICATED)),
         90,
     ),
     Mutation(
         "an enqueue that got no answer is sent again under another nonce",
-        (
-            Replacement(
-                "workers/rota/sender.py",
-                "        try:\n            answers = self._exchange(batches)\n",
-                "        batches = [batch._replace(nonce=os.urandom(16).hex()) for batch in batches]\n"
-                "        try:\n            answers = self._exchange(batches)\n",
-            ),
-        ),
+        PythonFunction("rota.client.sender", "Sender._exchange_again", bugs.send_again_under_another_nonce),
         Soak(
             16,
             ("silence_replies producers 7 2.5", "silence_replies producers 12 2.5"),
@@ -152,53 +103,45 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "promoted 50 ms early",
-        (_lua("promote", "local now, limit = redis_now(),", "local now, limit = redis_now() + 50000,"),),
+        LuaFunction("promote", "redis_now", "", "return original() + 50000"),
         Soak(_CALM.seconds, (), _wrong(Wrong.EARLY)),
         60,
     ),
     Mutation(
         "the rotation is not charged: one queue is served again and again",
-        (_lua("turn", "  charge(share, #texts)\n", ""),),
+        LuaFunction("turn", "charge", "", ""),
         Soak(_CALM.seconds, (), _wrong(Wrong.FAIRNESS)),
         60,
     ),
     Mutation(
         "a unique key is given to a second task while the first still lives",
-        (
-            _lua(
-                "enqueue",
-                "if holder and (accepted[holder] or call('HEXISTS', TASKS, holder) == 1) then word",
-                "if holder and accepted[holder] then word",
-            ),
-        ),
+        # The holder is looked for among what lives, and not found.
+        RedisAnswer("enqueue", "HEXISTS", "return 0"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "the entry of a cancelled task is taken for the task that followed under its id",
+        LuaFunction("shared/former", "is_shell", "", "return false"),
         _MODEL,
         60,
     ),
     Mutation(
         "given back to the tail of the lane",
-        (
-            _lua(
-                "shared/ending", "redis.call('LPUSH', lane, entry_text(e))", "redis.call('RPUSH', lane, entry_text(e))"
-            ),
-        ),
+        RedisAnswer("shared/ending", "LPUSH", "return original('RPUSH', key, ...)"),
         _MODEL,
         60,
     ),
     Mutation(
         "a recall does not look whether the task it names still runs",
-        (_lua("recall", "if not place then return 0 end", "place = place or 0"),),
+        # Behind nothing, everything the worker holds counts as unstarted.
+        RedisAnswer("recall", "LPOS", "return original(command, key, ...) or 0"),
         Tests("tests/integration/protocol/test_recall.py", "after_the_turn", r"assert before == after"),
         60,
     ),
     Mutation(
         "what a dead worker had finished is not read from its slot",
-        (
-            Replacement(
-                "supervisor/rota_supervisor/master/owners/leases.py",
-                "packed_in(*slot.outcomes())",
-                "Packed(0, b'')",
-            ),
-        ),
+        PythonFunction("rota_supervisor.master.core.dying", "died", bugs.died_without_outcomes),
         Tests("tests/e2e/test_claims_of_several.py", "no_finished_task_of_a_killed_worker", r"assert .*"),
         150,
     ),

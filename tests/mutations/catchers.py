@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from mutations.tree import ROOT, environment
+from mutations.changes import ROOT
+from mutations.tree import environment
 from soak.checker import judge
 from soak.evidence import QUIET_FILE, Evidence
 from soak.findings import Finding, Wrong

@@ -8,21 +8,22 @@ from pathlib import Path
 
 from mutations.catalogue import Mutation
 from mutations.catchers import Catcher, Result
-from mutations.tree import Replacement, Stale, make_copy
+from mutations.changes import Change, Stale
+from mutations.tree import make_copy
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is tried. A control has no replacements, and its catcher has to find nothing at all."""
+    """What is tried. A control has no bug, and its catcher has to find nothing at all."""
 
     name: str
-    replacements: tuple[Replacement, ...]
+    change: Change | None
     catcher: Catcher
     budget_seconds: float
 
     @property
     def is_control(self) -> bool:
-        return not self.replacements
+        return self.change is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,8 @@ def trials_of(mutations: Sequence[Mutation]) -> list[Trial]:
         control = each.catcher.control
         controls[control] = max(controls.get(control, 0.0), each.budget_seconds)
     return [
-        *(Trial(each.name, each.replacements, each.catcher, each.budget_seconds) for each in mutations),
-        *(Trial("control", (), catcher, 2 * budget) for catcher, budget in controls.items()),
+        *(Trial(each.name, each.change, each.catcher, each.budget_seconds) for each in mutations),
+        *(Trial("control", None, catcher, 2 * budget) for catcher, budget in controls.items()),
     ]
 
 
@@ -69,7 +70,7 @@ def _run_within_budget(trial: Trial, deadline: float) -> Result:
     """Again while it finds nothing and the budget lasts, as what meets what in a soak is chance; a control once."""
     while True:
         with tempfile.TemporaryDirectory(prefix="rota-mutation-") as name:
-            make_copy(Path(name), trial.replacements)
+            make_copy(Path(name), trial.change)
             result = trial.catcher.run(Path(name), deadline - time.monotonic())
         if trial.is_control or result.found or not result.clean or time.monotonic() >= deadline:
             return result

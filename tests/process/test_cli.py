@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from rota.protocol.keys import Keys
-from rota.protocol.outcome import Dead, Settlement, join_settlements, pack_settlement
+from rota.protocol.outcome import DeadOutcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.store import QueueShare, Store, Turn, domain_of, pack_tiers
 from rota.server.address import parse_address
 from rota.server.connection import Connection
@@ -424,7 +424,7 @@ def dead_task(server: Server, namespace: str) -> str:
     connection.execute("RPUSH", Keys(namespace).ready_lane("default"), '["d1","default","send",[1]]')
     [claim] = connection.run(store.turn(owner, queue, Turn(1))).claims
     epitaph = json.dumps({"reason": "error", "error": "SMTPError: \x1b[2J refused"}).encode()
-    settled = join_settlements([pack_settlement(Settlement(claim.entry, Dead(epitaph)))])
+    settled = join_settlements([pack_settlement(Settlement(claim.entry, DeadOutcome(epitaph)))])
     connection.run(store.turn(owner, queue, Turn(0, settlements=settled)))
     connection.close()
     return claim.entry.id

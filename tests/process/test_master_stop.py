@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +86,14 @@ def test_a_burst_leaves_when_nothing_is_ready_or_running(fleet: Mastered) -> Non
     assert fleet.exit_code() == 0
     assert sorted(fleet.ran()) == list("abcdef")
     assert fleet.inflight() == []
+
+
+def test_a_stop_by_the_control_socket_writes_nothing_but_events(fleet: Mastered) -> None:
+    fleet.start()
+    subprocess.run([sys.executable, "-m", "rota_supervisor", "stop"], cwd=fleet.folder, check=True, timeout=60)
+    assert fleet.exit_code() == 0
+    assert len(fleet.log()) == len(fleet.text().splitlines())
+    assert not fleet.log("fleet.call_failed")
 
 
 def test_a_taken_port_is_told(fleet: Mastered) -> None:

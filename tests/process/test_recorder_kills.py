@@ -19,9 +19,9 @@ WRITER = """
 import itertools, sys
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota.child.slot_memory import SlotMemory
+from rota.child.slot_memory import move_in
 
-recorder = Recorder(SlotMemory.attach(int(sys.argv[1])).slot(1).metrics)
+recorder = Recorder(move_in(int(sys.argv[1]), 1, 0, 1).slot.metrics)
 for number in itertools.count():
     recorder.counter(m.CLAIMS, "q").add()
     recorder.histogram(m.TASK_LAG, "q", m.KINDS[number % 4]).observe(number % 100 / 10)

@@ -79,6 +79,7 @@ def test_a_pid_file_that_cannot_be_had_is_said_and_nobodys_file_is_lost(fleet: M
 def test_ps_shows_what_each_process_is_and_its_environment_stays_readable(fleet: Mastered) -> None:
     fleet.environment = {"SEEN": "yes"}
     fleet.start()
+    until(lambda: len(fleet.children(state="ready")) == len(fleet.children()) == 4, "all its children are ready")
     (worker,) = fleet.children("worker")
     everybody = [psutil.Process(fleet.pid), *psutil.Process(fleet.pid).children()]
 

@@ -1,5 +1,6 @@
 """A worker process's beginning, its end, and what it does when something else ends."""
 
+import dataclasses
 import os
 import signal
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import LEASE_SECONDS, Bench, Child, settings_for, until
+from faulty_link import FaultyLink
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleWish, boottime_ns
@@ -21,6 +23,12 @@ def bench(server: Server, namespace: str, tmp_path: Path) -> Iterator[Bench]:
     made = Bench(server, namespace, tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as made:
+        yield made
 
 
 def test_a_stop_signal_is_seen_at_once_at_the_doorbell(bench: Bench) -> None:
@@ -302,3 +310,50 @@ def test_a_token_of_one_queue_is_told_on_when_another_was_claimed_from(bench: Be
     assert bench.connection.execute("LLEN", bench.store.keys.doorbell("low")) == 1
     bench.release()
     until(lambda: "second" in bench.ran())
+
+
+# A turn sent along behind the doorbell
+
+
+def _hold_what_the_doorbell_brings(link: FaultyLink) -> None:
+    """Carry out what is sent to the server, and keep back the answer of a BLPOP and all that follows it."""
+    link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
+
+
+def _parked_behind(link: FaultyLink, bench: Bench) -> Child:
+    settings = settings_for(bench.server, bench.namespace)
+    server = dataclasses.replace(settings.server, redis_url=link.url)
+    worker = bench.start(dataclasses.replace(settings, server=server)).until_phase(Phase.IDLE)
+    until(lambda: b"cmd=blpop" in _client_of(bench, worker.owner), "it is parked")
+    return worker
+
+
+def test_who_leaves_while_the_answer_is_on_its_way_gives_back_what_it_had_claimed(
+    bench: Bench, link: FaultyLink
+) -> None:
+    worker = _parked_behind(link, bench)
+    _hold_what_the_doorbell_brings(link)
+    task_id = bench.enqueue("note", "not by this one")
+    until(lambda: bench.inflight(worker.owner) == 1, "the turn has claimed")
+    worker.terminate()
+    assert worker.exit_code() == 0
+    assert bench.inflight(worker.owner) == 0
+    assert bench.state(task_id) == "ready"
+    (released,) = bench.events("task.released")
+    assert released["task_id"] == task_id
+    (entry,) = bench.connection.execute("LRANGE", bench.store.keys.ready_lane("default"), 0, -1)
+    assert entry.split()[5:9] == [b"0", b"0", b"0", b"1"]  # failures crashes losses releases
+    assert bench.ran() == ["worker start", "worker stop"]
+
+
+def test_who_leaves_and_cannot_ask_what_it_had_claimed_does_not_wait_for_long(bench: Bench, link: FaultyLink) -> None:
+    worker = _parked_behind(link, bench)
+    _hold_what_the_doorbell_brings(link)
+    bench.enqueue("note", "for another")
+    until(lambda: bench.inflight(worker.owner) == 1, "the turn has claimed")
+    link.refuse()
+    worker.terminate()
+    assert worker.exit_code() == 0
+    retired = bench.run(bench.store.retire_exited(worker.owner, Blame()))
+    assert [(entry.releases, entry.crashes) for entry in retired.requeued] == [(1, 0)]
+    assert bench.ran() == ["worker start", "worker stop"]

@@ -1,6 +1,7 @@
 """The seam to the server: the product's store answers calls that a simulated connection has the model execute."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -13,6 +14,7 @@ from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
+from rota_supervisor.master.effects.slots import now_seconds
 from simulation.network import Caller, Network
 from simulation.server import Server
 
@@ -79,6 +81,7 @@ class MasterConnection(AioConnection):
         self._caller = caller
         self._network = network
         self._server = server
+        self.silent_since = math.inf  # as the master's watch has it
 
     async def run(self, command: Command[T]) -> T:
         assert isinstance(command, Call)
@@ -90,8 +93,10 @@ class MasterConnection(AioConnection):
             if isinstance(heard, ServerError):
                 answer.set_exception(heard)
             else:
+                self.silent_since = math.inf
                 answer.set_result(heard)
 
+        self.silent_since = min(self.silent_since, now_seconds())
         self._network.call(self._caller, lambda _: command.execute(self._server), hear)
         return await answer
 

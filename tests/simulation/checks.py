@@ -4,17 +4,18 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from rota_supervisor.layout import RANGES, Role
-from rota_supervisor.master.children.child import LIVE, Child, Reason, State
-from rota_supervisor.master.children.fleet import Fleet
-from rota_supervisor.master.planning.actions import Action, Drain, Kill, Start
-from rota_supervisor.master.planning.deadlines import (
+from rota_supervisor.master.core.children import LIVE, Child, ChildState
+from rota_supervisor.master.core.deadlines import (
     DUMP_SECONDS,
     HARD_LIMIT_GRACE_SECONDS,
-    STOPPED_POLLER_SECONDS,
     can_be_dumped,
+    patience,
 )
-from rota_supervisor.master.planning.plan import plan
-from rota_supervisor.master.planning.targets import Stage, desired_of, worker_counts
+from rota_supervisor.master.core.effects import Effect, FreeSlot, Order, Register, Retire, Spawn, Tell
+from rota_supervisor.master.core.events import Ticked
+from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage
+from rota_supervisor.master.core.take import take
 from simulation.capacity import Capacity
 from simulation.process import Process
 from simulation.violation import require
@@ -25,53 +26,93 @@ if TYPE_CHECKING:
 
 ROUNDING_SECONDS: Final = 0.001
 SLACK_SECONDS: Final = 0.1  # from a wake of the master to its step, and the like
+_SAID: Final = {Order.LEAVE: "Drain", Order.INTERRUPT: "Interrupt", Order.WRITE_STACK: "Dump", Order.KILL: "Kill"}
 
 
-class CheckedFleet(Fleet):
-    """The table of children: every action is looked at before it is performed."""
+class Checks:
+    """Looks at all effects of an event before any of them is carried out, and at the state after each step."""
 
     def __init__(self, node: "Node") -> None:
-        super().__init__()
         self._node = node
-        self.performed = 0
         self.capacity = Capacity(node)
         self._told_at: dict[int, float] = {}
+        self._registering: set[tuple[int, int]] = set()
+        self._retired: dict[int, str] = {}
 
-    def apply(self, action: Action, now: float) -> Child:
-        self.performed += 1
-        before = next((child for child in self if child.slot == action.slot), None)
-        was = before.state if before is not None else None
-        if isinstance(action, Start):
-            self._check_start(action, before)
-        child = super().apply(action, now)
-        about = f"{child.role} {child.slot}.{child.nonce} {child.why or ''}"
-        self._node.world.say(self._node.name, type(action).__name__, about)
-        if isinstance(action, Drain):
-            self._told_at[child.nonce] = now
-        if isinstance(action, Drain) and was is State.READY and child.role is Role.WORKER:
-            self.capacity.drained(child)
-        if isinstance(action, Drain) and child.role in (Role.POLLER, Role.EXPORTER):
-            early = self._node.records.stop.stage is Stage.WORKERS
-            require(not early, f"a {child.role} is told to leave before the workers have left")
-        if isinstance(action, Kill):
-            self._check_kill(child)
-        return child
+    # Effects
 
-    def forget(self, child: Child) -> None:
-        registered = child.owner and child.owner in self._node.world.server.owners
-        require(not registered, f"slot {child.slot} is free, and its owner {child.owner} is not retired")
-        super().forget(child)
+    def look(self, effects: list[Effect]) -> None:
+        """What is about to be done."""
+        for number, effect in enumerate(effects):
+            match effect:
+                case Register(places):
+                    for slot, nonce in places:
+                        self._check_start(slot, nonce)
+                case Spawn(child):
+                    self._check_start(child.slot, child.nonce)
+                case Tell():
+                    self._check_told(effect, effects[number + 1 :])
+                case Retire(slot, _, owner):
+                    self._retired[slot] = owner
+                case FreeSlot(slot):
+                    self._check_free(slot)
+                case _:
+                    pass
+        self._note_abandoned()
 
-    def _check_start(self, action: Start, before: Child | None) -> None:
-        require(before is None, f"slot {action.slot} is given to a second child")
-        require(action.slot in RANGES[action.role], f"slot {action.slot} is not for a {action.role}")
-        if action.role is Role.WORKER:
-            generation = self._node.records.reloading.rollout.of(action.generation)
-            zygotes = {child.generation for child in self.of(Role.ZYGOTE, State.READY)}
+    def _check_start(self, slot: int, nonce: int) -> None:
+        node = self._node
+        child = node.state.children.get(slot, nonce)
+        assert child is not None, "what is started has a record"
+        self._say("Start", child)
+        require(slot in RANGES[child.role], f"slot {slot} is not for a {child.role}")
+        if child.role is Role.WORKER:
+            generation = node.state.rollout.of(child.generation)
+            zygotes = {each.generation for each in node.state.children.of(Role.ZYGOTE, ChildState.READY)}
             has_zygote = generation is not None and generation.code in zygotes
-            require(has_zygote, f"a worker of {action.generation} is started, and its zygote is not READY")
-        lived_in = self._node.memory.slot(action.slot).is_lived_in
-        require(not lived_in, f"slot {action.slot} is given away while its process lives")
+            require(has_zygote, f"a worker of {child.generation} is started, and its zygote is not READY")
+        lived_in = node.memory.slot(slot).is_lived_in
+        require(not lived_in, f"slot {slot} is given away while its process lives")
+
+    def _check_told(self, effect: Tell, later: list[Effect]) -> None:
+        child = self._node.state.children.get(effect.child.slot, effect.child.nonce)
+        assert child is not None, "who is told something has a record"
+        self._say(_SAID[effect.order], child)
+        if effect.order is Order.LEAVE:
+            self._check_drain(child, later)
+        if effect.order is Order.KILL:
+            self._check_kill(child)
+
+    def _check_drain(self, child: Child, later: list[Effect]) -> None:
+        self._told_at[child.nonce] = self._node.boottime()
+        if child.role is Role.WORKER and child.ready_at is not None:
+            self.capacity.drained(child, still_there=self._drained_later(child.pool, later))
+        if child.role in (Role.POLLER, Role.EXPORTER):
+            early = self._node.state.stop.stage is Stage.WORKERS
+            require(not early, f"a {child.role} is told to leave before the workers have left")
+
+    def _drained_later(self, pool: str, later: list[Effect]) -> list[Child]:
+        """READY workers of the pool that are told the same after this one: their records have moved already."""
+        told = [each.child for each in later if isinstance(each, Tell) and each.order is Order.LEAVE]
+        children = [self._node.state.children.in_slot(child.slot) for child in told]
+        return [child for child in children if child.pool == pool and child.ready_at is not None]
+
+    def _check_free(self, slot: int) -> None:
+        if any(child.slot == slot for child in self._node.state.children):
+            return  # it is closed to a worker that comes too late
+        owner = self._retired.pop(slot, "")
+        registered = owner in self._node.world.server.owners
+        require(not registered, f"slot {slot} is free, and its owner {owner} is not retired")
+
+    def _note_abandoned(self) -> None:
+        now = {(child.slot, child.nonce) for child in self._node.state.children.of(Role.WORKER, ChildState.REGISTERING)}
+        for slot, nonce in self._registering - now:
+            if self._node.state.children.get(slot, nonce) is None:
+                self._node.world.say(self._node.name, "Abandon", f"worker {slot}.{nonce}")
+        self._registering = now
+
+    def _say(self, what: str, child: Child) -> None:
+        self._node.world.say(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
     def told_at(self, child: Child) -> float:
         """When it was told to leave; `inf` before."""
@@ -89,8 +130,9 @@ class CheckedFleet(Fleet):
                 late = now - max(over_at, self._node.awake_since)
                 require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
             case Reason.STOP:
-                stop = self._node.records.stop
-                late_to_leave = stop.stage is Stage.AT_ONCE or now > stop.leave_by
+                stop = self._node.state.stop
+                leave_by = stop.leave_by if child.in_hand else min(stop.leave_by, stop.idle_leave_by)
+                late_to_leave = stop.stage is Stage.AT_ONCE or now > leave_by
                 require(late_to_leave or self._is_deaf(child, process, now), f"slot {child.slot} is killed too soon")
             case _:
                 pass
@@ -102,8 +144,8 @@ class CheckedFleet(Fleet):
 
     def _check_silence(self, child: Child, process: Process, now: float) -> None:
         silent = now - process.silent_since if process.silent_since is not None else 0.0
-        beat_seconds = self._node.records.config.limits.beat_seconds
-        allowed = patience(self._node, child.role) if child.stopped_at is not None else beat_seconds
+        beat_seconds = self._node.state.config.limits.beat_seconds
+        allowed = patience(child.role, beat_seconds) if child.stopped_at is not None else beat_seconds
         require(silent > allowed, f"slot {child.slot} is killed after {silent:.2f} s of silence")
         if process.was_ready and not runs_a_task(process):
             late = min(silent, now - self._node.awake_since) - allowed
@@ -114,28 +156,27 @@ class CheckedFleet(Fleet):
         told_at = self.told_at(child)
         if isinstance(process, Worker) and process.running and process.began_at <= told_at:
             return False
-        return now - told_at > self._node.records.config.limits.beat_seconds
+        return now - told_at > self._node.state.config.limits.beat_seconds
 
+    # The state
 
-def check_step(node: "Node") -> None:
-    """After a step of its master."""
-    records, now = node.records, node.boottime()
-    reloading = records.reloading
-    if node.fleet.performed:
-        desired = desired_of(reloading.rollout, reloading.versions, records.stop, reloading.scaling, records.backoffs)
-        again = plan(desired, node.fleet, now)
-        require(not again, f"a second plan after performing is not empty: {again}")
+    def check_step(self) -> None:
+        """After a step of the master."""
+        node, now = self._node, self._node.boottime()
+        state = node.state
+        again = take(state, Ticked(node.connection.silent_since), now)
+        require(not again, f"a second tick at the same time is not without effect: {again}")
         _check_counts(node)
-    node.fleet.capacity.check()
-    if records.stop.stage is Stage.REST:
-        working = [
-            process for process in node.processes.values() if isinstance(process, Worker) and process.has_moved_in
-        ]
-        require(not working, "the rest is told to leave before the workers have left")
-    for child in node.fleet:
-        process = node.processes.get(child.pid)
-        if process is not None and child.state in (State.BOOTING, State.READY, State.DRAINING):
-            _check_overdue(node, child, process, now)
+        self.capacity.check()
+        if state.stop.stage is Stage.REST:
+            working = [
+                process for process in node.processes.values() if isinstance(process, Worker) and process.has_moved_in
+            ]
+            require(not working, "the rest is told to leave before the workers have left")
+        for child in state.children:
+            process = node.processes.get(child.pid)
+            if process is not None and child.state in (ChildState.BOOTING, ChildState.READY, ChildState.DRAINING):
+                _check_overdue(node, child, process, now)
 
 
 def runs_a_task(process: Process) -> bool:
@@ -143,16 +184,10 @@ def runs_a_task(process: Process) -> bool:
     return isinstance(process, Worker) and process.running
 
 
-def patience(node: "Node", role: Role) -> float:
-    """How long it may be silent."""
-    return STOPPED_POLLER_SECONDS if role is Role.POLLER else node.records.config.limits.beat_seconds
-
-
 def _check_counts(node: "Node") -> None:
-    reloading = node.records.reloading
-    for pool, count in worker_counts(reloading.rollout, reloading.scaling).items():
-        live = [child for child in node.fleet.of(Role.WORKER) if child.pool == pool and child.state in LIVE]
-        sure = [child for child in live if child.state is not State.ASKED]
+    for pool, count in node.state.wanted.counts.items():
+        live = [child for child in node.state.children.of(Role.WORKER) if child.pool == pool and child.state in LIVE]
+        sure = [child for child in live if child.state is not ChildState.ASKED]
         require(len(sure) <= count + 1, f"{len(sure)} workers of {pool} instead of {count}")
 
 
@@ -161,17 +196,18 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
     spare = DUMP_SECONDS + SLACK_SECONDS
     if process.stopped_since is not None:
         silent = now - max(process.stopped_since, node.awake_since)
-        require(silent <= patience(node, process.role) + SLACK_SECONDS, f"slot {number} is stopped for {silent:.2f} s")
+        allowed = patience(process.role, node.state.config.limits.beat_seconds) + SLACK_SECONDS
+        require(silent <= allowed, f"slot {number} is stopped for {silent:.2f} s")
         return
     if process.hung and process.was_ready and process.silent_since is not None and not runs_a_task(process):
         silent = now - max(process.silent_since, node.awake_since)
-        allowed = node.records.config.limits.beat_seconds + spare
+        allowed = node.state.config.limits.beat_seconds + spare
         require(silent <= allowed, f"slot {number} is silent for {silent:.2f} s")
     elif isinstance(process, Worker) and process.running:
         ran = now - max(process.looked_at, node.awake_since)
         allowed = process.settings.time_limit_seconds + HARD_LIMIT_GRACE_SECONDS + spare
         require(ran <= allowed, f"slot {number} runs its task for {ran:.2f} s")
-    if isinstance(process, Worker) and process.deaf and child.state is State.DRAINING:
-        stays = now - max(node.fleet.told_at(child), node.awake_since)
-        allowed = 2 * process.settings.time_limit_seconds + node.records.config.limits.beat_seconds + 1.0 + spare
+    if isinstance(process, Worker) and process.deaf and child.state is ChildState.DRAINING:
+        stays = now - max(node.checks.told_at(child), node.awake_since)
+        allowed = 2 * process.settings.time_limit_seconds + node.state.config.limits.beat_seconds + 1.0 + spare
         require(stays <= allowed, f"slot {number} was told to leave {stays:.2f} s ago, and hears nothing")

@@ -12,7 +12,7 @@ from rota.server.backoff import Backoff
 from rota.server.server_errors import ConnectionLost, ServerError
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import Child
+from rota_supervisor.master.core.children import Child
 from simulation.calls import CALLS, PollerConnection, SilentReport
 from simulation.process import Code, Process, code_of
 from simulation.timeline import MICROSECOND

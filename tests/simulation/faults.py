@@ -129,7 +129,7 @@ def freeze_a_node(nemesis: Nemesis) -> None:
 
 def lose_a_node(nemesis: Nemesis) -> None:
     node = nemesis.node()
-    config = node.records.config
+    config = node.state.config
     node.lose()
     if nemesis.random.random() < 0.7 or not nemesis.world.living:
         nemesis.after(nemesis.spell(), lambda: _begin_again(nemesis, node.name, config))

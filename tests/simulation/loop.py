@@ -44,6 +44,14 @@ class Loop:
         finally:
             events._set_running_loop(None)
 
+    def run(self, action: Callable[[], None]) -> None:
+        """Do something that begins tasks."""
+        events._set_running_loop(self._itself)
+        try:
+            action()
+        finally:
+            events._set_running_loop(None)
+
     def _take_due(self) -> bool:
         now = self._clock()
         while self._timers and self._timers[0][0] <= now:

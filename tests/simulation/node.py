@@ -1,31 +1,39 @@
-"""One node: a master, made of the product's own parts, on a loop and a process table of its own."""
+"""One node: the product's master, its effects carried out on a loop and a process table of the node's own."""
 
-import asyncio
-from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import math
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
-from rota_supervisor.config.faults import ConfigError, Fault
+from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.births import Births
-from rota_supervisor.master.children.child import Child, State
-from rota_supervisor.master.deaths.deaths import Deaths
-from rota_supervisor.master.master import Master
-from rota_supervisor.master.owners.leases import Leases
-from rota_supervisor.master.owners.owners import Owners
-from rota_supervisor.master.planning.targets import Stage
-from rota_supervisor.master.records import Records
-from rota_supervisor.master.reload.reloading import Reloading
-from rota_supervisor.master.requests.requests import Requests
-from rota_supervisor.master.requests.signals import Request
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import (
+    AddToCounter,
+    DropPreparedPlace,
+    Effect,
+    ListenAt,
+    PreparePlace,
+    PutUpNotice,
+    ReadConfiguration,
+    Respond,
+    SetGauge,
+    SetGaugeToNow,
+    WriteLog,
+)
+from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested, RequestKind
+from rota_supervisor.master.core.state import MasterState, Surroundings
+from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.redis_calls import RedisCalls
+from rota_supervisor.master.effects.shown import write_log
+from rota_supervisor.master.shell.inbox import Inbox
+from rota_supervisor.master.shell.loop import MasterLoop
 from simulation.calls import CALLS, MasterConnection
-from simulation.checks import CheckedFleet, check_step
+from simulation.checks import Checks
 from simulation.children import Zygote
-from simulation.hands import NoListening, SilentGauges, SimulatedHands, SimulatedReaper
+from simulation.kernel import SimulatedKernel
 from simulation.loop import Loop
 from simulation.process import Process
 from simulation.slots import SimulatedMemory
@@ -37,28 +45,28 @@ if TYPE_CHECKING:
 _AWAKE_WITHIN: Final = 0.005  # seconds from a wake to the master's step, at most
 
 
-class CheckedMaster(Master):
-    """The master, looked at after each step."""
+def _ignore(_: Any) -> None:
+    pass  # it is for people
 
-    node: "Node"
 
-    def step(self) -> None:
-        self.node.fleet.performed = 0
-        super().step()
-        check_step(self.node)
+class CheckedInbox(Inbox):
+    """The master's inbox: what is done is looked at before it is carried out."""
+
+    def __init__(self, state: MasterState, node: "Node") -> None:
+        super().__init__(state)
+        self._node = node
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        self._node.checks.look(effects)
+        super()._carry_out(effects)
 
 
 class Asked:
     """A reload that was asked for, and its answer."""
 
-    def __init__(self, config: Config | None, answer: "asyncio.Future[Answer]") -> None:
+    def __init__(self, config: Config | None) -> None:
         self.config = config
-        self.answer = answer
-
-    @property
-    def result(self) -> str:
-        """`success`, `failure`, or "" as long as there is none."""
-        return str(self.answer.result()["result"]) if self.answer.done() else ""
+        self.result = ""  # or `success`, or `failure`
 
 
 class Node:
@@ -74,58 +82,65 @@ class Node:
         self.failure: Failure | None = None
         self.asked: list[Asked] = []
         self.processes: dict[int, Process] = {}
-        self.news: deque[tuple[int, int | bool]] = deque()
+        self._tickets = count(1)
+        self._asked: dict[int, Asked] = {}
         self._turn_at: float | None = None
         self._pids = 1
         self.awake_since = 0.0
         self.memory = SimulatedMemory()
         self.loop = Loop(self.boottime)
+        self._background = Background()
         self._build(config)
 
     def _build(self, config: Config) -> None:
         self.enter()
-        gauges, listening = SilentGauges(), NoListening()
-        self.fleet = CheckedFleet(self)
-        reloading = Reloading(Loaded(config, {}, ()), self._read, listening, gauges)
-        self.records = Records(self.memory, gauges, reloading, self.fleet)
-        self.hands = SimulatedHands(self)
-        connection = MasterConnection(self, self.world.network, self.world.server)
-        leases = Leases(connection, CALLS, self.name, self._lease_lost)
-        owners = Owners(leases, self.fleet, self.memory, gauges, self.records.wake.set)
-        deaths = Deaths(self.records, self.hands, owners)
-        births = Births(self.records, self.hands, deaths)
-        reaper = SimulatedReaper(self, births, deaths)
-        self.master = CheckedMaster(
-            self.records,
-            self.hands,
-            owners=owners,
-            births=births,
-            deaths=deaths,
-            reaper=reaper,
-            listening=listening,
-            import_paths=(),
-            tell=lambda _: None,
+        self.state = MasterState.first(Surroundings(self.name), Loaded(config, {}, ()), self.boottime())
+        self.inbox = CheckedInbox(self.state, self)
+        self.checks = Checks(self)
+        self.kernel = SimulatedKernel(self)
+        self.connection = MasterConnection(self, self.world.network, self.world.server)
+        calls = RedisCalls(
+            self.connection,
+            CALLS,
+            node=self.name,
+            memory=self.memory,
+            background=self._background,
+            happened=self._happened,
         )
-        self.master.node = self
-        self.requests = Requests(self.records, self.hands, dict, lambda: None)
-        self._main = self.loop.create_task(self.master.run())
-        self._renewing = self.loop.create_task(
-            owners.keep_leases(lambda: self.records.config, lambda: self.records.taken_queues)
+        ignored = dict.fromkeys(
+            (AddToCounter, SetGauge, SetGaugeToNow, PutUpNotice, ListenAt, DropPreparedPlace), _ignore
         )
+        self.inbox.handlers |= {
+            **ignored,
+            **self.kernel.handlers,
+            **calls.handlers,
+            WriteLog: write_log,
+            ReadConfiguration: lambda effect: self._happened(self._read(effect)),
+            PreparePlace: lambda effect: self._happened(PlacePrepared(effect.ticket)),
+            Respond: self._respond,
+        }
+        self.master = MasterLoop(self.inbox, self.memory, self.kernel, self.kernel, self.connection)
+        self._tick_at = self.boottime()
         self.nudge()
 
-    def _read(self) -> Loaded:
-        if self.file is None:
-            raise ConfigError([Fault("workers", "expected a number")])
-        return Loaded(self.file, {}, ())
+    def _happened(self, event: Event) -> None:
+        self.inbox.happened(event)
+        self.nudge()
 
-    def _lease_lost(self, owner: str) -> None:
-        self.world.say(self.name, "lease lost", owner)
+    def _read(self, effect: ReadConfiguration) -> ConfigurationRead:
+        if self.file is None:
+            return ConfigurationRead(effect.ticket, Loaded(Config(), {}, ()), (Fault("workers", "expected a number"),))
+        return ConfigurationRead(effect.ticket, Loaded(self.file, {}, ()))
+
+    def _respond(self, effect: Respond) -> None:
+        if effect.ticket in self._asked:
+            assert effect.answer is not None, "no reload is refused here"
+            self._asked.pop(effect.ticket).result = str(effect.answer["result"])
 
     @property
     def ready_workers(self) -> list[Child]:
         """Those that could claim."""
-        return self.fleet.of(Role.WORKER, State.READY)
+        return self.state.children.of(Role.WORKER, ChildState.READY)
 
     # Time
 
@@ -153,23 +168,28 @@ class Node:
             return
         self.enter()
         self.loop.turn()
-        self._look_at_ends()
-        next_at = self.loop.next_at
-        if self.alive and next_at is not None:
-            self.nudge(next_at - self.boottime() + MICROSECOND)
-
-    def _look_at_ends(self) -> None:
+        if self.inbox.wake.is_set() or self.boottime() >= self._tick_at:
+            self.loop.run(self.master.step)
+            self._look_at_step()
+            self.loop.turn()  # what it has begun
         if self.loop.errors:
             raise AssertionError(f"an exception nobody took: {self.loop.errors}")
-        if self._renewing.done():
-            self._renewing.result()
-        if self._main.done():
-            try:
-                self._main.result()
-            except Failure as failure:
-                self.failure = failure
-                self.world.say(self.name, "gave up", str(failure))
-            self.lose()
+        if self.alive:
+            next_at = min(self._tick_at, math.inf if self.loop.next_at is None else self.loop.next_at)
+            self.nudge(0.0 if self.inbox.wake.is_set() else next_at - self.boottime() + MICROSECOND)
+
+    def _look_at_step(self) -> None:
+        if self.inbox.failure is not None or self.inbox.has_left:
+            self._end()
+            return
+        self.checks.check_step()
+        self._tick_at = self.boottime() + self.master.seconds_to_wait()
+
+    def _end(self) -> None:
+        self.failure = self.inbox.failure
+        if self.failure is not None:
+            self.world.say(self.name, "gave up", str(self.failure))
+        self.lose()
 
     def later(self, seconds: float, action: Action) -> None:
         """Something reaches the master in so many seconds. Its socket takes it in, even while it is stopped."""
@@ -211,18 +231,18 @@ class Node:
             self.world.timeline.after(lingers, lambda: process.line.say(None))
 
     def _zombie(self, pid: int, status: int) -> None:
-        self.news.append((pid, status))
+        self.kernel.news.append((pid, status))
         self.ring()
 
     def note_stop(self, pid: int, *, stopped: bool) -> None:
         """SIGCHLD tells of stops too."""
-        self.news.append((pid, stopped))
+        self.kernel.news.append((pid, stopped))
         self.ring()
 
     def ring(self) -> None:
         """Wake the master."""
         if self.alive:
-            self.records.wake.set()
+            self.inbox.wake.set()
             self.nudge()
 
     # What can be done to it
@@ -230,27 +250,29 @@ class Node:
     def reload(self, config: Config | None, *, fresh: bool = False) -> None:
         """Write the file and send a HUP, or USR2 for `fresh` code."""
         self.file = config
-        if self.records.stop.stage is not Stage.RUNNING:
+        if self.state.stop.is_asked:
             return
-        asked = Asked(config, self.loop.create_future())
+        asked = Asked(config)
         self.asked.append(asked)
-        self._tell(lambda: self.records.reloading.reload(asked.answer, self.fleet, fresh=fresh))
+        self._tell(RequestKind.RESTART if fresh else RequestKind.RELOAD, asked)
 
     def adjust(self, more: int) -> None:
         """TTIN or TTOU."""
-        self._tell(lambda: self.requests.signalled(Request.MORE if more > 0 else Request.LESS))
+        self._tell(RequestKind.MORE if more > 0 else RequestKind.LESS)
 
     def quiet(self, *, on: bool) -> None:
         """TSTP or CONT."""
-        self._tell(lambda: self.requests.signalled(Request.QUIET if on else Request.RESUME))
+        self._tell(RequestKind.QUIET if on else RequestKind.RESUME)
 
     def stop(self, *, at_once: bool = False) -> None:
         """TERM or QUIT."""
-        self._tell(lambda: self.requests.signalled(Request.STOP_NOW if at_once else Request.DRAIN))
+        self._tell(RequestKind.STOP_NOW if at_once else RequestKind.DRAIN)
 
-    def _tell(self, request: Callable[[], None]) -> None:
-        self.loop.call_soon(request)
-        self.loop.call_soon(self.records.wake.set)
+    def _tell(self, request: RequestKind, asked: Asked | None = None) -> None:
+        ticket = next(self._tickets)
+        if asked is not None:
+            self._asked[ticket] = asked
+        self.loop.call_soon(lambda: self.inbox.happened(Requested(request, ticket, by_signal=True)))
         self.nudge()
 
     def freeze(self) -> None:

@@ -25,7 +25,7 @@ def reload_garbage(nemesis: Nemesis) -> None:
 
 def reload_counts(nemesis: Nemesis) -> None:
     node = nemesis.node()
-    config = node.file or node.records.config
+    config = node.file or node.state.config
     if config.pools:
         pools = {name: PoolConfig(workers=nemesis.random.choice([0, 1, 2, 3])) for name in ("a", "b", "c")}
         del pools[nemesis.random.choice(["a", "b", "c"])]
@@ -46,7 +46,7 @@ def reload_many(nemesis: Nemesis) -> None:
 
 def _reload(nemesis: Nemesis, **values: object) -> None:
     node = nemesis.node()
-    node.reload(msgspec.structs.replace(node.file or node.records.config, **values))
+    node.reload(msgspec.structs.replace(node.file or node.state.config, **values))
 
 
 def restart(nemesis: Nemesis) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rota.child.life import EXIT_DRAINED, EXIT_ORPHANED
 from rota.child.slots import Phase
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import Child
+from rota_supervisor.master.core.children import Child
 from simulation.timeline import Action
 
 if TYPE_CHECKING:

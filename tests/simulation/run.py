@@ -4,7 +4,6 @@ import random as the_random_module
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 from unittest import mock
 
@@ -14,9 +13,8 @@ from rota.child import slots
 from rota.telemetry import events, log
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS
-from rota_supervisor.master.owners import leases
-from rota_supervisor.master.planning.deadlines import HARD_LIMIT_GRACE_SECONDS
-from rota_supervisor.master.planning.targets import LEAVE_SECONDS
+from rota_supervisor.master.core.deadlines import HARD_LIMIT_GRACE_SECONDS
+from rota_supervisor.master.core.stopping import LEAVE_SECONDS
 from simulation.faults import AT_STAKE, EVERYTHING, FILES, KILLS, NETWORK, PROCESSES, kill_all_workers_of
 from simulation.nemesis import SPELLS, Fault, Nemesis, draw_config
 from simulation.network import Up
@@ -71,14 +69,6 @@ class _Log(log.Logger):
     info = warning = error = critical = debug
 
 
-class _Calendar(datetime):
-    """The wall clock stands still: it only writes epitaphs."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> "_Calendar":
-        return cls(2026, 1, 1, tzinfo=tz or UTC)
-
-
 @contextmanager
 def in_place_of_the_real(world: World, seed: int) -> Iterator[None]:
     """Clock, log and chance of the product are the world's."""
@@ -88,7 +78,6 @@ def in_place_of_the_real(world: World, seed: int) -> Iterator[None]:
     try:
         with (
             mock.patch.object(slots, "time", world.clock),
-            mock.patch.object(leases, "datetime", _Calendar),
             mock.patch.object(log, "logger", lambda: logger),  # noqa: PT008 - a mock would keep every call
         ):
             yield
@@ -226,9 +215,9 @@ class _Story:
             require(all(asked.result for asked in node.asked), "a reload was never answered")
             accepted = [asked.config for asked in node.asked if asked.result == "success"]
             expected = accepted[-1] if accepted else node.first_config
-            require(node.records.config == expected, "another configuration is in force than the last one accepted")
+            require(node.state.config == expected, "another configuration is in force than the last one accepted")
             if self._profile is FILES and node.asked and is_good(node.asked[-1].config):
-                require(node.records.config == node.asked[-1].config, "the last configuration does not win")
+                require(node.state.config == node.asked[-1].config, "the last configuration does not win")
 
     def _stop(self) -> None:
         world = self._world
@@ -240,7 +229,7 @@ class _Story:
             world.network.set_up(self._random.choice([Up.DOWN, Up.STALLED]))
         crashes = sum(task.crashes for task in world.server.tasks)
         at_once = self._random.random() < 0.3
-        drain = max((node.records.config.limits.drain_seconds for node in world.living), default=0.0)
+        drain = max((node.state.config.limits.drain_seconds for node in world.living), default=0.0)
         for node in world.living:
             node.stop(at_once=at_once)
         self._run((0.0 if at_once else drain + LEAVE_SECONDS) + LEAVE_SECONDS + 2 * TICK_SECONDS)

@@ -3,6 +3,7 @@
 from typing import Final, Protocol
 
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot
 from rota_supervisor.layout import SLOTS
 from simulation.timeline import NANOSECONDS
@@ -60,5 +61,7 @@ class SimulatedMemory(SlotMemory):
     def slot(self, number: int) -> SimulatedSlot:
         found = self._places.get(number)
         if found is None:
-            found = self._places[number] = SimulatedSlot(memoryview(bytearray(_REGION_BYTES)))
+            found = self._places[number] = SimulatedSlot(
+                memoryview(bytearray(_REGION_BYTES)), memoryview(bytearray(TOLD_BYTES))
+            )
         return found

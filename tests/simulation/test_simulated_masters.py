@@ -3,7 +3,7 @@
 from rota.child.slots import boottime_ns
 from rota_supervisor.config.model import Config, Lease
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import State
+from rota_supervisor.master.core.children import ChildState
 from simulation.node import Node
 from simulation.process import Process
 from simulation.run import in_place_of_the_real
@@ -23,8 +23,8 @@ def _zygote(node: Node) -> Process:
     return next(process for process in node.processes.values() if process.role is Role.ZYGOTE)
 
 
-def _states_of(node: Node, process: Process) -> list[State]:
-    return [child.state for child in node.fleet if child.pid == process.pid]
+def _states_of(node: Node, process: Process) -> list[ChildState]:
+    return [child.state for child in node.state.children if child.pid == process.pid]
 
 
 def test_a_zygote_whose_channel_has_ended_is_asked_for_no_worker_until_it_is_reaped() -> None:
@@ -37,8 +37,8 @@ def test_a_zygote_whose_channel_has_ended_is_asked_for_no_worker_until_it_is_rea
         for worker in [process for process in node.processes.values() if process.role is Role.WORKER]:
             worker.kill()
         world.timeline.run(world.timeline.now + 0.2)
-        assert _states_of(node, zygote) == [State.KILLED]
-        assert node.fleet.of(Role.WORKER, State.REGISTERING) == []
+        assert _states_of(node, zygote) == [ChildState.KILLED]
+        assert node.state.children.of(Role.WORKER, ChildState.REGISTERING) == []
         world.timeline.run(world.timeline.now + 6.0)
         assert world.not_whole() == ""
         node.lose()
@@ -53,10 +53,10 @@ def test_a_zygote_that_shows_itself_ready_as_its_channel_ends_is_asked_for_no_wo
         zygote = _zygote(node)
         while not zygote.was_ready:
             world.timeline.run(world.timeline.now + 0.0001)
-        assert _states_of(node, zygote) == [State.BOOTING]
+        assert _states_of(node, zygote) == [ChildState.BOOTING]
         zygote.kill()
         world.timeline.run(world.timeline.now + 0.1)
-        assert _states_of(node, zygote) == [State.KILLED]
+        assert _states_of(node, zygote) == [ChildState.KILLED]
         world.timeline.run(world.timeline.now + 6.0)
         assert world.not_whole() == ""
         node.lose()
@@ -67,10 +67,10 @@ def test_workers_of_the_generation_before_are_renewed_for_the_lease_that_they_we
     with in_place_of_the_real(world, 2):
         node = _running(world, Config(workers=1, imports=("good.0",), lease=Lease(20.0, 5.0)))
         world.enqueue(1000.0)
-        old = node.fleet.of(Role.WORKER)[0]
+        old = node.state.children.of(Role.WORKER)[0]
         node.reload(Config(workers=1, imports=("good.0",), lease=Lease(2.0, 0.5)))
         world.timeline.run(world.timeline.now + 8.0)
-        assert old.state is State.DRAINING
+        assert old.state is ChildState.DRAINING
         assert world.server.owners[old.owner] - world.server.now_us > 15e6
         node.lose()
 

@@ -4,8 +4,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 from rota_supervisor.config.model import Restarts
-from rota_supervisor.master.planning.backoff import TOLERATED
-from rota_supervisor.master.planning.targets import worker_counts
+from rota_supervisor.master.core.backoff import TOLERATED
 from simulation.checks import SLACK_SECONDS
 from simulation.process import Process
 from simulation.server import MICROSECONDS, Task
@@ -53,7 +52,7 @@ class Witness:
 
     def allowed(self, worker: Worker, task: Task) -> None:
         """A worker looked at its fence, and goes on to start a task: its lease lasts longer than the way there."""
-        is_quiet = worker.slot.quiet_asked or worker.node.records.quiet.asked
+        is_quiet = worker.slot.quiet_asked or worker.node.state.quiet.is_asked
         require(not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
         server = self._world.server
         expires = server.owners.get(worker.owner)
@@ -89,14 +88,14 @@ class Witness:
     def has_died_early(self, worker: Process) -> None:
         """A worker died of its own soon after it was READY: that is slowed as well, after a while."""
         times = self._remember(self._flapped, worker)
-        probes = _probes_a_minute(worker.node.records.config.restarts)
+        probes = _probes_a_minute(worker.node.state.config.restarts)
         most = (TOLERATED + 1) * _counted(worker) + 2 * probes  # those that die together count once
         require(len(times) <= most, f"{len(times)} early deaths within a minute, more than {most}")
 
     def failed_to_boot(self, worker: Process) -> None:
         """A child died of its own before it was READY."""
         times = self._remember(self._failed, worker)
-        most = _counted(worker) + _probes_a_minute(worker.node.records.config.restarts)
+        most = _counted(worker) + _probes_a_minute(worker.node.state.config.restarts)
         require(len(times) <= most, f"{len(times)} failed starts within a minute, more than {most}")
 
     def _remember(self, deaths: dict[Key, deque[float]], process: Process) -> deque[float]:
@@ -118,8 +117,7 @@ class Witness:
 
 def _counted(process: Process) -> int:
     """How many may be there at once, and so die together before the first death slows them."""
-    records = process.node.records
-    return sum(worker_counts(records.reloading.rollout, records.reloading.scaling).values()) + 2
+    return sum(process.node.state.wanted.counts.values()) + 2
 
 
 def _probes_a_minute(restarts: Restarts) -> int:

@@ -9,11 +9,11 @@ from typing import Final
 from rota.child.fence import Fence
 from rota.child.life import EXIT_DRAINED, EXIT_LOST
 from rota.child.settings import WorkerSettings, worker_settings_from_json
-from rota.child.slot_task import CurrentTask
+from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, RecycleWish, boottime_ns
 from rota.server.backoff import Backoff
 from rota.server.server_errors import ServerError
-from rota.worker.decide import Situation, Step, decide
+from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
 from rota.worker.urgency import Urgency
 from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code, Process
@@ -67,9 +67,10 @@ class Worker(Process):
 
     def _look(self) -> None:
         now_ns = boottime_ns()
-        situation = self._situation(now_ns)
-        self._show(situation)
-        match decide(situation):
+        fenced, quiet, leaving = self.fence.is_up(now_ns), self.slot.quiet_asked, self._is_leaving
+        self._show(leaving=leaving)
+        mode = mode_of(lost=self._lost, leaving=leaving, fenced=fenced, quiet=quiet, spent=self._is_spent)
+        match STEPS[mode][self._need(mode, now_ns)]:
             case Step.RUN:
                 self._run_next(now_ns)
             case Step.CLAIM:
@@ -85,8 +86,8 @@ class Worker(Process):
             case Step.LEAVE:
                 self.exit(EXIT_LOST if self._lost else EXIT_DRAINED)
 
-    def _show(self, situation: Situation) -> None:
-        if situation.leaving and self.slot.phase is not Phase.DRAINING:
+    def _show(self, *, leaving: bool) -> None:
+        if leaving and self.slot.phase is not Phase.DRAINING:
             self.slot.phase = Phase.DRAINING
             self.node.ring()
         if self.slot.phase in (Phase.IDLE, Phase.QUIET) and self.slot.quiet_asked is (self.slot.phase is Phase.IDLE):
@@ -96,19 +97,19 @@ class Worker(Process):
         if length and self._attempts >= length * self._wishes_after:
             self.wish(RecycleWish.MAX_TASKS)
 
-    def _situation(self, now_ns: int) -> Situation:
-        fenced = self.fence.is_up(now_ns)
-        quiet = self.slot.quiet_asked or self._is_spent
-        return Situation(
-            lost=self._lost,
-            leaving=self.asked and not self.deaf and not self.world.trouble.ignores_term,
-            fenced=fenced,
-            quiet=quiet,
-            waiting=bool(self._waiting),
-            owing=bool(self._finished),
-            idle=self._idle,
-            turn_due=(fenced or quiet) and now_ns - self._last_turn_ns > FENCED_TURN_NS,
+    def _need(self, mode: Mode, now_ns: int) -> Need:
+        return need_of(
+            claimed=bool(self._waiting),
+            overrun=False,
+            untold=bool(self._finished),
+            unanswered=False,
+            turn_due=mode is not Mode.WORKING and now_ns - self._last_turn_ns > FENCED_TURN_NS,
+            nothing_found=self._idle,
         )
+
+    @property
+    def _is_leaving(self) -> bool:
+        return self.asked and not self.deaf and not self.world.trouble.ignores_term
 
     # Being replaced
 
@@ -201,7 +202,7 @@ class Worker(Process):
             self._soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
         name = f"{task.id} default".encode()
         limit_ns, soft_ns = self._deadlines(looked_ns)
-        self.slot.start_task(CurrentTask(name, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns))
+        self.slot.start_task(TaskInSlot(name, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns))
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001

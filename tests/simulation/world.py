@@ -4,9 +4,7 @@ from random import Random
 
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import State
-from rota_supervisor.master.planning.scaling import Scaling
-from rota_supervisor.master.planning.targets import worker_counts
+from rota_supervisor.master.core.children import ChildState
 from simulation.children import Zygote
 from simulation.network import Network
 from simulation.node import Node
@@ -43,7 +41,7 @@ class World:
     def begin(self, name: str, config: Config) -> Node:
         """Start a node, for the first time or again."""
         node = self.nodes[name] = Node(self, name, config)
-        self.say(name, "begins", f"{sum(worker_counts(node.records.reloading.rollout, Scaling()).values())} workers")
+        self.say(name, "begins", f"{sum(node.state.wanted.counts.values())} workers")
         return node
 
     @property
@@ -91,25 +89,28 @@ class World:
 
 
 def _not_whole(node: Node) -> str:
-    reloading, fleet = node.records.reloading, node.fleet
-    rollout = reloading.rollout
+    state = node.state
+    rollout = state.rollout
     if rollout.candidate is not None:
         return f"generation {rollout.candidate.number} is on its way"
     generation = rollout.in_force
-    counts = worker_counts(rollout, reloading.scaling)
-    wanted = [(Role.WORKER, pool, generation.of_pool(pool), count) for pool, count in counts.items()]
+    wanted = [(Role.WORKER, pool, generation.of_pool(pool), count) for pool, count in state.wanted.counts.items()]
     wanted.append((Role.ZYGOTE, f"generation-{generation.code}", generation.code, 1))
-    wanted.append((Role.POLLER, "pollers", reloading.versions.pollers, rollout.in_force.config.pollers))
-    wanted.append((Role.EXPORTER, "exporter", reloading.versions.exporter, 1))
+    wanted.append((Role.POLLER, "pollers", state.wanted.versions.pollers, rollout.in_force.config.pollers))
+    wanted.append((Role.EXPORTER, "exporter", state.wanted.versions.exporter, 1))
     # Code whose workers die is accepted where no worker was wanted that could show it; then they are in back-off.
     is_hopeless = code_of(rollout.in_force.config.imports) is Code.WORKERS_DIE
     for role, pool, number, count in wanted:
         if is_hopeless and role is Role.WORKER:
             continue
-        ready = [child for child in fleet.of(role, State.READY) if child.pool == pool]
+        ready = [child for child in state.children.of(role, ChildState.READY) if child.pool == pool]
         of_generation = [child for child in ready if child.generation == number and child.pid in node.processes]
         if len(of_generation) != count:
             return f"{len(of_generation)} of {count} {pool} of generation {number} are READY"
     most = sum(count for *_, count in wanted)
-    others = [f"{child.role} {child.slot} {child.state}" for child in fleet][:3]
-    return "" if len(fleet) == most or is_hopeless else f"{len(fleet)} children instead of {most}: {others}"
+    others = [f"{child.role} {child.slot} {child.state}" for child in state.children][:3]
+    return (
+        ""
+        if len(state.children) == most or is_hopeless
+        else f"{len(state.children)} children instead of {most}: {others}"
+    )

@@ -96,7 +96,7 @@ class Node:
         with (self.folder / LOG_FILE).open("ab") as log:
             self._log_offset = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rota_supervisor", "run"],
+                [sys.executable, "-P", "-m", "rota_supervisor", "run", "--record", f"record-{self._log_offset}.jsonl"],
                 cwd=self.folder,
                 env=environment(self.folder, PYTHONPATH=path),
                 stdin=subprocess.DEVNULL,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.server.address import DEFAULT_PORT, Address, parse_address, redact
+from rota.redaction import redact
+from rota.server.address import DEFAULT_PORT, Address, parse_address
 from rota.server.sentinel_address import Sentinels
 
 

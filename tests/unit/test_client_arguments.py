@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.arguments import _OUTER_LEVELS, _faults_inside, check_arguments
+from rota.client.arguments import _OUTER_LEVELS, _faults_inside, check_arguments
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH
 
@@ -50,14 +50,12 @@ def test_json_values_pass(value: Any) -> None:
         (Colour.RED, "is of type Colour (pass its .value)"),
         (float("nan"), "is nan, not a finite number"),
         (float("-inf"), "is -inf, not a finite number"),
-        ("\ud800", "lone surrogate"),
-        pytest.param(10**5000, "thousands of digits", id="huge"),
+        ("\ud800", "is text with a lone surrogate"),
+        pytest.param(10**5000, "is a number of thousands of digits", id="huge"),
     ],
 )
 def test_anything_else_is_named_by_path_and_type(value: Any, what: str) -> None:
-    message = fault(1, {"rows": [0, {"price": value}]})
-    assert message.startswith(f"resize: args[1].rows[1].price {what}") or what in message
-    assert "args[1].rows[1].price" in message
+    assert fault(1, {"rows": [0, {"price": value}]}).startswith(f"resize: args[1].rows[1].price {what}")
 
 
 LEAVES = (

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.client import Client
-from rota.default import ClientSettings, DefaultClient, default_client, inherit_from_fleet
-from rota.resolve import resolve
+from rota.client.client import Client
+from rota.client.default import DefaultClient, default_client, inherit_from_fleet
+from rota.client.resolve import resolve
+from rota.client.settings import ClientSettings
 
 NOTHING = ClientSettings()
 
@@ -88,7 +89,7 @@ def test_a_source_that_cannot_be_read_is_named(
 @pytest.fixture(name="bare")
 def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rota.default._default", DefaultClient())
+    monkeypatch.setattr("rota.client.default._default", DefaultClient())
     for name in ("ROTA_REDIS_URL", "ROTA_REDIS_URL_FILE", "ROTA_NAMESPACE", "ROTA_CONFIG", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
 

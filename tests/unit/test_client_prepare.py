@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import rota
-from rota.call import Call
+from rota.client.call import Call
+from rota.client.prepare import prepare
 from rota.errors import InvalidArguments, InvalidName, PayloadTooLarge
-from rota.prepare import prepare
 from rota.protocol.store import NewTask
 from rota.registry import default_registry
 

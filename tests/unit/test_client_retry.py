@@ -7,7 +7,7 @@ import pytest
 
 from rota.errors import Dead, Retry, TimeLimit
 from rota.options import TaskOptions, check_options
-from rota.protocol.outcome import Retry as RetryOutcome
+from rota.protocol.outcome import RetryOutcome
 from rota.retry import DeadReason, GiveUp, decide
 
 BOOM = RuntimeError("boom")

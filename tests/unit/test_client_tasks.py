@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
+from rota.client.tasks import Task
 from rota.errors import DuplicateTask, InvalidArguments, InvalidName
 from rota.options import TaskOptions
 from rota.registry import default_registry
-from rota.tasks import Task
 
 
 @pytest.fixture(autouse=True)

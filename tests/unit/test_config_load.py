@@ -12,7 +12,7 @@ from rota_supervisor.config.faults import ConfigError, Fault
 from rota_supervisor.config.flags import Flags
 from rota_supervisor.config.load import Loaded, Sources, load_config
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.show import as_toml, as_values
+from rota_supervisor.config.show import as_toml, as_values, origins_by_path
 
 
 def loaded(
@@ -56,13 +56,31 @@ FAULTS = {
     "workers = true": "workers: expected a whole number >= 0, got true",
     "workers = 2.5": "workers: expected a whole number >= 0, got 2.5",
     "workers = 501": "workers: expected at most 500 workers on a node, got 501: start a master on another node",
-    "workers = 99999999999999999999999": "workers: expected a whole number >= 0, got 99999999999999999999999",
+    "workers = 99999999999999999999999": (
+        "workers: expected a whole number >= 0 and at most 1000000000000, got 99999999999999999999999"
+    ),
+    f"workers = {'9' * 400}": (f"workers: expected a whole number >= 0 and at most 1000000000000, got {'9' * 57}..."),
     "pollers = 3": "pollers: expected a whole number >= 1 and <= 2, got 3",
     "worker = 3": 'worker: unknown key, did you mean "workers"?',
     "zebra = 3": "zebra: unknown key",
     "[limits]\ndrain_secnds = 3": 'limits.drain_secnds: unknown key, did you mean "drain_seconds"?',
     "[limits]\ndrain_seconds = nan": "limits.drain_seconds: expected a number >= 0, got NaN",
-    "[limits]\ndrain_seconds = inf": "limits.drain_seconds: expected a number >= 0, got Infinity",
+    "[limits]\ndrain_seconds = inf": (
+        "limits.drain_seconds: expected a number >= 0 and at most 3155760000, got Infinity"
+    ),
+    "[limits]\ndrain_seconds = -inf": "limits.drain_seconds: expected a number >= 0, got -Infinity",
+    "[limits]\ndrain_seconds = 1e400": (
+        "limits.drain_seconds: expected a number >= 0 and at most 3155760000, got Infinity"
+    ),
+    f"[limits]\ndrain_seconds = {'9' * 400}": (
+        f"limits.drain_seconds: expected a number >= 0 and at most 3155760000, got {'9' * 57}..."
+    ),
+    "[limits]\ntime_limit_seconds = 999999999999": (
+        "limits.time_limit_seconds: expected a number >= 0.001 and at most 3155760000, got 999999999999"
+    ),
+    "[limits]\ntime_limit_seconds = 1e-320": ("limits.time_limit_seconds: expected a number >= 0.001, got 1e-320"),
+    "[lease]\nrenew_seconds = 5e-324": "lease.renew_seconds: expected a number >= 0.001, got 5e-324",
+    "[restarts]\nbackoff_seconds = -0.0": "restarts.backoff_seconds: expected a number >= 0.001, got -0.0",
     "limits = 3": "limits: expected a table, got 3",
     'durability = "some"': 'durability: expected one of "none", "wait", "waitaof", got "some"',
     "watch_config = 1": "watch_config: expected true or false, got 1",
@@ -86,14 +104,20 @@ FAULTS = {
     ),
     'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue stands in no tier, did you mean "mail"?',
     "[queues.other]\nweight = 2": "queues.other: this queue stands in no tier: add it to tiers",
-    '[queues.default]\nweight = "high"': 'queues.default.weight: expected a number > 0, got "high"',
-    "[queues.default]\nweight = 0": "queues.default.weight: expected a number > 0, got 0",
+    '[queues.default]\nweight = "high"': ('queues.default.weight: expected a number >= 0.001 and <= 10000, got "high"'),
+    "[queues.default]\nweight = 0": "queues.default.weight: expected a number >= 0.001 and <= 10000, got 0",
+    "[queues.default]\nweight = -0.0": "queues.default.weight: expected a number >= 0.001 and <= 10000, got -0.0",
+    "[queues.default]\nweight = 1e-320": ("queues.default.weight: expected a number >= 0.001 and <= 10000, got 1e-320"),
+    "[queues.default]\nweight = 1e5": "queues.default.weight: expected a number >= 0.001 and <= 10000, got 100000.0",
     "[queues.default]\nlag_target = 1": "queues.default.lag_target: expected a number > 0 and < 1, got 1",
     '[queues.default]\nrate = "10"': (
         'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "10"'
     ),
     '[queues.default]\nrate = "0/s"': (
         'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "0/s"'
+    ),
+    '[queues.default]\nrate = "1e400/s"': (
+        'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "1e400/s"'
     ),
     "workers = 2\n[pools.mail]": (
         "workers: give workers or [pools], not both: with pools, each says how many workers it has"
@@ -134,13 +158,18 @@ FAULTS = {
         "tasks.a.soft_time_limit_seconds: expected less than time_limit_seconds (8), got 9"
     ),
     'redis_url = "http://localhost"': (
-        "redis_url: 'http://localhost' is not a Redis URL: it must begin with redis://, rediss:// or unix://, or with "
+        "redis_url: 'http://***' is not a Redis URL: it must begin with redis://, rediss:// or unix://, or with "
         "redis+sentinel:// to have sentinels asked for the primary"
     ),
     'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: give redis_url or redis_url_file, not both",
     f'[control]\nsocket = "/{"x" * 120}"': (
         "control.socket: expected a path of at most 107 bytes, which is what a socket can have, got 121"
     ),
+    '[control]\npid_file = "/run/a\\u0000b"': "control.pid_file: a path cannot hold a NUL character",
+    '[tasks."a b"]\nretries = 1': (
+        "tasks.a b: task name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+    ),
+    "workers = 2026-01-02": "workers: expected a whole number >= 0, got a date or a time",
 }
 
 
@@ -166,12 +195,44 @@ def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["workers = ", "[queues.a]\n[queues.a]", "workers = 1\nworkers = 2", "\x00", "a.b.c = 1\na.b = 2", "x = [" * 2000],
+    ["workers = ", "[queues.a]\n[queues.a]", "workers = 1\nworkers = 2", "\x00", "a.b.c = 1\na.b = 2"],
 )
 def test_a_file_that_is_no_toml_is_said_to_be_none(tmp_path: Path, text: str) -> None:
     [fault] = faults(tmp_path, text)
 
     assert "rota.toml: is not valid TOML: " in fault
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x = {'[' * 100_000}{']' * 100_000}",
+        f"x = {'[' * 400}{']' * 400}",
+        f"{'x.' * 5_000}x = 1",
+        f"[{'x.' * 5_000}x]",
+        f"x = {'{x = ' * 400}1{'}' * 400}",
+    ],
+)
+def test_a_file_that_is_nested_too_deeply_is_said_to_be(tmp_path: Path, text: str) -> None:
+    [fault] = faults(tmp_path, text)
+
+    assert fault.endswith("rota.toml: has tables and lists nested more than 8 levels deep: no setting is")
+
+
+@pytest.mark.parametrize("levels", [9, 500, 900, 990, 100_000])
+@pytest.mark.parametrize(
+    ("variable", "left", "right"), [("TIERS", "[", "]"), ("QUEUES", '{"a":', "1}"), ("DEAD", "[", "]")]
+)
+def test_a_variable_that_is_nested_too_deeply_is_a_fault(
+    tmp_path: Path, variable: str, left: str, right: str, levels: int
+) -> None:
+    middle = "1" if left == '{"a":' else ""
+    text = f"{left * levels}{middle}{right.replace('1', '') * levels}"
+    [fault] = faults(tmp_path, "", {f"ROTA_{variable}": text})
+
+    assert fault.startswith(f"ROTA_{variable}: expected a ")
+    assert " as JSON, got " in fault
+    assert len(fault) < 200
 
 
 def test_a_file_that_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
@@ -202,6 +263,14 @@ def test_every_origin_is_known(tmp_path: Path) -> None:
         "pollers": f"file {tmp_path / 'rota.toml'}",
         "imports": "command line",
     }
+
+
+def test_each_value_that_is_shown_has_its_origin(tmp_path: Path) -> None:
+    origins = origins_by_path(loaded(tmp_path, '[pools."mail.eu"]\nqueues = ["default"]', {"ROTA_POLLERS": "2"}))
+
+    assert origins["pollers"] == "environment ROTA_POLLERS"
+    assert origins["pools.mail.eu.queues"] == f"file {tmp_path / 'rota.toml'}"
+    assert origins["limits.drain_seconds"] == "default"
 
 
 def test_paths_in_the_environment_are_joined_by_two_underscores_with_hyphens_as_one(tmp_path: Path) -> None:
@@ -353,6 +422,13 @@ def test_no_output_shows_the_password(tmp_path: Path) -> None:
 # Flags
 
 
+def test_the_command_line_says_where_the_pid_file_is(tmp_path: Path) -> None:
+    found = loaded(tmp_path, '[control]\npid_file = "/run/file.pid"', flags=Flags(pid_file="/run/flag.pid"))
+
+    assert found.config.control.pid_file == "/run/flag.pid"
+    assert found.origins["control.pid_file"] == "command line"
+
+
 def test_dash_w_with_a_pool_needs_that_pool(tmp_path: Path) -> None:
     text = "[pools.mail]\nworkers = 1"
 
@@ -383,13 +459,15 @@ def test_dash_q_replaces_the_tiers_and_leaves_out_what_they_do_not_serve(tmp_pat
         queues = ["a"]
         [pools.both]
         queues = ["a", "b", "c"]
+        [pools.rest]
+        queues = ["*"]
     """
 
     config = loaded(tmp_path, text, flags=Flags(tiers=(("c",), ("b",)))).config
 
     assert config.tiers == (("c",), ("b",))
     assert list(config.queues) == ["c"]
-    assert {name: pool.queues for name, pool in config.pools.items()} == {"both": ("b", "c")}
+    assert {name: pool.queues for name, pool in config.pools.items()} == {"both": ("b", "c"), "rest": ("*",)}
 
 
 # Anything at all

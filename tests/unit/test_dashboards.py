@@ -42,7 +42,7 @@ def test_the_committed_dashboards_are_what_the_code_builds(tmp_path: Path) -> No
     subprocess.run([sys.executable, "-m", "grafana.build", str(tmp_path)], cwd=TOP, check=True)
     built = {path.name: path.read_text() for path in tmp_path.iterdir()}
     committed = {path.name: path.read_text() for path in FOLDER.iterdir()}
-    assert built == committed, "run `python -m grafana.build` and commit what it writes"
+    assert built == committed, "run `make dashboards` and commit what it writes"
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rota_supervisor.demo.journal import Accepted, Mark, Runs, What, append, read_accepted
+from rota_supervisor.demo.journal import Accepted, JournalRuns, Mark, What, append, read_accepted
 
 START = Mark(What.START, "one", "send", 1, 7, 101.25, 100.5)
 DONE = Mark(What.DONE, "one", "send", 1, 7, 101.5, 100.5)
@@ -19,7 +19,7 @@ def test_what_was_accepted_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_runs_are_read_on_from_where_the_last_reading_ended(tmp_path: Path) -> None:
-    runs = Runs(tmp_path / "runs")
+    runs = JournalRuns(tmp_path / "runs")
     runs.read_on()
     assert runs.marks == []
 
@@ -38,7 +38,7 @@ def test_runs_are_read_on_from_where_the_last_reading_ended(tmp_path: Path) -> N
 def test_a_line_without_its_end_is_left_for_the_next_reading(tmp_path: Path) -> None:
     append(tmp_path / "whole", [START, DONE])
     text = (tmp_path / "whole").read_bytes()
-    runs = Runs(tmp_path / "runs")
+    runs = JournalRuns(tmp_path / "runs")
     for end in range(len(text) + 1):
         (tmp_path / "runs").write_bytes(text[:end])
         runs.read_on()

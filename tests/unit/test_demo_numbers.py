@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from rota.telemetry import metrics as m
-from rota_supervisor.demo.numbers import Lag, Numbers, RecentLag, lag_of, read_numbers, since
+from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of, read_numbers, since
 
 QUEUES = ("mail", "reports")
 
@@ -92,8 +92,8 @@ def test_quantiles_are_of_all_kinds_of_a_queue_together() -> None:
 def test_without_starts_there_is_no_lag() -> None:
     exporter = Exporter()
 
-    assert lag_of(exporter.read().queues["reports"].lag) == Lag(None, None)
-    assert lag_of(()) == Lag(None, None)
+    assert lag_of(exporter.read().queues["reports"].lag) == LagNumbers(None, None)
+    assert lag_of(()) == LagNumbers(None, None)
 
 
 def test_recent_lag_forgets_what_is_older_than_its_window() -> None:
@@ -112,7 +112,7 @@ def test_recent_lag_forgets_what_is_older_than_its_window() -> None:
     fast = recent.by_queue()["mail"].p99
     assert fast is not None
     assert fast < 0.005
-    assert recent.by_queue()["reports"] == Lag(None, None)
+    assert recent.by_queue()["reports"] == LagNumbers(None, None)
 
 
 def test_a_difference_of_histograms_is_what_came_between() -> None:

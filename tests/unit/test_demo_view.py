@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from rota_supervisor.demo.numbers import Lag, Numbers, QueueNumbers
+from rota_supervisor.demo.numbers import LagNumbers, Numbers, QueueNumbers
 from rota_supervisor.demo.scenario import TIERS
 from rota_supervisor.demo.verdict import Check
 from rota_supervisor.demo.view import LiveView, PlainView, Scene, duration, show_checks, show_lags, view_for
@@ -21,7 +21,7 @@ NUMBERS = Numbers(
     early=0,
     missing=0,
 )
-LAGS = {"sold-email": Lag(0.0042, 0.81), "reports": Lag(None, None)}
+LAGS = {"sold-email": LagNumbers(0.0042, 0.81), "reports": LagNumbers(None, None)}
 
 
 class Terminal(io.StringIO):

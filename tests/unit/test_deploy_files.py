@@ -16,7 +16,7 @@ from dashboards import TOP
 from rota_supervisor.config.model import Config, Limits
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import TICK_SECONDS
-from rota_supervisor.master.planning.targets import LEAVE_SECONDS
+from rota_supervisor.master.core.stopping import LEAVE_SECONDS
 
 UNIT = TOP / "deploy" / "systemd" / "rota.service"
 OLDER = UNIT.with_name("before-253.conf")

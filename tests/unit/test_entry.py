@@ -59,7 +59,16 @@ def test_failures_crashes_and_losses_count_as_starts_and_releases_do_not() -> No
 
 @pytest.mark.parametrize(
     ("flag", "setback"),
-    [("-", None), ("u", None), ("O", Setback.OOM), ("uT", Setback.TIMEOUT), ("X", None), ("uX", None)],
+    [
+        ("-", None),
+        ("u", None),
+        ("O", Setback.OOM),
+        ("uT", Setback.TIMEOUT),
+        ("X", None),
+        ("uX", None),
+        ("7", None),
+        ("u12C", Setback.CRASH),
+    ],
 )
 def test_the_flag_tells_the_last_crash_or_loss(flag: str, setback: Setback | None) -> None:
     assert parse_entry(f"id-1 mail i 1 1 0 1 0 0 {flag}".encode()).setback is setback

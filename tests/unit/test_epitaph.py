@@ -13,6 +13,11 @@ class _UnspeakableError(Exception):
         raise RuntimeError
 
 
+class _UntraceableError(Exception):
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
 def test_it_keeps_the_beginning_of_the_error_and_the_end_of_the_traceback() -> None:
     written = Epitaph("retries", "e" * 5000, 11, "first" + "t" * 9000 + "last").to_json(AT)
     epitaph = json.loads(written)
@@ -29,6 +34,10 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
     assert error_line(_UnspeakableError()) == "_UnspeakableError: (its text cannot be made)"
     assert "_UnspeakableError" in traceback_text(_UnspeakableError())
+
+
+def test_an_exception_whose_traceback_cannot_be_made_is_named_all_the_same() -> None:
+    assert traceback_text(_UntraceableError("why")) == "_UntraceableError: why"
 
 
 def test_text_that_is_not_unicode_is_written_all_the_same() -> None:

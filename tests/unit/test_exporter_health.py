@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from rota.child.slot_task import CurrentTask
+from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
 from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.health import Verdict, alive, ready, serves
+from rota_supervisor.exporter.health import HealthVerdict, alive, ready, serves
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Json
 
 MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
 POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)
 WORKER = Member(8, Role.WORKER, 3, Phase.IDLE, 0.5)
-TASK = CurrentTask(b"id images i 1 1 0 0 0 0 -", "resize", 1, 2)
+TASK = TaskInSlot(b"id images i 1 1 0 0 0 0 -", "resize", 1, 2)
 
 
-def verdict_on(*fleet: Member, held: tuple[Json, ...] = (), redis_up: bool = True) -> Verdict:
+def verdict_on(*fleet: Member, held: tuple[Json, ...] = (), redis_up: bool = True) -> HealthVerdict:
     return ready(fleet, held, tick_seconds=1.0, beat_seconds=30.0, redis_up=redis_up)
 
 

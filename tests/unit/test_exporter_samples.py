@@ -6,23 +6,27 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
-from rota.child.slot_task import CurrentTask
+from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
 from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
+from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
 from rota_supervisor.exporter.families import empty_families, families
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.kernel import Usage
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.zeroes import zeroes
 from rota_supervisor.layout import Role
 
-QUEUES = (QueueSettings("mail", 3.0, 5.0, 0.999), QueueSettings("bulk"))
-SETTINGS = ExporterSettings(ServerSettings("redis://", "shop"), QUEUES)
+SETTINGS = exporter_settings(
+    {"mail": QueueConfig(weight=3.0, lag_objective_seconds=5.0, lag_target=0.999), "bulk": QueueConfig()},
+    ServerSettings("redis://", "shop"),
+)
+QUEUES = SETTINGS.queues
 
 
 class Collected:
@@ -67,7 +71,7 @@ def test_settings_become_gauges_of_each_queue() -> None:
 
 
 def worker(slot: int, queue: str, age: float) -> Member:
-    task = CurrentTask(f"id {queue} i 1 1 0 0 0 0 -".encode(), "name", 1, 0)
+    task = TaskInSlot(f"id {queue} i 1 1 0 0 0 0 -".encode(), "name", 1, 0)
     return Member(slot, Role.WORKER, 100 + slot, Phase.BUSY, 1.5, task, age)
 
 
@@ -144,7 +148,7 @@ def test_the_exposition_is_read_back_by_the_librarys_parser() -> None:
     samples.put(m.REDIS_UP, (), 1)
     parsed = {family.name: family for family in text_string_to_metric_families(exposition(samples))}
     assert parsed.keys() == {"rota_task_lag_seconds", "rota_claims", "rota_redis_up"}
-    assert parsed["rota_claims"].samples[0].labels == {"queue": 'a"b\\c\nd'}
+    assert parsed["rota_claims"].samples[0].labels == {"queue": 'a"b\\c\\nd'}  # escaped by us, and then by the library
     lag = {(s.name, s.labels.get("le")): s.value for s in parsed["rota_task_lag_seconds"].samples}
     assert lag[("rota_task_lag_seconds_bucket", "0.0025")] == 1
     assert lag[("rota_task_lag_seconds_bucket", "1.0")] == sum(range(10))

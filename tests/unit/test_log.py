@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota.telemetry.log as rota_log
-from rota.child.settings import LogSettings
+from rota.child.settings import Format, LogSettings
 from rota.telemetry import events
 from rota.telemetry.log_fields import LINE_BYTES, Clock, Counts
 from rota.telemetry.log_foreign import ForeignHandler
@@ -54,7 +54,7 @@ def test_a_disabled_level_writes_nothing(pipe: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
-def test_an_endless_traceback_is_cut_to_one_write_and_marked(pipe: tuple[int, int], text_format: str) -> None:
+def test_an_endless_traceback_is_cut_to_one_write_and_marked(pipe: tuple[int, int], text_format: Format) -> None:
     rota_log.configure(LogSettings(format=text_format), fd=pipe[1])
     rota_log.logger().error(events.TASK_DEAD, task_id="a", exc_info=ValueError("é" * 50_000))
     raw = os.read(pipe[0], 1 << 20)
@@ -119,7 +119,7 @@ def test_a_reader_that_left_is_not_our_problem() -> None:
 _FOREIGN = """
 import logging, sys
 import rota.telemetry.log as rota_log
-from rota.child.settings import LogSettings
+from rota.child.settings import Format, LogSettings
 if "basic" in sys.argv:
     logging.basicConfig(format="theirs %(message)s")
 settings = LogSettings(format=sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] != "basic" else "auto")
@@ -150,7 +150,7 @@ def test_logging_as_json_brings_neither_asyncio_nor_structlog_into_the_process()
 
 
 @pytest.mark.parametrize("text_format", ["console", "logfmt"])
-def test_logging_for_people_brings_neither_asyncio_nor_rich_into_the_process(text_format: str) -> None:
+def test_logging_for_people_brings_neither_asyncio_nor_rich_into_the_process(text_format: Format) -> None:
     assert _run_foreign(text_format).stdout == "False False True\n"
 
 
@@ -159,7 +159,7 @@ def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, in
     rota_log.logger().info(events.TASK_DONE, task_id="a")
     assert b"\x1b" not in os.read(pipe[0], 4096)
     with pytest.raises(ValueError, match="xml"):
-        rota_log.configure(LogSettings(format="xml"), fd=pipe[1])
+        rota_log.configure(LogSettings(format="xml"), fd=pipe[1])  # type: ignore[arg-type]  # that is the claim
 
 
 def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:

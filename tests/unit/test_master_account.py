@@ -8,36 +8,43 @@ from typing import Any
 import pytest
 
 from rota.child.life import EXIT_DRAINED, EXIT_OTHER_VERSION
-from rota.child.slot_task import CurrentTask
+from rota.child.slot_task import TaskInSlot
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import Child, Reason, State
-from rota_supervisor.master.deaths.account import Death, Scene, epitaph_of, fields_of, judge
-from rota_supervisor.master.deaths.reap import Ending
+from rota_supervisor.master.core.account import Circumstances, Death, epitaph_of, fields_of, judge
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.deadlines import STOPPED_SECONDS
+from rota_supervisor.master.core.ending import ProcessEnd
+from rota_supervisor.master.core.reasons import Reason
 
-TASK = CurrentTask(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, deadline_ns=3_000_000_000)
+TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, deadline_ns=3_000_000_000)
 STACK = 'Current thread 0x01 (most recent call first):\n  File "/shop/tasks.py", line 7 in send\n'
 FATAL = f"Fatal Python error: Segmentation fault\n\n{STACK}"
 SAID = f"{STACK}Last words: a.b raised OSError\n"
 UNWANTED = "its generation or its pool is not wanted any more"
 LIMITS = Limits(beat_seconds=20, boot_seconds=40, drain_seconds=10, max_tasks=1000, max_rss_mb=300)
-KILLED = Ending(signal.SIGKILL, max_rss_kb=2048)
+KILLED = ProcessEnd(signal.SIGKILL, max_rss_kb=2048)
 
 
-def child(state: State = State.READY, why: Reason | None = None, **fields: Any) -> Child:
+def child(state: ChildState = ChildState.READY, why: Reason | None = None, **fields: Any) -> Child:
     return Child(Role.WORKER, "mail", 1, 8, 1, state, 0.0, pid=77, **{"ready_at": 1.0, "why": why, **fields})
 
 
-def died(dead: Child, ending: Ending = KILLED, **scene: Any) -> Death:
-    return judge(dead, ending, Scene(LIMITS, died_ns=3_500_000_000, **scene))
+def exporter(**fields: Any) -> Child:
+    state, why = ChildState.KILLED, Reason.HUNG
+    return Child(Role.EXPORTER, "exporter", 1, 1, 1, state, 0.0, pid=77, ready_at=1.0, why=why, **fields)
 
 
-def exited(code: int) -> Ending:
-    return Ending(code << 8)
+def died(dead: Child, ending: ProcessEnd = KILLED, **scene: Any) -> Death:
+    return judge(dead, ending, Circumstances(LIMITS, died_at=3.5, **scene))
+
+
+def exited(code: int) -> ProcessEnd:
+    return ProcessEnd(code << 8)
 
 
 def test_the_event_of_a_crashed_task_tells_the_task_its_time_its_memory_and_where_it_stood() -> None:
-    assert fields_of(died(child(), Ending(signal.SIGSEGV, max_rss_kb=2048), task=TASK, stack=FATAL)) == {
+    assert fields_of(died(child(), ProcessEnd(signal.SIGSEGV, max_rss_kb=2048), task=TASK, stack=FATAL)) == {
         "child": "worker",
         "slot": 8,
         "child_pid": 77,
@@ -57,7 +64,7 @@ def test_the_event_of_a_crashed_task_tells_the_task_its_time_its_memory_and_wher
 
 
 def test_the_epitaph_tells_the_same() -> None:
-    death = died(child(State.KILLED, Reason.TIMEOUT, dumped_at=3.4), task=TASK, stack=STACK)
+    death = died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.4), task=TASK, stack=STACK)
     assert json.loads(epitaph_of(death, datetime(2026, 1, 2, tzinfo=UTC))) == {
         "reason": "crashed",
         "error": "killed by SIGKILL, by its master: the task was over its time limit",
@@ -77,15 +84,19 @@ def test_the_epitaph_tells_the_same() -> None:
 @pytest.mark.parametrize(
     ("death", "limit"),
     [
-        (died(child(State.KILLED, Reason.TIMEOUT), task=TASK), ("time_limit_seconds", 2.0)),
-        (died(child(State.KILLED, Reason.HUNG)), ("beat_seconds", 20)),
-        (died(child(State.KILLED, Reason.BOOT, ready_at=None)), ("boot_seconds", 40)),
-        (died(child(State.BOOTING, ready_at=None)), None),
-        (died(child(State.DRAINING, Reason.MAX_TASKS), exited(EXIT_DRAINED)), ("max_tasks", 1000)),
-        (died(child(State.DRAINING, Reason.MAX_RSS), exited(EXIT_DRAINED)), ("max_rss_mb", 300)),
-        (died(child(State.KILLED, Reason.STOP), leaving=True), ("drain_seconds", 10)),
-        (died(child(State.KILLED, Reason.STOP)), ("beat_seconds", 20)),  # deaf to the signal that tells it to leave
-        (died(child(State.KILLED, Reason.STOP), leaving=True, at_once=True), None),
+        (died(child(ChildState.KILLED, Reason.TIMEOUT), task=TASK), ("time_limit_seconds", 2.0)),
+        (died(child(ChildState.KILLED, Reason.HUNG)), ("beat_seconds", 20)),
+        (died(exporter(stopped_at=2.0)), ("beat_seconds", STOPPED_SECONDS)),
+        (died(child(ChildState.KILLED, Reason.BOOT, ready_at=None)), ("boot_seconds", 40)),
+        (died(child(ChildState.BOOTING, ready_at=None)), None),
+        (died(child(ChildState.DRAINING, Reason.MAX_TASKS), exited(EXIT_DRAINED)), ("max_tasks", 1000)),
+        (died(child(ChildState.DRAINING, Reason.MAX_RSS), exited(EXIT_DRAINED)), ("max_rss_mb", 300)),
+        (died(child(ChildState.KILLED, Reason.STOP), leaving=True), ("drain_seconds", 10)),
+        (
+            died(child(ChildState.KILLED, Reason.STOP)),
+            ("beat_seconds", 20),
+        ),  # deaf to the signal that tells it to leave
+        (died(child(ChildState.KILLED, Reason.STOP), leaving=True, at_once=True), None),
         (died(child()), None),
     ],
 )
@@ -98,23 +109,29 @@ def test_the_limit_that_was_hit_is_named_with_its_value(death: Death, limit: tup
     ("death", "words"),
     [
         (died(child()), "killed by SIGKILL: somebody else sent it, as the kernel counted no kill for want of memory"),
-        (died(child(), Ending(signal.SIGKILL, oom_killed=True)), "the kernel ran out of memory for this cgroup"),
+        (died(child(), ProcessEnd(signal.SIGKILL, oom_killed=True)), "the kernel ran out of memory for this cgroup"),
         (died(child(), exited(EXIT_DRAINED)), "not told by its master, perhaps by a signal from somebody else"),
         (died(child(), exited(3), task=TASK), "3: the process was ended from inside, as by os._exit"),
-        (died(child(State.KILLED, Reason.HUNG, stopped_at=2.0)), "it had been stopped, as by SIGSTOP, for 20 s"),
-        (died(child(State.KILLED, Reason.HUNG)), "it gave no sign of life for 20 s"),
-        (died(child(State.KILLED, Reason.BOOT, ready_at=None)), "it was not ready within 40 s"),
-        (died(child(State.KILLED, Reason.STOP), at_once=True), "the fleet leaves at once"),
-        (died(child(State.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED)), "0 as it was told: it was one too many"),
-        (died(child(State.DRAINING, Reason.RELOAD), exited(EXIT_DRAINED)), f"0 as it was told: {UNWANTED}"),
-        (died(child(State.KILLED, Reason.RELOAD)), f"killed by SIGKILL, by its master: {UNWANTED}"),
-        (died(child(State.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), leaving=True), "code 0 as it was told"),
+        (died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)), "it had been stopped, as by SIGSTOP, for 20 s"),
+        (died(child(ChildState.KILLED, Reason.HUNG)), "it gave no sign of life for 20 s"),
+        (died(child(ChildState.KILLED, Reason.BOOT, ready_at=None)), "it was not ready within 40 s"),
+        (died(child(ChildState.KILLED, Reason.STOP), at_once=True), "the fleet leaves at once"),
         (
-            died(child(State.KILLED, Reason.SURPLUS, ready_at=None), leaving=True),
+            died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED)),
+            "0 as it was told: it was one too many",
+        ),
+        (died(child(ChildState.DRAINING, Reason.RELOAD), exited(EXIT_DRAINED)), f"0 as it was told: {UNWANTED}"),
+        (died(child(ChildState.KILLED, Reason.RELOAD)), f"killed by SIGKILL, by its master: {UNWANTED}"),
+        (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), leaving=True), "code 0 as it was told"),
+        (
+            died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), leaving=True),
             "the fleet leaves, and it was still starting",
         ),
-        (died(child(State.BOOTING, ready_at=None), exited(1)), "left with exit code 1 before it was ready"),
-        (died(child(State.BOOTING, ready_at=None), exited(1), stack=SAID), "1 before it was ready: a.b raised OSError"),
+        (died(child(ChildState.BOOTING, ready_at=None), exited(1)), "left with exit code 1 before it was ready"),
+        (
+            died(child(ChildState.BOOTING, ready_at=None), exited(1), stack=SAID),
+            "1 before it was ready: a.b raised OSError",
+        ),
         (died(child(), exited(1), stack=SAID), "left with exit code 1"),  # a task may write there what it likes
     ],
 )
@@ -126,11 +143,11 @@ def test_the_words_tell_who_did_it_and_why(death: Death, words: str) -> None:
 def test_every_reason_has_words() -> None:
     for reason in Reason:
         for ending, how in ((KILLED, "killed by SIGKILL"), (exited(3), "left with exit code 3")):
-            assert Death(child(), reason, ending, Scene(LIMITS)).words.startswith(how)
+            assert Death(child(), reason, ending, Circumstances(LIMITS)).words.startswith(how)
 
 
 def test_a_child_that_met_another_version_of_the_package_says_what_to_do() -> None:
-    early = died(child(State.BOOTING, ready_at=None), exited(EXIT_OTHER_VERSION)).words
+    early = died(child(ChildState.BOOTING, ready_at=None), exited(EXIT_OTHER_VERSION)).words
     assert "another version of the package" in early
     assert "restart" in early
     assert "version" not in died(child(), exited(EXIT_OTHER_VERSION)).words  # a task may leave with any code
@@ -138,22 +155,22 @@ def test_a_child_that_met_another_version_of_the_package_says_what_to_do() -> No
 
 def test_a_stack_that_was_asked_for_long_before_another_death_explains_nothing() -> None:
     assert "stack" not in fields_of(died(child(), stack=STACK))  # told to the log by a signal, an hour ago
-    assert "stack" not in fields_of(died(child(), Ending(signal.SIGSEGV), stack=STACK))
-    assert "stack" not in fields_of(died(child(State.KILLED, Reason.HUNG, stopped_at=2.0), stack=STACK))
-    assert "stack" in fields_of(died(child(State.KILLED, Reason.HUNG, dumped_at=3.0), stack=STACK))
+    assert "stack" not in fields_of(died(child(), ProcessEnd(signal.SIGSEGV), stack=STACK))
+    assert "stack" not in fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0), stack=STACK))
+    assert "stack" in fields_of(died(child(ChildState.KILLED, Reason.HUNG, dumped_at=3.0), stack=STACK))
 
 
 def test_a_process_that_was_asked_for_its_stack_and_wrote_none_says_so() -> None:
-    said = fields_of(died(child(State.KILLED, Reason.TIMEOUT, dumped_at=3.0), task=TASK))
+    said = fields_of(died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.0), task=TASK))
     assert said["stack"] == "it did not answer: it blocks signals, or stands in the kernel"
 
 
 def test_a_stopped_child_and_the_kernels_evidence_are_told_only_when_they_are_there() -> None:
-    assert fields_of(died(child(State.KILLED, Reason.HUNG, stopped_at=2.0)))["stopped"] is True
-    assert fields_of(died(child(), Ending(signal.SIGKILL, oom_killed=True)))["oom_killed"] is True
+    assert fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)))["stopped"] is True
+    assert fields_of(died(child(), ProcessEnd(signal.SIGKILL, oom_killed=True)))["oom_killed"] is True
     assert {"stopped", "oom_killed", "limit", "stack", "task", "elapsed_seconds"}.isdisjoint(fields_of(died(child())))
 
 
 def test_of_a_signal_without_a_name_its_number_is_told() -> None:
-    assert died(child(), Ending(signal.SIGRTMIN + 3)).words == "killed by SIGRTMIN+3"
-    assert died(child(), Ending(33)).words == "killed by signal 33"
+    assert died(child(), ProcessEnd(signal.SIGRTMIN + 3)).words == "killed by SIGRTMIN+3"
+    assert died(child(), ProcessEnd(33)).words == "killed by signal 33"

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from rota_supervisor.master.background import Background
+from rota_supervisor.master.effects.background import Background
 
 
 def test_what_a_fleet_cannot_do_without_is_begun_anew_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rota_supervisor.master.background._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("rota_supervisor.master.effects.background._PAUSE_SECONDS", 0.0)
 
     async def begun() -> int:
         background, times, renewed = Background(), 0, asyncio.Event()

@@ -4,16 +4,16 @@ import pytest
 
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
-from rota_supervisor.master.planning.backoff import (
+from rota_supervisor.master.core.backoff import (
     BUDGETS,
     CALM,
     EARLY_DEATHS,
     GIVE_UP_AFTER,
     TASK_PAUSE_SECONDS,
     TOLERATED,
-    Backoff,
+    Condition,
     End,
-    Standing,
+    StartBackoff,
 )
 
 LIMITS = Restarts(backoff_seconds=1.0, backoff_max_seconds=5.0, healthy_seconds=60.0)
@@ -120,7 +120,7 @@ def relapse(asked_at: float, at: float, *, in_task: bool = False) -> End:
     return End(asked_at, at, ready_at=asked_at, in_task=in_task, words="killed by SIGSEGV")
 
 
-def relapsing(times: int, *, in_task: bool = False, backoff: Backoff = CALM) -> Backoff:
+def relapsing(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
     """After so many lives of a second, one after the other."""
     for number in range(times):
         now = float(number)
@@ -166,7 +166,7 @@ def test_relapses_are_forgotten_after_a_healthy_minute_and_not_before() -> None:
 def test_one_task_done_by_a_worker_that_came_since_shows_that_the_pool_works() -> None:
     backoff = relapsing(TOLERATED + 1, in_task=True)
     assert backoff.after_work(asked_at=1.0).relapsing, "that one came before"
-    assert not backoff.after_work(asked_at=100.0).setbacks
+    assert not backoff.after_work(asked_at=100.0).failures_in_a_row
 
 
 def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() -> None:
@@ -176,7 +176,7 @@ def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() ->
         backoff = backoff.after_ready(now).after_end(relapse(now, now, in_task=True), slow)
         now = max(now, backoff.wait_until)
     assert backoff.wait_until - backoff.relapsed_at == TASK_PAUSE_SECONDS
-    assert backoff.standing(Role.WORKER) is Standing.FATAL
+    assert backoff.condition(Role.WORKER) is Condition.FATAL
 
 
 def test_tasks_that_kill_workers_which_worked_slow_nobody() -> None:
@@ -186,7 +186,7 @@ def test_tasks_that_kill_workers_which_worked_slow_nobody() -> None:
         end = End(now, now, ready_at=now, in_task=True, has_worked=True)
         backoff = backoff.after_ready(now).after_end(end, LIMITS)
     assert backoff.allowance(10.0, starting=8) is None
-    assert not backoff.setbacks
+    assert not backoff.failures_in_a_row
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ def test_a_single_failure_is_not_worth_a_word_and_a_spent_budget_needs_a_person(
         now = number * 10.0
         end = End(now, now, words="left with exit code 3")
         backoff = backoff.after_end(end, LIMITS)
-        shown.append(backoff.standing(Role.WORKER))
+        shown.append(backoff.condition(Role.WORKER))
     budget = BUDGETS[Role.WORKER]
-    assert shown == [Standing.RUNNING, *[Standing.BACKOFF] * (budget - 2), Standing.FATAL]
-    assert (backoff.setbacks, backoff.words) == (budget, "left with exit code 3")
+    assert shown == [Condition.RUNNING, *[Condition.BACKOFF] * (budget - 2), Condition.FATAL]
+    assert (backoff.failures_in_a_row, backoff.words) == (budget, "left with exit code 3")
     assert backoff.allowance(backoff.wait_until, starting=0) == 1, "a probe goes on"
-    assert backoff.after_ready(1000.0).standing(Role.WORKER) is Standing.RUNNING
+    assert backoff.after_ready(1000.0).condition(Role.WORKER) is Condition.RUNNING
 
 
 def test_every_role_that_is_restarted_has_a_budget_that_the_longest_pauses_follow() -> None:
@@ -230,13 +230,13 @@ def test_every_role_that_is_restarted_has_a_budget_that_the_longest_pauses_follo
 
 
 def test_relapses_show_when_they_are_tolerated_no_more() -> None:
-    assert relapsing(TOLERATED).standing(Role.WORKER) is Standing.RUNNING
-    assert relapsing(TOLERATED + 1).standing(Role.WORKER) is Standing.BACKOFF
-    assert relapsing(TOLERATED + BUDGETS[Role.WORKER]).standing(Role.WORKER) is Standing.FATAL
+    assert relapsing(TOLERATED).condition(Role.WORKER) is Condition.RUNNING
+    assert relapsing(TOLERATED + 1).condition(Role.WORKER) is Condition.BACKOFF
+    assert relapsing(TOLERATED + BUDGETS[Role.WORKER]).condition(Role.WORKER) is Condition.FATAL
 
 
 def test_whoever_asks_for_a_reload_starts_afresh() -> None:
     fatal = relapsing(TOLERATED + BUDGETS[Role.WORKER])
-    assert fatal.forgiven().standing(Role.WORKER) is Standing.RUNNING
+    assert fatal.forgiven().condition(Role.WORKER) is Condition.RUNNING
     assert fatal.forgiven().allowance(0.0, starting=5) is None
     assert fatal.forgiven().ever_ready

@@ -5,31 +5,35 @@ from dataclasses import replace
 
 import pytest
 
+from cores import Core
+from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.children.child import Child, Reason, State
-from rota_supervisor.master.children.fleet import Fleet
-from rota_supervisor.master.planning.actions import Action, Drain, Dump, Interrupt, Kill
-from rota_supervisor.master.planning.deadlines import (
+from rota_supervisor.master.core.children import Child, Children, ChildState
+from rota_supervisor.master.core.deadlines import (
     DUMP_SECONDS,
     HARD_LIMIT_GRACE_SECONDS,
     SHORTEST_TICK_SECONDS,
+    URGENT_SECONDS,
     next_look,
 )
-from rota_supervisor.master.planning.desired import Desired, Target
-from rota_supervisor.master.planning.plan import plan
+from rota_supervisor.master.core.desired import Action, Desired, Drain, Dump, Interrupt, KillChild, Target
+from rota_supervisor.master.core.plan import plan
+from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.ticking import perform
 
 POOL, SLOT, BOOT, BEAT = "mail", 8, 60.0, 30.0
 TARGETS = (Target(Role.ZYGOTE, "generation-1", 1, 1, surge=0), Target(Role.WORKER, POOL, 1, 1))
 DESIRED = Desired(TARGETS, boot_seconds=BOOT, beat_seconds=BEAT)
 
 
-class Nursery:
+class Watched:
     """A fleet of one worker, and what is done about it as time goes by."""
 
-    def __init__(self, state: State = State.READY, *, has_stack: bool = True) -> None:
-        self.fleet = Fleet()
+    def __init__(self, state: ChildState = ChildState.READY, *, has_stack: bool = True) -> None:
+        self.core = Core(Config())
+        self.fleet = self.core.state.children
         self.child = Child(Role.WORKER, POOL, 1, SLOT, 1, state, 0.0, pid=4711, ready_at=0.0, has_stack=has_stack)
-        self.fleet._children[SLOT] = self.child
+        self.fleet._by_slot[SLOT] = self.child
         self.desired = DESIRED
 
     def runs(self, *, until: float = math.inf, soft_until: float = math.inf) -> None:
@@ -40,7 +44,7 @@ class Nursery:
         actions = plan(self.desired, self.fleet, now)
         done = [action for action in actions if action.slot == SLOT]
         for action in done:
-            self.fleet.apply(action, now)
+            perform(self.core.state, action, now)
         assert [action for action in plan(self.desired, self.fleet, now) if action.slot == SLOT] == []
         return done
 
@@ -54,65 +58,67 @@ class Nursery:
 @pytest.mark.parametrize(
     ("state", "busy", "over", "reason"),
     [
-        (State.BOOTING, False, BOOT, Reason.BOOT),
-        (State.READY, False, BEAT, Reason.HUNG),
-        (State.READY, True, 5.0 + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT),
-        (State.DRAINING, True, 5.0 + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT),
+        (ChildState.BOOTING, False, BOOT, Reason.BOOT),
+        (ChildState.READY, False, BEAT, Reason.HUNG),
+        (ChildState.READY, True, 5.0 + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT),
+        (ChildState.DRAINING, True, 5.0 + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT),
     ],
 )
 def test_who_is_to_be_killed_for_what_it_did_is_first_asked_for_its_stack(
-    state: State, busy: bool, over: float, reason: Reason
+    state: ChildState, busy: bool, over: float, reason: Reason
 ) -> None:
-    nursery = Nursery(state)
+    watched = Watched(state)
     if busy:
-        nursery.runs(until=5.0)
-    assert nursery.step(over) == []
-    assert nursery.step(over + 0.01) == [Dump(SLOT)]
-    assert nursery.step(over + 0.01 + DUMP_SECONDS) == []
-    assert nursery.step(over + 0.02 + DUMP_SECONDS) == [Kill(SLOT, reason)]
+        watched.runs(until=5.0)
+    assert watched.step(over) == []
+    assert watched.step(over + 0.01) == [Dump(SLOT)]
+    assert watched.step(over + 0.01 + DUMP_SECONDS) == []
+    assert watched.step(over + 0.02 + DUMP_SECONDS) == [KillChild(SLOT, reason)]
 
 
 def test_one_that_cannot_answer_is_killed_at_once() -> None:
-    assert Nursery(has_stack=False).step(BEAT + 0.01) == [Kill(SLOT, Reason.HUNG)]
-    stopped = Nursery()
+    assert Watched(has_stack=False).step(BEAT + 0.01) == [KillChild(SLOT, Reason.HUNG)]
+    stopped = Watched()
     stopped.child.stopped_at = 1.0
-    assert stopped.step(BEAT + 1.01) == [Kill(SLOT, Reason.HUNG)]
-    unborn = Nursery(State.ASKED)
+    assert stopped.step(BEAT + 1.01) == [KillChild(SLOT, Reason.HUNG)]
+    unborn = Watched(ChildState.ASKED)
     unborn.child.pid = 0
-    assert unborn.step(BOOT + 0.01) == [Kill(SLOT, Reason.BOOT)]
+    assert unborn.step(BOOT + 0.01) == [KillChild(SLOT, Reason.BOOT)]
 
 
 def test_a_stop_at_once_and_the_end_of_a_drain_wait_for_no_stack() -> None:
-    nursery = Nursery()
-    nursery.desired = replace(DESIRED, at_once=True)
-    assert nursery.step(BEAT + 0.01) == [Kill(SLOT, Reason.STOP)]
-    leaving = Nursery(State.DRAINING)
+    watched = Watched()
+    watched.desired = replace(DESIRED, at_once=True)
+    assert watched.step(BEAT + 0.01) == [KillChild(SLOT, Reason.STOP)]
+    leaving = Watched(ChildState.DRAINING)
     leaving.desired = replace(DESIRED, targets=(Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),))
-    assert leaving.step(5.1) == [Kill(SLOT, Reason.STOP)]
+    assert leaving.step(5.1) == [KillChild(SLOT, Reason.STOP)]
 
 
 def test_one_that_comes_back_while_it_is_asked_lives_and_is_asked_anew_the_next_time() -> None:
-    nursery = Nursery()
-    nursery.runs(until=5.0)
-    assert nursery.step(6.01) == [Dump(SLOT)]
-    nursery.child.busy, nursery.child.beat_at = False, 6.05
-    assert nursery.step(7.0) == []
-    assert nursery.step(6.05 + BEAT + 0.01) == [Dump(SLOT)]
+    watched = Watched()
+    watched.runs(until=5.0)
+    assert watched.step(6.01) == [Dump(SLOT)]
+    watched.child.busy, watched.child.beat_at = False, 6.05
+    assert watched.step(7.0) == []
+    assert watched.step(6.05 + BEAT + 0.01) == [Dump(SLOT)]
 
 
 def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_place() -> None:
-    fleet = Fleet()
+    fleet = Children()
     for slot, generation in ((8, 1), (9, 2)):
-        fleet._children[slot] = Child(
-            Role.WORKER, POOL, generation, slot, slot, State.READY, 0.0, pid=slot, beat_at=100.0, has_stack=True
+        fleet._by_slot[slot] = Child(
+            Role.WORKER, POOL, generation, slot, slot, ChildState.READY, 0.0, pid=slot, beat_at=100.0, has_stack=True
         )
-    zygotes = [Child(Role.ZYGOTE, f"generation-{n}", n, 1 + n, n, State.READY, 0.0, pid=n, beat_at=100) for n in (1, 2)]
+    zygotes = [
+        Child(Role.ZYGOTE, f"generation-{n}", n, 1 + n, n, ChildState.READY, 0.0, pid=n, beat_at=100) for n in (1, 2)
+    ]
     for zygote in zygotes:
-        fleet._children[zygote.slot] = zygote
+        fleet._by_slot[zygote.slot] = zygote
     targets = (*(Target(Role.ZYGOTE, zygote.pool, 1, zygote.generation, surge=0) for zygote in zygotes),)
     rolling = Desired((*targets, Target(Role.WORKER, POOL, 1, 2)), BOOT, BEAT)
     assert plan(rolling, fleet, 101.0) == [Drain(8, Reason.RELOAD)]
-    fleet._children[9].beat_at = 0.0  # the new one hangs: the old one is not let go on its account
+    fleet._by_slot[9].beat_at = 0.0  # the new one hangs: the old one is not let go on its account
     assert plan(rolling, fleet, 101.0) == [Dump(9)]
 
 
@@ -120,48 +126,48 @@ def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_pla
 
 
 def test_one_that_does_not_begin_to_leave_is_killed_though_it_beats() -> None:
-    nursery = Nursery()
-    nursery.fleet.apply(Drain(SLOT, Reason.RELOAD), 100.0)
-    nursery.child.beat_at = 100.0 + BEAT
-    assert nursery.step(100.0 + BEAT) == []
-    assert nursery.step(100.1 + BEAT) == [Kill(SLOT, Reason.STOP)]
+    watched = Watched()
+    perform(watched.core.state, Drain(SLOT, Reason.RELOAD), 100.0)
+    watched.child.beat_at = 100.0 + BEAT
+    assert watched.step(100.0 + BEAT) == []
+    assert watched.step(100.1 + BEAT) == [KillChild(SLOT, Reason.STOP)]
 
 
 def test_one_that_is_hung_is_killed_when_it_was_told_to_leave_as_at_any_other_time() -> None:
-    nursery = Nursery()
-    nursery.child.beat_at = 90.0
-    nursery.fleet.apply(Drain(SLOT, Reason.MAX_TASKS), 100.0)
-    assert nursery.step(90.01 + BEAT) == [Dump(SLOT)]
-    assert nursery.step(90.2 + BEAT) == [Kill(SLOT, Reason.HUNG)]
+    watched = Watched()
+    watched.child.beat_at = 90.0
+    perform(watched.core.state, Drain(SLOT, Reason.MAX_TASKS), 100.0)
+    assert watched.step(90.01 + BEAT) == [Dump(SLOT)]
+    assert watched.step(90.2 + BEAT) == [KillChild(SLOT, Reason.HUNG)]
 
 
 def test_one_that_has_begun_to_leave_has_all_the_time_that_its_task_and_redis_take() -> None:
-    nursery = Nursery()
-    nursery.fleet.apply(Drain(SLOT, Reason.RELOAD), 100.0)
-    nursery.child.deaf_since = math.inf  # as `observe` finds it
-    nursery.child.beat_at = 10_000.0
-    assert nursery.step(10_001.0) == []
+    watched = Watched()
+    perform(watched.core.state, Drain(SLOT, Reason.RELOAD), 100.0)
+    watched.child.unheard_since = math.inf  # as its slot shows it
+    watched.child.beat_at = 10_000.0
+    assert watched.step(10_001.0) == []
 
 
 # Soft limits
 
 
 def test_a_task_is_interrupted_once_after_its_soft_limit_and_again_when_it_has_moved_it() -> None:
-    nursery = Nursery()
-    nursery.runs(soft_until=5.0)
-    assert nursery.step(5.0) == []
-    assert nursery.step(5.001) == [Interrupt(SLOT)]
-    assert nursery.step(6.0) == []
-    nursery.runs(soft_until=7.0)
-    assert nursery.step(6.5) == []
-    assert nursery.step(7.001) == [Interrupt(SLOT)]
+    watched = Watched()
+    watched.runs(soft_until=5.0)
+    assert watched.step(5.0) == []
+    assert watched.step(5.001) == [Interrupt(SLOT)]
+    assert watched.step(6.0) == []
+    watched.runs(soft_until=7.0)
+    assert watched.step(6.5) == []
+    assert watched.step(7.001) == [Interrupt(SLOT)]
 
 
 def test_a_task_is_interrupted_in_a_worker_that_leaves_too_and_in_none_that_is_killed() -> None:
-    nursery = Nursery(State.DRAINING)
-    nursery.runs(soft_until=5.0)
-    assert nursery.step(5.001) == [Interrupt(SLOT)]
-    killed = Nursery(State.KILLED)
+    watched = Watched(ChildState.DRAINING)
+    watched.runs(soft_until=5.0)
+    assert watched.step(5.001) == [Interrupt(SLOT)]
+    killed = Watched(ChildState.KILLED)
     killed.runs(soft_until=5.0)
     assert killed.step(5.001) == []
 
@@ -170,30 +176,42 @@ def test_a_task_is_interrupted_in_a_worker_that_leaves_too_and_in_none_that_is_k
 
 
 def test_the_loop_looks_at_each_deadline_that_is_still_to_come() -> None:
-    nursery = Nursery()
-    nursery.runs(until=0.9, soft_until=0.5)
-    assert nursery.looks_next(0.0) == 0.5
-    assert nursery.looks_next(0.5) == 0.5
-    assert nursery.looks_next(0.6) == 0.6 + TICK_SECONDS
-    assert nursery.looks_next(1.0) == 0.9 + HARD_LIMIT_GRACE_SECONDS
+    watched = Watched()
+    watched.runs(until=0.9, soft_until=0.5)
+    assert watched.looks_next(0.0) == 0.5
+    assert watched.looks_next(0.5) == 0.5
+    assert watched.looks_next(0.6) == 0.6 + TICK_SECONDS
+    assert watched.looks_next(1.0) == 0.9 + HARD_LIMIT_GRACE_SECONDS
 
 
 def test_the_loop_looks_when_a_stack_has_had_its_time() -> None:
-    nursery = Nursery()
-    assert nursery.step(BEAT + 0.01) == [Dump(SLOT)]
-    assert nursery.looks_next(BEAT + 0.01) == BEAT + 0.01 + DUMP_SECONDS
+    watched = Watched()
+    assert watched.step(BEAT + 0.01) == [Dump(SLOT)]
+    assert watched.looks_next(BEAT + 0.01) == BEAT + 0.01 + DUMP_SECONDS
 
 
 def test_a_deadline_that_is_over_wakes_nobody() -> None:
-    killed = Nursery(State.KILLED)
+    killed = Watched(ChildState.KILLED)
     killed.runs(until=1.0, soft_until=1.0)
     killed.child.dumped_at = 1.0
     assert killed.looks_next(5.0) == 5.0 + TICK_SECONDS
 
 
 def test_once_a_short_soft_limit_was_met_the_loop_looks_as_often_but_not_without_end() -> None:
-    nursery = Nursery()
-    nursery.child.shortest_soft_seconds = 0.3
-    assert nursery.looks_next(1.0) == 1.3
-    nursery.child.shortest_soft_seconds = 0.001
-    assert nursery.looks_next(1.0) == 1.0 + SHORTEST_TICK_SECONDS
+    watched = Watched()
+    watched.child.shortest_soft_seconds, watched.child.shortest_soft_met_at = 0.3, 0.0
+    assert watched.looks_next(1.0) == 1.3
+    watched.child.shortest_soft_seconds = 0.001
+    assert watched.looks_next(1.0) == 1.0 + SHORTEST_TICK_SECONDS
+
+
+def test_a_short_soft_limit_is_forgotten_when_it_was_not_met_for_a_while_and_no_task_may_renew_it() -> None:
+    watched = Watched()
+    watched.child.shortest_soft_seconds, watched.child.shortest_soft_met_at = 0.5, 2.0
+    watched.desired = replace(DESIRED, beat_seconds=1000.0)
+    late = 3.0 + URGENT_SECONDS
+    assert watched.looks_next(late) == late + TICK_SECONDS
+    watched.runs(soft_until=late + 500.0)
+    assert watched.looks_next(late) == late + 0.5
+    watched.child.busy, watched.child.soft_until, watched.child.shortest_soft_met_at = False, math.inf, URGENT_SECONDS
+    assert watched.looks_next(late) == late + 0.5

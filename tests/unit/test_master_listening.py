@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.master.reload.listening import Listening
+from rota_supervisor.master.core.effects import ListenAt
+from rota_supervisor.master.effects.listening import Listening
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is
     try:
         with pytest.raises(Failure, match="cannot be listened at"):
             listening.prepare("localhost:0")
-        listening.use("localhost:0")  # as when a reload is undone: nobody is left to tell
+        listening.handlers[ListenAt](ListenAt("localhost:0"))  # as when a reload is undone: nobody is left to tell
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert listening.place == place

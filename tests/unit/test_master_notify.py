@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.master.shown.notify import Figures, NotifySocket, Picture, in_words, news
+from rota_supervisor.master.core.effects import NotifyManager
+from rota_supervisor.master.core.manager import MONOTONIC_US, Figures, Picture, in_words, news
+from rota_supervisor.master.effects.notify_socket import NotifySocket
 
 STARTING = Picture()
 WORKS = Picture(works=True)
-AT_US = 77
 
 
 def told(*pictures: Picture, pid: int = 7) -> list[str]:
     """What a manager hears while a fleet goes through these."""
-    return [message for before, after in itertools.pairwise(pictures) for message in news(before, after, pid, AT_US)]
+    return [message for before, after in itertools.pairwise(pictures) for message in news(before, after, pid)]
 
 
 def test_it_is_ready_once_when_the_first_generation_works() -> None:
@@ -32,13 +33,13 @@ def test_process_1_of_a_namespace_does_not_tell_a_number_that_means_another_proc
 def test_a_reload_is_told_when_it_begins_and_when_it_is_over_whatever_became_of_it() -> None:
     rolling = Picture(works=True, reloads=1, changing=True)
 
-    assert told(WORKS, rolling) == [f"RELOADING=1\nMONOTONIC_USEC={AT_US}"]
+    assert told(WORKS, rolling) == [f"RELOADING=1\nMONOTONIC_USEC={MONOTONIC_US}"]
     assert told(rolling, rolling, Picture(works=True, reloads=1)) == ["READY=1"]
 
 
 def test_a_reload_that_is_over_at_once_is_told_all_the_same() -> None:
     """One that was refused, or changed a number: whoever sent HUP waits for both messages."""
-    assert told(WORKS, Picture(works=True, reloads=1)) == [f"RELOADING=1\nMONOTONIC_USEC={AT_US}", "READY=1"]
+    assert told(WORKS, Picture(works=True, reloads=1)) == [f"RELOADING=1\nMONOTONIC_USEC={MONOTONIC_US}", "READY=1"]
 
 
 def test_a_reload_during_another_is_told_anew_and_both_are_over_together() -> None:
@@ -157,3 +158,17 @@ def test_where_nobody_is_nothing_happens(address: str) -> None:
     sender.send("READY=1")
 
     assert sender.has_room
+
+
+def test_a_message_says_when_it_is_sent_and_one_that_can_wait_is_left_out_where_there_is_no_room(
+    manager: socket.socket,
+) -> None:
+    sender = NotifySocket(manager.getsockname())
+    sender.notify(NotifyManager(f"AT={MONOTONIC_US}"))
+    assert int(manager.recv(100).removeprefix(b"AT=")) > 0
+    while sender.has_room:
+        sender.send("N")
+    sender.notify(NotifyManager("LATER", can_wait=True))
+    sender.notify(NotifyManager("READY=1"))
+    assert list(sender._waiting)[-1] == b"READY=1"
+    assert b"LATER" not in sender._waiting

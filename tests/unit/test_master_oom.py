@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.master.deaths.oom import OomKills, counter_of, warnings
+from rota_supervisor.master.shell.oom import OomKills, counter_of, warnings
 
 V2 = "0::/system.slice/rota.service\n"
 V1 = "9:name=systemd:/\n4:cpu,memory:/docker/4f\n0::/\n"

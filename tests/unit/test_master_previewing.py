@@ -10,7 +10,7 @@ from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import (
     Config,
-    Dead,
+    DeadConfig,
     Http,
     Lease,
     Limits,
@@ -21,9 +21,9 @@ from rota_supervisor.config.model import (
     TaskConfig,
 )
 from rota_supervisor.config.resolve import worker_settings
-from rota_supervisor.master.planning.scaling import Scaling
-from rota_supervisor.master.reload.previewing import preview_of
-from rota_supervisor.master.reload.rollout import Generation
+from rota_supervisor.master.core.previewing import preview_of
+from rota_supervisor.master.core.rollout import Generation
+from rota_supervisor.master.core.scaling import Scaling
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
 BASE = Config(imports=("tasks",), tiers=(("sold",), ("default", "low")), pools=POOLS)
@@ -82,7 +82,7 @@ REPLACED = "each worker is replaced, one beside the others"
             [f"pool {pool}: {REPLACED}: tasks.note.retries" for pool in POOLS],
         ),
         (_changed(limits=Limits(max_tasks=9)), [f"pool {pool}: {REPLACED}: limits.max_tasks" for pool in POOLS]),
-        (_changed(dead=Dead(max_count=1)), ["pollers: each is replaced: dead.max_count"]),
+        (_changed(dead=DeadConfig(max_count=1)), ["pollers: each is replaced: dead.max_count"]),
         (_changed(pollers=2), ["pollers: 1 -> 2"]),
         (_changed(http=Http(listen="")), ["exporter: it leaves: http.listen"]),
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
@@ -141,7 +141,7 @@ def test_secrets_are_not_shown_though_they_differ() -> None:
 
 
 def test_what_an_operator_scaled_counts_until_the_file_says_another_number() -> None:
-    scaling = Scaling().said("mail", 7, [{"mail": 2, "rest": 4}])
+    scaling = Scaling().with_count("mail", 7, [{"mail": 2, "rest": 4}])
     assert _steps(_changed(limits=Limits(drain_seconds=5)), scaling) == [
         "no process is touched: the master takes notice"
     ]

@@ -3,25 +3,29 @@
 import pytest
 
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import Child, Reason, State
-from rota_supervisor.master.planning.actions import Drain, Start
-from rota_supervisor.master.planning.desired import Desired, Target
-from rota_supervisor.master.planning.plan import plan
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.desired import Desired, Drain, Start, Target
+from rota_supervisor.master.core.plan import plan
+from rota_supervisor.master.core.reasons import Reason
 
 POOL, FIRST = "mail", 8
 
 
-def _zygote(generation: int = 1, state: State = State.READY) -> Child:
+def _zygote(generation: int = 1, state: ChildState = ChildState.READY) -> Child:
     return Child(Role.ZYGOTE, f"generation-{generation}", generation, 1 + generation, generation, state, 0.0, pid=2)
 
 
-def _worker(number: int, state: State = State.READY, generation: int = 1, *, wish: Reason | None = None) -> Child:
+def _worker(
+    number: int, state: ChildState = ChildState.READY, generation: int = 1, *, recycle_for: Reason | None = None
+) -> Child:
     slot = FIRST + number
-    return Child(Role.WORKER, POOL, generation, slot, 10 + slot, state, float(number), pid=slot, wish=wish)
+    return Child(
+        Role.WORKER, POOL, generation, slot, 10 + slot, state, float(number), pid=slot, recycle_for=recycle_for
+    )
 
 
 def _pool(count: int, wishing: int) -> list[Child]:
-    return [_worker(n, wish=Reason.MAX_TASKS if n < wishing else None) for n in range(count)]
+    return [_worker(n, recycle_for=Reason.MAX_TASKS if n < wishing else None) for n in range(count)]
 
 
 def _desired(count: int, generation: int = 1) -> Desired:
@@ -48,43 +52,45 @@ def test_who_may_go_is_replaced_at_once() -> None:
 
 
 def test_the_oldest_goes_first_and_for_the_reason_that_it_gave() -> None:
-    young, old = _worker(0, wish=Reason.MAX_TASKS), _worker(1, wish=Reason.MAX_RSS)
+    young, old = _worker(0, recycle_for=Reason.MAX_TASKS), _worker(1, recycle_for=Reason.MAX_RSS)
     young.asked_at = 50.0
     assert _drains(2, [young, old]) == [(1, Reason.MAX_RSS)]
 
 
-@pytest.mark.parametrize("state", [State.REGISTERING, State.ASKED, State.BOOTING, State.DRAINING, State.KILLED])
-def test_whatever_else_is_not_ready_counts_as_away(state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [ChildState.REGISTERING, ChildState.ASKED, ChildState.BOOTING, ChildState.DRAINING, ChildState.KILLED]
+)
+def test_whatever_else_is_not_ready_counts_as_away(state: ChildState) -> None:
     pool = _pool(8, 3)
     pool[7] = _worker(7, state)
     assert _drains(8, pool) == []
 
 
 def test_the_next_one_may_go_when_the_replacement_is_ready() -> None:
-    pool = [_worker(0, State.DRAINING, wish=Reason.MAX_TASKS), _worker(1, wish=Reason.MAX_TASKS)]
-    assert _drains(2, [*pool, _worker(2, State.BOOTING)]) == []
+    pool = [_worker(0, ChildState.DRAINING, recycle_for=Reason.MAX_TASKS), _worker(1, recycle_for=Reason.MAX_TASKS)]
+    assert _drains(2, [*pool, _worker(2, ChildState.BOOTING)]) == []
     assert _drains(2, [*pool, _worker(2)]) == [(1, Reason.MAX_TASKS)]
 
 
 def test_a_crash_among_sixteen_leaves_one_place_of_two() -> None:
-    crashed = [*_pool(15, 5), _worker(15, State.EXITED)]
+    crashed = [*_pool(15, 5), _worker(15, ChildState.EXITED)]
     assert _drains(16, crashed) == [(0, Reason.MAX_TASKS)]
 
 
 def test_nobody_may_go_while_there_is_no_zygote_to_fork_a_replacement_from() -> None:
-    children = [_zygote(state=State.BOOTING), *_pool(4, 4)]
+    children = [_zygote(state=ChildState.BOOTING), *_pool(4, 4)]
     assert plan(_desired(4), children, 0.0) == []
 
 
 def test_the_wish_of_a_stale_worker_is_nothing_as_it_is_replaced_anyway() -> None:
-    stale = [_worker(n, wish=Reason.MAX_TASKS) for n in range(3)]
-    assert _drains(3, [*stale, _worker(3, State.BOOTING, 2)], generation=2) == []
+    stale = [_worker(n, recycle_for=Reason.MAX_TASKS) for n in range(3)]
+    assert _drains(3, [*stale, _worker(3, ChildState.BOOTING, 2)], generation=2) == []
 
 
 def test_while_new_code_is_rolled_in_no_more_than_one_is_away() -> None:
     count = 24
     stale = [_worker(n) for n in range(12)]
-    fresh = [_worker(12 + n, generation=2, wish=Reason.MAX_RSS) for n in range(11)]
+    fresh = [_worker(12 + n, generation=2, recycle_for=Reason.MAX_RSS) for n in range(11)]
     assert _drains(count, [*stale, *fresh], generation=2) == []  # 23 are READY already
     going = _drains(count, [*stale, *fresh, _worker(23, generation=2)], generation=2)
     assert len(going) == 1
@@ -96,6 +102,6 @@ def test_when_the_pool_shrinks_the_others_go_and_the_wish_is_granted_of_what_sta
 
 
 def test_the_only_worker_of_the_new_code_stays_while_one_of_the_old_is_about() -> None:
-    stale, fresh = _worker(0, State.ASKED), _worker(1, generation=2, wish=Reason.MAX_TASKS)
+    stale, fresh = _worker(0, ChildState.ASKED), _worker(1, generation=2, recycle_for=Reason.MAX_TASKS)
     assert _drains(1, [stale, fresh], generation=2) == []
     assert _drains(1, [fresh], generation=2) == [(1, Reason.MAX_TASKS)]

@@ -3,9 +3,19 @@
 import msgspec
 import pytest
 
-from rota_supervisor.config.model import Config, Control, Dead, Http, Limits, Log, PoolConfig, QueueConfig, Restarts
-from rota_supervisor.master.reload.change import change_between, faults_of_change, unknown_overrides, unserved_queues
-from rota_supervisor.master.reload.rollout import Rollout
+from rota_supervisor.config.model import (
+    Config,
+    Control,
+    DeadConfig,
+    Http,
+    Limits,
+    Log,
+    PoolConfig,
+    QueueConfig,
+    Restarts,
+)
+from rota_supervisor.master.core.change import change_between, faults_of_change, unknown_overrides, unserved_queues
+from rota_supervisor.master.core.rollout import Rollout
 
 BASE = Config(workers=4, imports=("tasks",), tiers=(("high",), ("low", "default")))
 
@@ -26,7 +36,7 @@ def _changed(**values: object) -> Config:
         (_changed(limits=Limits(max_tasks=5)), ["workers"]),
         (_changed(limits=Limits(drain_seconds=5)), ["rest"]),
         (_changed(restarts=Restarts(crash_limit=9)), ["pollers"]),
-        (_changed(dead=Dead(max_count=1)), ["pollers"]),
+        (_changed(dead=DeadConfig(max_count=1)), ["pollers"]),
         (_changed(http=Http(listen="127.0.0.1:1")), ["listen"]),
         (_changed(log=Log(level="debug")), ["workers", "pollers", "exporter"]),
     ],

@@ -3,48 +3,48 @@
 import pytest
 
 from rota_supervisor.config.model import Config, PoolConfig
-from rota_supervisor.control.port import Refused, ScaleOrder
-from rota_supervisor.master.planning.scaling import Scaling, chosen_pool, ordered_count, origin_of
-from rota_supervisor.master.reload.rollout import Rollout
+from rota_supervisor.control.port import RequestRefused, ScaleOrder
+from rota_supervisor.master.core.rollout import Rollout
+from rota_supervisor.master.core.scaling import Scaling, chosen_pool, ordered_count, origin_of
 
 FOUR, FIVE = {"mail": 4, "web": 1}, {"mail": 5, "web": 1}
 
 
 def test_an_operators_number_goes_before_the_configured_one_of_its_pool_only() -> None:
-    scaled = Scaling().said("mail", 6, [FOUR])
+    scaled = Scaling().with_count("mail", 6, [FOUR])
     assert scaled.counts(FOUR) == {"mail": 6, "web": 1}
     assert scaled.holds("mail", 4)
     assert not scaled.holds("web", 1)
 
 
 def test_none_at_all_is_a_number_too() -> None:
-    assert Scaling().said("mail", 0, [FOUR]).counts(FOUR) == {"mail": 0, "web": 1}
+    assert Scaling().with_count("mail", 0, [FOUR]).counts(FOUR) == {"mail": 0, "web": 1}
 
 
 def test_it_outlives_a_reload_that_says_nothing_of_its_pool() -> None:
     more_of_the_other = {"mail": 4, "web": 9}
-    scaled = Scaling().said("mail", 6, [FOUR]).after([FOUR, more_of_the_other]).after([more_of_the_other])
+    scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, more_of_the_other]).after([more_of_the_other])
     assert scaled.counts(more_of_the_other) == {"mail": 6, "web": 9}
 
 
 def test_the_files_later_word_wins_and_the_operators_does_not_come_back_with_the_number_it_took_the_place_of() -> None:
-    scaled = Scaling().said("mail", 6, [FOUR]).after([FOUR, FIVE])
+    scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE])
     assert scaled.counts(FIVE)["mail"] == 5
     assert scaled.after([FIVE]).after([FOUR]).counts(FOUR)["mail"] == 4
 
 
 def test_nor_does_it_when_the_next_reload_brings_that_number_before_the_other_has_taken_over() -> None:
-    scaled = Scaling().said("mail", 6, [FOUR]).after([FOUR, FIVE]).after([FIVE, FOUR])
+    scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE]).after([FIVE, FOUR])
     assert scaled.counts(FOUR)["mail"] == 4
 
 
 def test_a_reload_that_fails_takes_its_word_back() -> None:
-    scaled = Scaling().said("mail", 6, [FOUR]).after([FOUR, FIVE])
+    scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE])
     assert scaled.after([FOUR]).counts(FOUR)["mail"] == 6
 
 
 def test_a_number_said_while_a_reload_is_on_its_way_is_the_later_word_however_it_ends() -> None:
-    scaled = Scaling().said("mail", 6, [FOUR, FIVE])
+    scaled = Scaling().with_count("mail", 6, [FOUR, FIVE])
     assert scaled.counts(FOUR)["mail"] == scaled.counts(FIVE)["mail"] == 6
     assert scaled.after([FIVE]).counts(FIVE)["mail"] == 6
     assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5  # this 5 was said after it
@@ -52,11 +52,11 @@ def test_a_number_said_while_a_reload_is_on_its_way_is_the_later_word_however_it
 
 def test_a_pool_that_went_and_comes_back_has_its_configured_number() -> None:
     without = {"web": 1}
-    assert Scaling().said("mail", 6, [FOUR]).after([without]).after([FOUR]).counts(FOUR) == FOUR
+    assert Scaling().with_count("mail", 6, [FOUR]).after([without]).after([FOUR]).counts(FOUR) == FOUR
 
 
 def test_a_configuration_is_too_great_together_with_what_operators_said() -> None:
-    scaled = Scaling().said("mail", 400, [FOUR])
+    scaled = Scaling().with_count("mail", 400, [FOUR])
     assert scaled.faults({"mail": 4, "web": 100}) == []
     [fault] = scaled.faults({"mail": 4, "web": 101})
     assert str(fault).endswith("got 501 with what was scaled (mail 400): scale that down first")
@@ -81,7 +81,7 @@ def test_a_pool_need_not_be_named_where_there_is_but_one() -> None:
     ],
 )
 def test_a_pool_that_cannot_be_meant_is_refused_in_words(pool: str | None, error: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         chosen_pool(ScaleOrder(pool, 3), FOUR)
     assert str(caught.value) == error
 
@@ -109,7 +109,7 @@ def test_a_number_is_as_asked_for_or_so_many_more(order: ScaleOrder, count: int)
     ],
 )
 def test_a_number_beyond_what_a_node_can_have_is_refused_in_words(order: ScaleOrder, error: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         ordered_count(order, "mail", FOUR)
     assert error in str(caught.value)
 
@@ -129,13 +129,13 @@ def test_a_number_beyond_what_a_node_can_have_is_refused_in_words(order: ScaleOr
 def test_a_number_tells_where_it_comes_from(said: str | None, origin: str) -> None:
     found = Rollout.first(Config(workers=4), {"workers": said} if said else {}).in_force
     assert origin_of("default", found, Scaling()) == origin
-    assert origin_of("default", found, Scaling().said("default", 6, [{"default": 4}])) == "operator"
+    assert origin_of("default", found, Scaling().with_count("default", 6, [{"default": 4}])) == "operator"
 
 
 def test_each_of_several_pools_tells_where_its_number_comes_from() -> None:
     pools = {"mail": PoolConfig(workers=4), "web": PoolConfig(workers=1)}
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force
-    scaled = Scaling().said("web", 1, [FOUR])  # the same number, and an operator's word
+    scaled = Scaling().with_count("web", 1, [FOUR])  # the same number, and an operator's word
     assert [origin_of(pool, found, Scaling()) for pool in pools] == ["file", "environment"]
     assert [origin_of(pool, found, scaled) for pool in pools] == ["file", "operator"]

@@ -8,8 +8,8 @@ import pytest
 
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import Child, State
-from rota_supervisor.master.children.stacks import FILE_BYTES, SPARE_DESCRIPTORS, Stacks
+from rota_supervisor.master.core.children import ChildRef
+from rota_supervisor.master.effects.stacks import FILE_BYTES, SPARE_DESCRIPTORS, Stacks
 
 NONCE = 7
 
@@ -27,17 +27,17 @@ def stacks(memory: SlotMemory) -> Iterator[Stacks]:
 
 
 @pytest.fixture
-def child() -> Child:
-    return Child(Role.WORKER, "mail", 1, 1, NONCE, State.BOOTING, 0.0, pid=os.getpid())
+def child() -> ChildRef:
+    return ChildRef(Role.WORKER, 1, NONCE, os.getpid())
 
 
-def made(stacks: Stacks, child: Child) -> int:
+def made(stacks: Stacks, child: ChildRef) -> int:
     fd = stacks.make(child)
     assert fd is not None
     return fd
 
 
-def test_what_was_read_is_not_told_a_second_time(stacks: Stacks, child: Child) -> None:
+def test_what_was_read_is_not_told_a_second_time(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     os.write(fd, b"first, and long")
     assert stacks.text(child) == "first, and long"
@@ -46,8 +46,15 @@ def test_what_was_read_is_not_told_a_second_time(stacks: Stacks, child: Child) -
     assert stacks.text(child) == "second"
 
 
+def test_at_the_end_no_descriptor_is_left(stacks: Stacks, child: ChildRef) -> None:
+    fd = made(stacks, child)
+    stacks.close_all()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
 def test_a_child_can_neither_write_beyond_the_end_nor_have_more_read_than_there_is(
-    stacks: Stacks, child: Child
+    stacks: Stacks, child: ChildRef
 ) -> None:
     fd = made(stacks, child)
     os.lseek(fd, 1 << 60, os.SEEK_SET)
@@ -58,32 +65,27 @@ def test_a_child_can_neither_write_beyond_the_end_nor_have_more_read_than_there_
     assert len(stacks.text(child)) == FILE_BYTES
 
 
-def test_a_child_is_not_asked_before_it_can_hear_nor_while_it_is_stopped(
-    stacks: Stacks, child: Child, memory: SlotMemory
-) -> None:
+def test_a_child_is_not_asked_before_it_can_hear(stacks: Stacks, child: ChildRef, memory: SlotMemory) -> None:
     made(stacks, child)
     assert not stacks.ask(child)  # the signal would end it
-    slot = memory.slot(child.slot)
-    slot.begin(NONCE)
-    slot.enter(NONCE, os.getpid())
-    child.stopped_at = 1.0
+    memory.slot(child.slot).begin(NONCE)
     assert not stacks.ask(child)
 
 
-def test_a_child_without_a_file_is_not_asked_and_has_nothing_to_tell(stacks: Stacks, child: Child) -> None:
+def test_a_child_without_a_file_is_not_asked_and_has_nothing_to_tell(stacks: Stacks, child: ChildRef) -> None:
     assert not stacks.ask(child)
     assert stacks.text(child) == ""
     stacks.close(child)
 
 
-def test_a_closed_file_gives_its_descriptor_back(stacks: Stacks, child: Child) -> None:
+def test_a_closed_file_gives_its_descriptor_back(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     stacks.close(child)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
 
 
-def test_the_last_descriptors_are_left_to_the_master(stacks: Stacks, child: Child) -> None:
+def test_the_last_descriptors_are_left_to_the_master(stacks: Stacks, child: ChildRef) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     fd = made(stacks, child)
     stacks.close(child)

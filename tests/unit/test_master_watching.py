@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rota_supervisor.master.reload import watching
-from rota_supervisor.master.reload.watching import ConfigWatch, beside
+from rota_supervisor.master.shell import watching
+from rota_supervisor.master.shell.watching import ConfigWatch, beside
 
 
 class Watch:

@@ -1,15 +1,17 @@
 """The master's end of a zygote's channel."""
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import Child, State
-from rota_supervisor.master.children.zygotes import ZygoteLine
+from rota_supervisor.master.core.children import ChildRef
+from rota_supervisor.master.effects.zygotes import ZygoteLine
 
-ZYGOTE = Child(Role.ZYGOTE, "generation-1", 1, 2, 1, State.BOOTING, 0.0)
+ZYGOTE = ChildRef(Role.ZYGOTE, 2, 1)
 
 _FORGED = [
     b"[" * 100_000,
@@ -27,7 +29,7 @@ def test_what_a_module_writes_to_the_channel_of_its_zygote_is_a_warning_and_no_e
     async def heard() -> list[messages.Message | None]:
         ours, theirs = messages.pair()
         ours.setblocking(False)
-        line = ZygoteLine(ZYGOTE, ours, lambda: None)
+        line = ZygoteLine(ZYGOTE, 1, ours, lambda: None)
         theirs.send(written)
         messages.send(theirs, messages.Importing("shop"))
         theirs.close()
@@ -37,3 +39,17 @@ def test_what_a_module_writes_to_the_channel_of_its_zygote_is_a_warning_and_no_e
     assert isinstance(warned, messages.Warned)
     assert "descriptor 3" in warned.text
     assert (importing, end) == (messages.Importing("shop"), None)
+
+
+def test_what_a_zygote_said_is_heard_though_it_left_without_reading_all() -> None:
+    async def heard() -> list[messages.Message | None]:
+        ours, theirs = messages.pair()
+        ours.setblocking(False)
+        line = ZygoteLine(ZYGOTE, 1, ours, lambda: None)
+        with Path(os.devnull).open("rb") as slots:
+            line.lend(slots.fileno())
+        messages.send(theirs, messages.ImportFailed("shop", "ImportError: no", "shop.py:1"))
+        theirs.close()
+        return list(line.read())
+
+    assert asyncio.run(heard()) == [messages.ImportFailed("shop", "ImportError: no", "shop.py:1"), None]

@@ -10,9 +10,10 @@ from rota_supervisor import messages
 
 ALL = [
     messages.First("poller", 1, 4, 2, {"rank": 0}),
-    messages.Pool("mail", "{}"),
+    messages.PoolSettings("mail", "{}"),
     messages.Fork(8, 3, "node:8:1", "mail"),
     messages.Bye(),
+    messages.Slots(),
     messages.Imported((("send", "mail"),)),
     messages.Warned("a thread"),
     messages.Ready(2, 3),
@@ -38,12 +39,23 @@ def test_a_message_arrives_whole(ends: tuple[socket.socket, socket.socket], mess
     assert messages.encode(received) == messages.encode(message)
 
 
+def test_what_was_sent_is_read_though_its_sender_left_without_reading_all(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    messages.send(ours, messages.Slots())
+    messages.send(theirs, messages.ImportFailed("tasks", "ImportError: no", "tasks.py:1"))
+    theirs.close()
+    assert messages.receive(ours) == (messages.ImportFailed("tasks", "ImportError: no", "tasks.py:1"), None)
+    assert messages.receive(ours) == (None, None)
+
+
 def test_every_kind_is_tried_here() -> None:
     assert {type(message).__name__ for message in ALL} == set(messages._TYPES)
 
 
 def test_messages_are_not_joined_or_split(ends: tuple[socket.socket, socket.socket]) -> None:
-    long = messages.Pool("mail", "x" * 150_000)
+    long = messages.PoolSettings("mail", "x" * 150_000)
     for message in (messages.Bye(), long, messages.Bye()):
         messages.send(ends[0], message)
     assert [messages.receive(ends[1])[0] for _ in range(3)] == [messages.Bye(), long, messages.Bye()]

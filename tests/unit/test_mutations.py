@@ -6,32 +6,82 @@ from pathlib import Path
 
 import pytest
 
+from mutations import bugs
 from mutations.catalogue import MUTATIONS, Mutation
-from mutations.tree import ROOT, Replacement, Stale, environment, make_copy
+from mutations.changes import ROOT, Change, LuaFunction, PythonFunction, RedisAnswer, Stale, changed
+from mutations.tree import environment, make_copy
+
+PYTHON = """\
+def outside(a): return a
+class Kept:
+    def told(self, a): return a
+"""
+LUA = """\
+#!lua
+-- with: clock
+local function one(a) return a end
+local function two(a)
+  return a
+end
+redis.call('GET', KEYS[1])
+"""
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_what_a_mutation_replaces_stands_in_the_product_exactly_once(mutation: Mutation) -> None:
-    texts: dict[str, str] = {}
-    for each in mutation.replacements:
-        text = texts.get(each.path) or (ROOT / each.path).read_text()
-        texts[each.path] = each.applied_to(text)
+def test_what_a_mutation_names_is_in_the_product(mutation: Mutation) -> None:
+    assert changed(mutation.change) != (ROOT / mutation.change.path).read_text()
 
 
 def test_names_of_mutations_are_told_apart() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
-@pytest.mark.parametrize(("old", "new"), [("absent", "new"), ("twice", "new"), ("once", "once")])
-def test_a_replacement_that_changes_nothing_or_more_than_one_place_is_stale(old: str, new: str) -> None:
-    with pytest.raises(Stale, match="some/file"):
-        Replacement("some/file", old, new).applied_to("once twice twice")
+@pytest.mark.parametrize(
+    ("change", "text", "says"),
+    [
+        (PythonFunction("rota.some", "gone", bugs.never_up), PYTHON, "some.py defines no function gone"),
+        (PythonFunction("rota.some", "Kept.gone", bugs.never_up), PYTHON, "no function Kept.gone"),
+        (PythonFunction("rota.some", "Gone.told", bugs.never_up), PYTHON, "no function Gone.told"),
+        (PythonFunction("rota.some", "Kept", bugs.never_up), PYTHON, "no function Kept"),
+        (LuaFunction("some", "gone", "", ""), LUA, "some.lua neither defines nor is given a function gone"),
+        (RedisAnswer("some", "SET", "return 1"), LUA, "some.lua does not call SET"),
+    ],
+)
+def test_a_mutation_of_what_is_gone_is_stale_and_says_what_it_missed(change: Change, text: str, says: str) -> None:
+    with pytest.raises(Stale, match=says):
+        change.applied_to(text)
 
 
-def test_python_finds_the_copy_before_what_is_installed(tmp_path: Path) -> None:
-    bug = Replacement("workers/rota/child/fence.py", "NANOSECONDS: Final = 1_000_000_000", "NANOSECONDS: Final = 7")
-    make_copy(tmp_path, (bug,))
-    code = "import rota_supervisor, rota.child.fence as f; print(f.NANOSECONDS, f.__file__, rota_supervisor.__file__)"
+@pytest.mark.parametrize(
+    "change", [PythonFunction("rota.gone", "f", bugs.never_up), RedisAnswer("gone", "GET", "return 1")]
+)
+def test_a_mutation_of_a_file_that_is_gone_is_stale(change: Change) -> None:
+    with pytest.raises(Stale, match=r"there is no workers/rota/.*gone\.(py|lua)"):
+        changed(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "behind"),
+    [
+        (LuaFunction("some", "one", "a", "return 1"), "local function one(a) return a end\n"),
+        (LuaFunction("some", "two", "a", "return 1"), "  return a\nend\n"),
+        (LuaFunction("some", "redis_now", "", "return 1"), "#!lua\n"),  # it comes with the shared file `clock`
+        (RedisAnswer("some", "GET", "return 1"), "#!lua\n"),
+    ],
+)
+def test_a_lua_function_is_replaced_right_behind_where_it_is_made(change: Change, behind: str) -> None:
+    before, inserted, after = LUA.partition(behind)
+    text = change.applied_to(LUA)
+    assert text.startswith(before + inserted + ("do " if isinstance(change, LuaFunction) else "local redis"))
+    assert text.endswith(f"end end\n{after}")
+
+
+def test_python_finds_the_copy_before_what_is_installed_and_calls_the_bug(tmp_path: Path) -> None:
+    make_copy(tmp_path, PythonFunction("rota.child.fence", "Fence.is_up", bugs.never_up))
+    code = (
+        "from types import SimpleNamespace as Slot; import rota_supervisor, rota.child.fence as f;"
+        "print(f.Fence(Slot(renewed_ns=0), 1.0).is_up(10**12), f.__file__, rota_supervisor.__file__)"
+    )
     said = subprocess.check_output([sys.executable, "-c", code], env=environment(tmp_path), text=True).split()
-    assert said[0] == "7"
+    assert said[0] == "False", "without the bug the fence is up after a second"
     assert all(path.startswith(str(tmp_path)) for path in said[1:])

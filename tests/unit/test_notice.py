@@ -14,7 +14,7 @@ def held(number: int, words: str = "killed by SIGSEGV") -> Held:
 def test_what_is_put_up_is_read_in_another_mapping_and_the_last_one_holds() -> None:
     memory = SlotMemory.create(1)
     writing = Notice(memory.slot(MASTER_SLOT).spare)
-    reading = Notice(SlotMemory.attach(memory.fd).slot(MASTER_SLOT).spare)
+    reading = Notice(SlotMemory.to_read(memory.fd).slot(MASTER_SLOT).spare)
     assert reading.read() == ()
     for number in range(1, 5):
         writing.write([held(number), held(7)])

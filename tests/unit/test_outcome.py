@@ -10,13 +10,13 @@ from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     ARGS_PER_SETTLEMENT,
     DONE,
-    Cancelled,
-    Dead,
+    CancelledOutcome,
+    DeadOutcome,
     Done,
     Expired,
     Outcome,
     Release,
-    Retry,
+    RetryOutcome,
     Settlement,
     settlement_args,
 )
@@ -28,10 +28,10 @@ _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
     (DONE, ("done", b"", 0)),
     (Done(), ("done", b"", 0)),
     (Done(b'{"a":1}', 60_000), ("done", b'{"a":1}', 60_000)),
-    (Retry(1_500_000), ("retry", 1_500_000, "")),
-    (Dead(b'{"reason":"x"}'), ("dead", b'{"reason":"x"}', "")),
+    (RetryOutcome(1_500_000), ("retry", 1_500_000, "")),
+    (DeadOutcome(b'{"reason":"x"}'), ("dead", b'{"reason":"x"}', "")),
     (Release(), ("release", "", "")),
-    (Cancelled(), ("cancelled", "", "")),
+    (CancelledOutcome(), ("cancelled", "", "")),
     (Expired(), ("expired", "", "")),
 ]
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from child_settings import poller_settings
 from rota.child.life import EXIT_DRAINED, Life
-from rota.child.settings import PollerSettings, ServerSettings
 from rota.child.signals import StopSignals
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase
@@ -114,7 +114,7 @@ def tools(signals: StopSignals, server: FakeServer) -> Iterator[PollerTools]:
         waiter=cast(Waiter, None),
         signals=signals,
         promoting=Promoting(Standby(0), store, report, server.clock),
-        rounds=Rounds(PollerSettings(ServerSettings("redis://", "n")), store, report, server.clock),
+        rounds=Rounds(poller_settings(), store, report, server.clock),
         rank=0,
         clock=server.clock,
     )

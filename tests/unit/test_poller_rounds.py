@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.child.settings import PollerSettings, ServerSettings
+from child_settings import poller_settings
 from rota.child.slot_memory import SlotMemory
 from rota.poller.report import PollerReport
 from rota.poller.rest import Outlook
@@ -83,7 +83,7 @@ class Poller:
     def __init__(self) -> None:
         self.clock = Clock()
         self.server = FakeServer()
-        settings = PollerSettings(ServerSettings("redis://", "n"), lease_seconds=LEASE_SECONDS)
+        settings = poller_settings(lease_seconds=LEASE_SECONDS)
         self.store = Store("n")
         report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4)
         self.rounds = Rounds(settings, self.store, report, self.clock)

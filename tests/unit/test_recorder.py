@@ -1,18 +1,27 @@
 """The recorder: what is written is read back, by the next process of the slot and by readers, and nothing is lost."""
 
+import array
+import json
 import math
 import struct
+import zlib
 from collections import Counter as Tally
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_outcomes import METRICS_AT, REGION_BYTES, WORD
+from rota.child.slot_outcomes import METRICS_AT, REGION_BYTES
+from rota.child.slot_told import WORD
 from rota.telemetry import metrics as m
-from rota.telemetry.recorder import FIRST_WORD, Recorder, decode_key, scan, used_words
-from rota_supervisor.exporter.regions import RegionReader
+from rota.telemetry.recorder import Recorder
+from rota.telemetry.records import FIRST_WORD, Record, encode_key, scan, series_of, used_words
+from rota_supervisor.exporter.regions import RegionReader, Series
+from rota_supervisor.exporter.samples import Numbers
 
 SMALL_BYTES = (32 << 10) + 4096
 
@@ -24,7 +33,12 @@ def region(size: int = REGION_BYTES - METRICS_AT) -> memoryview:
 
 def read(of: memoryview) -> dict[tuple[str, ...], tuple[float, ...]]:
     """All series in a region, by metric and label values."""
-    return {(series.definition.name, *series.labels): numbers for series, numbers in RegionReader(of).read()}
+    return readings(RegionReader(of).read())
+
+
+def readings(found: Iterable[tuple[Series, Numbers]]) -> dict[tuple[str, ...], tuple[float, ...]]:
+    """The same of what a reader has found."""
+    return {(series.definition.name, *series.labels): numbers for series, numbers in found}
 
 
 def words(of: memoryview) -> memoryview:
@@ -132,7 +146,7 @@ def test_a_record_cut_short_anywhere_is_not_followed() -> None:
         assert read(torn)[(m.CLAIMS.name, "a")] == (1.0,)
 
 
-def test_a_damaged_record_ends_the_region_and_the_next_process_writes_over_it() -> None:
+def test_a_damaged_record_has_the_next_process_begin_anew_and_a_reader_keep_what_it_had_read() -> None:
     memory = region()
     recorder = Recorder(memory)
     recorder.counter(m.CLAIMS, "a").add()
@@ -143,12 +157,16 @@ def test_a_damaged_record_ends_the_region_and_the_next_process_writes_over_it() 
     memory[(at + 4) * WORD + 2] ^= 0xFF
     assert (m.CLAIMS.name, "b") not in read(memory)
     Recorder(memory).counter(m.CLAIMS, "c").add(5)
-    assert read(memory) == {
-        (m.SERIES_DROPPED.name,): (0.0,),
-        (m.CLAIMS.name, "a"): (1.0,),
-        (m.CLAIMS.name, "c"): (5.0,),
-    }
-    assert len(list(reader.read())) == 3
+    assert read(memory) == {(m.SERIES_DROPPED.name,): (0.0,), (m.CLAIMS.name, "c"): (5.0,)}
+    assert len(list(reader.read())) == 2
+    kept = {series.labels: numbers for series, numbers in reader.take_disowned()}
+    assert kept == {(): (0.0,), ("a",): (1.0,), ("b",): (1.0,)}
+
+
+def test_a_record_that_leads_back_to_itself_is_followed_once() -> None:
+    memory = region()
+    words(memory)[FIRST_WORD : FIRST_WORD + 4] = array.array("q", [0, -4, 0, zlib.crc32(b"", -4)])
+    assert list(scan(memory, words(memory), FIRST_WORD, 100)) == []
 
 
 @pytest.mark.parametrize("used", [-1, 0, 1 << 62])
@@ -160,13 +178,120 @@ def test_nonsense_in_used_is_not_followed(used: int) -> None:
     assert read(memory)[(m.CLAIMS.name, "a")] == (1.0,)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.binary(max_size=2000))
-def test_a_region_of_garbage_is_read_without_an_error(garbage: bytes) -> None:
-    memory = region(4096)
-    memory[: len(garbage)] = garbage
-    for record in scan(memory, words(memory), FIRST_WORD, used_words(words(memory))):
-        decode_key(record.key)
+@dataclass(frozen=True)
+class Forged:
+    """A record as a task may leave it that writes where it should not: its head is as the writer's would be, checksum
+    included, except what `spoiled` says otherwise (a word of the head, and what stands there)."""
+
+    key: bytes
+    numbers: int
+    spoiled: tuple[int, int] | None = None
+
+    @property
+    def could_be_one(self) -> bool:
+        return self.spoiled is None and bool(self.key) and self.numbers > 0
+
+    def put_behind(self, memory: memoryview) -> None:
+        """Where the next record would stand, and published."""
+        words_of = words(memory)
+        at, padded = used_words(words_of), -(-len(self.key) // WORD)
+        head = [4 + padded + self.numbers, self.numbers, len(self.key), zlib.crc32(self.key, self.numbers)]
+        if self.spoiled:
+            word, value = self.spoiled
+            head[word] = value
+        memory[at * WORD : (at + 4) * WORD] = struct.pack("4q", *head)
+        memory[(at + 4) * WORD : (at + 4) * WORD + len(self.key)] = self.key
+        words_of[0] = at + 4 + padded + max(self.numbers, 0)
+
+
+def mutated(key: bytes, changes: list[tuple[int, int]]) -> bytes:
+    """The key with some of its bytes changed."""
+    text = bytearray(key)
+    for at, byte in changes:
+        text[at % len(text)] = byte
+    return bytes(text)
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=6,
+)
+OWN_KEYS = st.sampled_from(m.ALL).flatmap(
+    lambda definition: st.lists(st.text(max_size=9), max_size=3).map(lambda of: encode_key(definition.name, tuple(of)))
+)
+BYTE_CHANGES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=3)
+KEYS = st.one_of(
+    OWN_KEYS,
+    st.builds(mutated, OWN_KEYS, BYTE_CHANGES),
+    st.tuples(st.sampled_from(m.ALL), JSON).map(lambda of: json.dumps([of[0].name, of[1]]).encode()),
+    JSON.map(lambda value: json.dumps(value).encode()),
+    st.binary(max_size=40),
+)
+WORDS = st.integers(-8, 70) | st.integers(-(1 << 63), (1 << 63) - 1)
+NUMBERS = st.sampled_from(sorted({definition.numbers for definition in m.ALL})) | st.integers(-8, 70)
+FORGED = st.one_of(
+    st.builds(Forged, KEYS, NUMBERS),
+    st.builds(Forged, KEYS, NUMBERS, st.tuples(st.integers(0, 3), WORDS)),
+    st.sampled_from(m.ALL).map(lambda of: Forged(encode_key(of.name, ("label",) * len(of.labels)), of.numbers)),
+)
+MANY = 100  # records; none of these regions has as many
+FIRST, NEXT = "label of the first process", "label of the next process"  # longer than any that is forged
+RECURSIVE = b"[" * 2000
+
+
+@settings(max_examples=300, deadline=None)
+@given(FORGED)
+@example(Forged(b"", -4))  # of no length at all: what follows it would be itself
+@example(Forged(b"[]", 1))
+@example(Forged(b"7", 1))
+@example(Forged(b'["\xff"]', 1))
+@example(Forged(RECURSIVE, 1))
+@example(Forged(b'["rota_claims_total","\\ud800"]', 1))  # half of a pair of surrogates is no text
+@example(Forged(encode_key(m.TASK_LAG.name, (NEXT, "retry")), 1))  # a histogram with room for one number
+@example(Forged(encode_key(m.CLAIMS.name, ("b",)), 1, (0, 0)))
+def test_a_record_that_passes_its_checksum_breaks_neither_readers_nor_the_next_process(forged: Forged) -> None:
+    memory = region()
+    Recorder(memory).counter(m.CLAIMS, FIRST).add()
+    own = len(scanned(memory))
+    forged.put_behind(memory)
+    assert forged.spoiled or len(scanned(memory)) == own + forged.could_be_one
+    reader = RegionReader(memory)
+    for (name, *labels), numbers in readings(reader.read()).items():
+        assert (len(labels), len(numbers)) == (len(m.BY_NAME[name].labels), m.BY_NAME[name].numbers)
+        "".join(labels).encode()
+    recorder = Recorder(memory)
+    recorder.histogram(m.TASK_LAG, NEXT, "retry").observe(3600.1)
+    recorder.counter(m.CLAIMS, NEXT).add(3)
+    recorder.counter(m.CLAIMS, FIRST).add()
+    found, disowned = readings(reader.read()), readings(reader.take_disowned())
+    assert found[(m.CLAIMS.name, FIRST)][0] + disowned.get((m.CLAIMS.name, FIRST), (0.0,))[0] == 2.0
+    assert found[(m.CLAIMS.name, NEXT)] == (3.0,)
+    assert sum(found[(m.TASK_LAG.name, NEXT, "retry")][:-1]) == 1
+
+
+def scanned(memory: memoryview) -> list[Record]:
+    """The records of a region; it has to have an end."""
+    records = list(islice(scan(memory, words(memory), FIRST_WORD, used_words(words(memory))), MANY))
+    assert len(records) < MANY
+    return records
+
+
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@given(FORGED)
+def _reach(tally: "Tally[str]", forged: Forged) -> None:
+    memory = region()
+    forged.put_behind(memory)
+    records = scanned(memory)
+    tally["refused"] += not records
+    tally["no series"] += any(series_of(record) is None for record in records)
+    tally["a series"] += any(series_of(record) is not None for record in records)
+
+
+def test_forged_records_reach_what_is_behind_the_checksum() -> None:
+    tally = Tally[str]()
+    _reach(tally)
+    assert min(tally["refused"], tally["no series"], tally["a series"]) >= 20, tally
 
 
 def test_label_sets_beyond_the_cap_of_a_metric_become_other_and_are_counted() -> None:

@@ -1,5 +1,8 @@
 """The regions of all slots as one set of samples: what is summed, whose gauges count, where the bound is."""
 
+import math
+import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -127,3 +130,66 @@ def test_what_is_kept_is_shown_whether_there_is_room_or_not() -> None:
     assert bound.admit(m.CLAIMS, ("q",)) == ("q",)
     assert bound.admit(m.CLAIMS, ("r",)) == ("_other",)
     assert bound.refused == 1
+
+
+def counted(regions: Regions) -> tuple[float | None, ...]:
+    samples = regions.read(())
+    return samples.value(m.CLAIMS, "q"), (samples.get(m.TASK_LAG, "q", "retry") or (None,))[-1]
+
+
+def count(memory: SlotMemory, slot: int) -> None:
+    """As the next process in a slot does."""
+    writer = recorder(memory, slot)
+    writer.counter(m.CLAIMS, "q").add(5)
+    writer.histogram(m.TASK_LAG, "q", "retry").observe(0.5)
+
+
+def random_bytes(length: int) -> bytes:
+    return random.Random(11).randbytes(length)
+
+
+@pytest.mark.parametrize("fill", [random_bytes, bytes, lambda length: b"\xff" * length])
+def test_what_was_counted_stays_shown_when_a_region_is_written_over_and_the_next_process_goes_on(
+    fill: Callable[[int], bytes],
+) -> None:
+    memory = SlotMemory.create(4)
+    regions = Regions(memory, 1000)
+    for slot in (1, 2):
+        count(memory, slot)
+    assert counted(regions) == (10, 1.0)
+    region = memory.slot(1).metrics
+    region[:] = fill(len(region))
+    assert counted(regions) == (10, 1.0)
+    for life in range(1, 4):
+        count(memory, 1)
+        assert counted(regions) == (10 + 5 * life, 1.0 + 0.5 * life)
+    region[:] = fill(len(region))
+    count(memory, 1)
+    assert counted(regions) == (30, 3.0)
+    assert regions.bound.refused == 0
+
+
+@pytest.mark.parametrize("number", [-1.0, math.nan, 1e200])
+def test_numbers_that_cannot_have_been_counted_are_not_shown_and_the_next_process_begins_anew(number: float) -> None:
+    memory = SlotMemory.create(2)
+    regions = Regions(memory, 1000)
+    counter = recorder(memory, 1).counter(m.CLAIMS, "q")
+    recorder(memory, 1).histogram(m.TASK_LAG, "q", "retry").observe(1.0)
+    counter.add(5)
+    assert counted(regions) == (5, 1.0)
+    memory.slot(1).metrics.cast("d")[counter._at] = number
+    assert counted(regions) == (5, 1.0)
+    count(memory, 1)
+    assert counted(regions) == (10, 1.5)
+
+
+def test_a_key_that_is_none_is_left_alone() -> None:
+    memory = SlotMemory.create(2)
+    writer = recorder(memory, 1)
+    for name in ('"', "[" * 5000, "1"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("rota.telemetry.recorder.encode_key", lambda *_, name=name: name.encode())
+            writer.counter(m.CounterDefinition(name, "", (), ())).add()
+    writer.counter(m.CLAIMS, "q").add()
+    assert Regions(memory, 1000).read(()).value(m.CLAIMS, "q") == 1
+    recorder(memory, 1).counter(m.CLAIMS, "q").add()

@@ -93,5 +93,5 @@ def test_a_missing_replica_is_no_fault_and_is_told() -> None:
 
 
 def test_a_namespace_of_another_protocol_is_refused() -> None:
-    assert fault_of_protocol(1, "shop") is None
-    assert "'shop'" in (fault_of_protocol(7, "shop") or "")
+    assert fault_of_protocol("1", "shop") is None
+    assert "'shop'" in (fault_of_protocol("7", "shop") or "")

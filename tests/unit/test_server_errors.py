@@ -1,8 +1,20 @@
 """Error replies fall into three kinds, by their first word."""
 
+from typing import Any
+
 import pytest
 
-from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError, UnknownScript, error_of_reply
+from rota.protocol.store import NO_TIERS, Blame, Command, Store, Turn
+from rota.server.server_errors import (
+    REASON_PROTOCOL,
+    ConnectionLost,
+    PushedBack,
+    Refused,
+    ServerError,
+    UnknownScript,
+    error_of_reply,
+    read_reply,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,3 +40,35 @@ def test_the_first_word_of_an_error_says_what_to_do(text: str, kind: type[Server
     assert type(error) is kind
     assert error.reason == reason
     assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NOAUTH Authentication required.",
+        "NOAUTH HELLO must be called with the client already authenticated",
+        "ERR Protocol error: unauthenticated multibulk length",
+        "ERR Protocol error: unauthenticated bulk length",
+    ],
+)
+def test_a_server_that_wants_a_password_is_told_by_one_reason(text: str) -> None:
+    error = error_of_reply(text)
+    assert (type(error), error.reason) == (Refused, "noauth")
+
+
+def test_the_arguments_that_a_reply_repeats_are_left_out() -> None:
+    error = error_of_reply("ERR unknown command 'AUTH', with args beginning with: 'default' 'hunter2' ")
+    assert str(error) == "ERR unknown command 'AUTH'"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, b"OK", 7, [], [b"ok"], [b"what", 1, 0, [], [], []], [b"ok", 1, 0, [], [b"\xff", b""], []], [None] * 4],
+)
+@pytest.mark.parametrize("name", ["turn", "retire"])
+def test_an_answer_that_no_parser_can_read_is_a_refusal(name: str, reply: object) -> None:
+    store = Store("n")
+    call: Command[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.retire_exited("o", Blame())
+    with pytest.raises(Refused, match=f"the answer to {name} cannot be read") as refused:
+        read_reply(call, reply)
+    assert refused.value.reason == REASON_PROTOCOL

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from child_settings import poller_settings, worker_settings
 from rota.child.settings import (
     PollerSettings,
     ServerSettings,
@@ -21,7 +22,7 @@ _SECONDS = st.floats(min_value=0, max_value=1e9)
 _NAMES = st.text("aZ9_.:-", min_size=1, max_size=16)
 _SHARES = st.builds(QueueShare, name=_NAMES, weight=_SECONDS)
 _WORKERS = st.builds(
-    WorkerSettings,
+    worker_settings,
     server=st.builds(ServerSettings),
     pool=_NAMES,
     tiers=st.lists(st.builds(Domain, _NAMES, st.lists(_SHARES, max_size=3).map(tuple)), max_size=3).map(tuple),
@@ -30,7 +31,7 @@ _WORKERS = st.builds(
     overrides=st.dictionaries(_NAMES, st.builds(TaskOverride, st.none() | st.integers(0, 50), st.none() | _SECONDS)),
     lag_objectives=st.dictionaries(_NAMES, _SECONDS),
 )
-_POLLERS = st.builds(PollerSettings, server=st.builds(ServerSettings), rank=st.integers(0, 1), lease_seconds=_SECONDS)
+_POLLERS = st.builds(poller_settings, server=st.builds(ServerSettings), rank=st.integers(0, 1), lease_seconds=_SECONDS)
 
 
 @given(_WORKERS)
@@ -44,10 +45,10 @@ def test_a_pollers_settings_are_read_back_as_they_were_written(settings: PollerS
 
 
 def test_settings_in_a_log_show_no_password() -> None:
-    assert "hunter2" not in repr(PollerSettings(server=_SERVER))
-    assert "hunter2" not in repr(WorkerSettings(server=_SERVER, pool="default", tiers=()))
+    assert "hunter2" not in repr(poller_settings(_SERVER))
+    assert "hunter2" not in repr(worker_settings(server=_SERVER))
 
 
 def test_a_worker_gets_the_whole_url() -> None:
-    settings = WorkerSettings(server=_SERVER, pool="default", tiers=())
+    settings = worker_settings(server=_SERVER)
     assert worker_settings_from_json(settings_to_json(settings)).server.redis_url == _SERVER.redis_url

@@ -13,22 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.child.slot_memory import SlotMemory
+from rota.child.slot_memory import SlotMemory, move_in
 from rota.child.slot_outcomes import HEADER_WORDS, OUTCOMES_BYTES, REGION_BYTES
-from rota.child.slot_task import UNKNOWN_TASK, CurrentTask
+from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
+from rota.child.slot_told import TOLD_BYTES, pids_on
 from rota.child.slots import NAME_BYTES, Phase, RecycleWish, Slot
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)
 _ENTRIES = st.builds("{} {} d 1 2 0 0 0 0 -".format, _NAMES, _NAMES).map(str.encode)
-_TASKS = st.builds(CurrentTask, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127), _TIMES)
+_TASKS = st.builds(TaskInSlot, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127), _TIMES)
 _ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 DEADLINE_SECONDS = 30.0
 
 
 def _slot() -> Slot:
-    return Slot(memoryview(bytearray(REGION_BYTES)))
+    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
 
 
 def test_a_fresh_slot_is_empty() -> None:
@@ -50,7 +51,7 @@ def test_a_process_enters_only_the_life_it_was_made_for() -> None:
 def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     slot = _slot()
     slot.begin(nonce=1)
-    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2))
+    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2))
     slot.add_outcomes(4, b"x")
     assert slot.ask_for_watch()
     assert slot.grant_watch()
@@ -67,9 +68,76 @@ def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
 def test_whatever_a_process_wrote_into_its_slot_can_be_read(words: list[int]) -> None:
     region = memoryview(bytearray(REGION_BYTES))
     region.cast("q")[:HEADER_WORDS] = memoryview(array.array("q", words))
-    slot = Slot(region)
+    slot = Slot(region, memoryview(bytearray(TOLD_BYTES)))
     assert (slot.phase in Phase, slot.recycle_wish in RecycleWish) == (True, True)
-    assert 0 <= slot.pid < 1 << 31  # nothing that kill() would take for a group, or for everybody
+
+
+def _written_over() -> Slot:
+    """The slot of a task that runs and has left outcomes, written over from its first byte to its last."""
+    region = memoryview(bytearray(REGION_BYTES))
+    slot = Slot(region, memoryview(bytearray(TOLD_BYTES)))
+    slot.begin(nonce=7)
+    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
+    slot.add_outcomes(4, b"outcome")
+    region[:] = b"\x77" * REGION_BYTES
+    return slot
+
+
+def test_nothing_is_believed_of_a_slot_that_was_written_over() -> None:
+    slot = _written_over()
+    assert not slot.is_intact
+    assert (slot.current_task(), slot.task_times(), slot.tasks_ended) == (None, None, 0)
+    assert (slot.outcomes(), slot.held_up_by, slot.held_up()) == ((0, b""), 0, None)
+
+
+def test_the_next_life_of_a_slot_that_was_written_over_is_as_any_other() -> None:
+    slot = _written_over()
+    slot.begin(nonce=8)
+    assert slot.is_intact
+    assert (slot.current_task(), slot.outcomes(), slot.recycle_wish) == (None, (0, b""), RecycleWish.NONE)
+    assert slot.ask_for_watch()
+    assert slot.grant_watch()
+
+
+class _Restless(Slot):
+    """A slot in which another task stands at each look."""
+
+    @property
+    def _task_number(self) -> int:
+        self._words[4] += 2
+        return self._words[4] | 1
+
+
+def test_a_look_at_a_task_that_changes_all_the_time_ends() -> None:
+    slot = _Restless(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+    assert (slot.current_task(), slot.task_times(), slot.held_up()) == (None, None, None)
+
+
+def test_a_name_that_no_task_can_have_is_unknown() -> None:
+    slot = _slot()
+    slot.start_task(TaskInSlot(_ENTRY, "a\x1b[31m", 1, 2))
+    assert slot.current_task() == TaskInSlot(_ENTRY, UNKNOWN_TASK, 1, 2)
+
+
+def test_the_outcomes_of_a_slot_are_never_more_than_fit_there() -> None:
+    region = memoryview(bytearray(REGION_BYTES))
+    region.cast("q")[0] = (1 << 62) - 1
+    assert len(Slot(region, memoryview(bytearray(TOLD_BYTES))).outcomes()[1]) == OUTCOMES_BYTES
+
+
+def test_a_child_can_read_what_its_master_tells_it_and_write_only_its_region() -> None:
+    memory = SlotMemory.create(2)
+    memory.slot(1).begin(nonce=3)
+    assert move_in(memory.fd, 1, nonce=2, pid=77) is None
+    place = move_in(memory.fd, 1, nonce=3, pid=77)
+    assert place is not None
+    memory.slot(1).renewed_ns = 5
+    assert (place.slot.renewed_ns, place.slot.pid, memory.slot(1).pid) == (5, 77, 77)
+    assert pids_on(place.roster)[:3] == [0, 77, 0]
+    with pytest.raises(TypeError, match="read-only"):
+        place.slot.vacate()
+    with pytest.raises(TypeError, match="read-only"):
+        place.slot.renewed_ns = 6
 
 
 def test_a_beat_only_moves_forward() -> None:
@@ -89,7 +157,7 @@ def test_the_lease_is_renewed_by_another_word_than_the_beat() -> None:
 
 
 @given(st.lists(_TASKS, min_size=1, max_size=5))
-def test_the_current_task_is_what_was_started_last(tasks: list[CurrentTask]) -> None:
+def test_the_current_task_is_what_was_started_last(tasks: list[TaskInSlot]) -> None:
     slot = _slot()
     for task in tasks:
         slot.start_task(task)
@@ -102,27 +170,27 @@ def test_a_task_without_a_name_yet_is_unknown_until_it_is_told() -> None:
     slot = _slot()
     for number in range(3):
         entry = f"id{number} queue i 1 2 0 0 0 0 -".encode()
-        slot.start_task(CurrentTask(entry, "", 1, 2))
-        assert slot.current_task() == CurrentTask(entry, UNKNOWN_TASK, 1, 2)
+        slot.start_task(TaskInSlot(entry, "", 1, 2))
+        assert slot.current_task() == TaskInSlot(entry, UNKNOWN_TASK, 1, 2)
         slot.name_task("name")
-        assert slot.current_task() == CurrentTask(entry, "name", 1, 2)
+        assert slot.current_task() == TaskInSlot(entry, "name", 1, 2)
         slot.end_task()
         assert slot.current_task() is None
 
 
 def test_id_and_queue_are_read_from_the_entry() -> None:
-    task = CurrentTask(_ENTRY, "name", 1, 2)
+    task = TaskInSlot(_ENTRY, "name", 1, 2)
     assert (task.id, task.queue) == ("id", "queue")
-    assert (CurrentTask(b"torn", "", 1, 2).id, CurrentTask(b"torn", "", 1, 2).queue) == ("torn", "")
+    assert (TaskInSlot(b"torn", "", 1, 2).id, TaskInSlot(b"torn", "", 1, 2).queue) == ("torn", "")
 
 
 def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> None:
     slot = _slot()
     for _ in range(3):  # in both copies
-        slot.start_task(CurrentTask(_ENTRY, "name", 1, 2))
-        assert slot.current_task() == CurrentTask(_ENTRY, "name", 1, 2, soft_deadline_ns=0)
+        slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2))
+        assert slot.current_task() == TaskInSlot(_ENTRY, "name", 1, 2, soft_deadline_ns=0)
         slot.extend_task(99, 98)
-        assert slot.current_task() == CurrentTask(_ENTRY, "name", 1, 99, soft_deadline_ns=98)
+        assert slot.current_task() == TaskInSlot(_ENTRY, "name", 1, 99, soft_deadline_ns=98)
         slot.end_task()
 
 
@@ -143,7 +211,7 @@ def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     slot = _slot()
     number = "9" * 16
     entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
-    task = CurrentTask(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61)
+    task = TaskInSlot(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61)
     slot.start_task(task)
     assert slot.current_task() == task
 
@@ -151,15 +219,15 @@ def test_texts_of_the_greatest_length_are_kept_whole() -> None:
 def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_it() -> None:
     slot = _slot()
     seen = [slot.held_up_by]
-    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
+    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
     seen.append(slot.held_up_by)
     slot.end_task()
     seen.append(slot.held_up_by)
-    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
+    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
     seen.append(slot.held_up_by)
     slot.end_task()
     slot.add_outcomes(4, b"outcome")
-    slot.start_task(CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
+    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
     seen.append(slot.held_up_by)
     assert seen == [0, 1, 0, 0, 5]
 
@@ -167,7 +235,7 @@ def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_
 def test_what_is_held_up_is_the_task_that_runs_and_the_outcomes_before_it() -> None:
     slot = _slot()
     assert slot.held_up() is None
-    task = CurrentTask(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
+    task = TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     slot.add_outcomes(4, b"outcome")
     slot.start_task(task)
     assert slot.held_up() == (1, task, (4, b"outcome"))
@@ -235,13 +303,12 @@ def test_untouched_slots_cost_nothing() -> None:
 # Writes tasks of which every field says the same number, as fast as it can, until it is killed.
 _WRITER = """
 import itertools, sys
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import CurrentTask
-slot = SlotMemory.attach(int(sys.argv[1])).slot(1)
-assert slot.enter(nonce=9, pid=1)
+from rota.child.slot_memory import move_in
+from rota.child.slot_task import TaskInSlot
+slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
 for n in itertools.count(1):
     text = str(n) * (1 + n % 3)
-    slot.start_task(CurrentTask(f"{text} {text} i".encode(), "", n, n))
+    slot.start_task(TaskInSlot(f"{text} {text} i".encode(), "", n, n))
     slot.name_task(text)
     slot.beat()
     slot.end_task()
@@ -266,8 +333,8 @@ def test_a_reader_never_sees_half_of_a_task_while_another_process_writes() -> No
     assert [task.started_ns for task in tasks] == sorted(task.started_ns for task in tasks)
 
 
-def _read_many(slot: Slot, wanted: int) -> tuple[list[CurrentTask], list[int]]:
-    tasks: list[CurrentTask] = []
+def _read_many(slot: Slot, wanted: int) -> tuple[list[TaskInSlot], list[int]]:
+    tasks: list[TaskInSlot] = []
     beats: list[int] = []
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(tasks) < wanted:
@@ -281,12 +348,11 @@ def _read_many(slot: Slot, wanted: int) -> tuple[list[CurrentTask], list[int]]:
 
 _SUICIDE = """
 import os, signal, sys
-from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import CurrentTask
-slot = SlotMemory.attach(int(sys.argv[1])).slot(0)
-slot.enter(nonce=1, pid=os.getpid())
+from rota.child.slot_memory import move_in
+from rota.child.slot_task import TaskInSlot
+slot = move_in(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
 slot.add_outcomes(4, b"left")
-slot.start_task(CurrentTask(b"id-1 mail i", "send", 5, 6))
+slot.start_task(TaskInSlot(b"id-1 mail i", "send", 5, 6))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -296,5 +362,5 @@ def test_what_a_killed_process_left_is_still_there_to_read() -> None:
     memory.slot(0).begin(nonce=1)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert memory.slot(0).current_task() == CurrentTask(b"id-1 mail i", "send", 5, 6)
+    assert memory.slot(0).current_task() == TaskInSlot(b"id-1 mail i", "send", 5, 6)
     assert memory.slot(0).outcomes() == (4, b"left")

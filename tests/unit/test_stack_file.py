@@ -6,16 +6,17 @@ import sys
 LEAVES = """
 import atexit, os, signal
 from rota.child.signals import STACK_SIGNAL
-from rota_supervisor.stack_file import leave_none_at_the_end, leave_stacks_in
+from rota_supervisor.stack_file import hear_nothing_at_the_end, leave_stacks_in
 
-atexit.register(lambda: print(STACK_SIGNAL in signal.pthread_sigmask(signal.SIG_BLOCK, ())))  # the last one called
+heard = {STACK_SIGNAL, signal.SIGTERM, signal.SIGHUP}
+atexit.register(lambda: print(not heard - signal.pthread_sigmask(signal.SIG_BLOCK, ())))  # the last one called
 leave_stacks_in(None)
-leave_none_at_the_end()
+hear_nothing_at_the_end()
 os.kill(os.getpid(), STACK_SIGNAL)
 """
 
 
-def test_a_child_that_leaves_is_not_ended_by_the_question_where_it_is() -> None:
+def test_a_child_that_leaves_is_ended_neither_by_the_question_where_it_is_nor_by_another_term() -> None:
     done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n")
     assert "most recent call first" in done.stderr

@@ -33,10 +33,11 @@ def test_a_stand_in_touched_while_it_stands_there_gives_way_to_the_real_module()
     assert type(sys.modules[NAME]) is ModuleType
 
 
-def test_what_is_unused_can_be_inherited_from_and_is_gone_afterwards() -> None:
+def test_what_is_unused_can_be_inherited_from_and_called_and_is_gone_afterwards() -> None:
     with importing_with([Unused(NAME)]):
-        whatever = import_module(NAME).Whatever
-    assert type("Child", (whatever,), {}).__mro__[1:] == (object,)
+        bases = import_module(NAME).Whatever, import_module(NAME).Other
+    assert type("Child", bases, {}).__mro__[1:] == (*bases, object)
+    assert isinstance(bases[0](1, named=2), bases[0])
     assert NAME not in sys.modules
 
 

@@ -4,7 +4,7 @@ import hiredis
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rota.protocol.wire import NOTHING, Arg, Packed, command, pack, packed_in
+from rota.protocol.wire import NOTHING, Arg, Packed, command, pack, packed_in, shown, text_of
 
 _ARGS = st.lists(st.one_of(st.binary(max_size=200), st.text(max_size=50), st.integers()), max_size=20)
 
@@ -66,3 +66,15 @@ def test_what_another_process_left_never_reaches_into_the_next_command(count: in
     read = reader.gets()
     assert (read[0], read[-1], len(read)) == (b"SCRIPT", b"NEXT", taken.count + 2)
     assert reader.gets() is False  # nothing is left over
+
+
+@given(st.binary(max_size=50))
+@example(b"\xff")
+def test_any_bytes_go_back_as_they_came_and_can_be_shown(raw: bytes) -> None:
+    text = text_of(raw)
+    assert pack([text]) == pack([raw])
+    assert shown(shown(text).encode().decode()) == shown(text)
+
+
+def test_a_byte_that_is_no_utf8_is_shown_by_its_number() -> None:
+    assert shown(text_of(b"n\xc3\xa4me\xff")) == "n\u00e4me\\xff"

@@ -4,19 +4,19 @@ from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
 
-from rota.child.settings import ServerSettings, WorkerSettings
+from child_settings import worker_settings
 from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_task import UNKNOWN_TASK
-from rota.child.slot_task import CurrentTask as SlotTask
+from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
+from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot, boottime_ns
+from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import parse_entry
-from rota.protocol.outcome import Cancelled, Dead, Done, Expired
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired
 from rota.registry import Registry
-from rota.tasks import Task
 from rota.worker.application import NoCopies
 from rota.worker.attempt import Attempt, Bench, make_attempt, tell_of_death
 from rota.worker.holding import Claimed
@@ -33,12 +33,12 @@ class Place:
     """A worker's bench without the worker. `looks`: what the slot showed whenever something of it was called."""
 
     def __init__(self, registry: Registry | None = None) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
         self.hooks = Hooks()
         self.claimed = 0
         self.rings: list[int] = []
-        self.looks: list[SlotTask | None] = []
-        settings = WorkerSettings(ServerSettings("redis://", "n"), "main", (), time_limit_seconds=FLEET_LIMIT_SECONDS)
+        self.looks: list[TaskInSlot | None] = []
+        settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
         self.bench = Bench(
             round(FLEET_LIMIT_SECONDS * SECOND_NS),
@@ -95,14 +95,14 @@ def test_a_task_that_cannot_even_be_prepared_is_named_before_and_dead_after() ->
     (seen,) = place.looks
     assert seen is not None
     assert (seen.id, seen.name, seen.queue) == ("id-1", UNKNOWN_TASK, "default")
-    assert isinstance(attempt.verdict.outcome, Dead)
+    assert isinstance(attempt.verdict.outcome, DeadOutcome)
     assert attempt.verdict.reason == "garbage"
     assert "RecursionError: nobody thought of this" in attempt.verdict.error
 
 
 def test_a_body_that_is_gone_is_a_cancelled_task() -> None:
     attempt = Place().attempt(b"")
-    assert attempt.verdict.outcome == Cancelled()
+    assert attempt.verdict.outcome == CancelledOutcome()
     assert (attempt.name, attempt.runtime_seconds) == ("", 0.0)
 
 

@@ -1,71 +1,56 @@
-"""The worker's next step, over every situation there is."""
-
-import dataclasses
-import itertools
+"""The worker's next step, over every mode and need there is."""
 
 import pytest
 
 from rota.protocol.entry import parse_entry
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.worker.decide import Situation, Step, decide, is_passed_on
+from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on
 
-_NAMES = [field.name for field in dataclasses.fields(Situation)]
-EVERY_SITUATION = [
-    Situation(**dict(zip(_NAMES, values, strict=True)))
-    for values in itertools.product((False, True), repeat=len(_NAMES))
-]
+CLAIMING_NOTHING = [mode for mode in Mode if mode is not Mode.WORKING]
+IN_HAND = (Need.OVERRUN, Need.CLAIMED, Need.UNTOLD, Need.UNANSWERED)
 
 
-@pytest.mark.parametrize(
-    ("situation", "step"),
-    [
-        (Situation(), Step.CLAIM),
-        (Situation(idle=True), Step.PARK),
-        (Situation(idle=True, turn_due=True), Step.CLAIM),
-        (Situation(idle=True, owing=True), Step.CLAIM),
-        (Situation(waiting=True), Step.RUN),
-        (Situation(waiting=True, owing=True), Step.RUN),
-        (Situation(waiting=True, overrun=True), Step.GIVE_BACK),
-        (Situation(waiting=True, overrun=True, fenced=True), Step.GIVE_BACK),
-        (Situation(fenced=True), Step.HOLD),
-        (Situation(fenced=True, waiting=True), Step.GIVE_BACK),
-        (Situation(quiet=True), Step.HOLD),
-        (Situation(quiet=True, idle=True), Step.HOLD),
-        (Situation(quiet=True, waiting=True), Step.GIVE_BACK),
-        (Situation(quiet=True, owing=True), Step.SETTLE),
-        (Situation(quiet=True, turn_due=True), Step.SETTLE),
-        (Situation(quiet=True, leaving=True), Step.LEAVE),
-        (Situation(spent=True), Step.HOLD),
-        (Situation(spent=True, waiting=True), Step.GIVE_BACK),
-        (Situation(fenced=True, owing=True), Step.SETTLE),
-        (Situation(fenced=True, turn_due=True), Step.SETTLE),
-        (Situation(leaving=True, waiting=True, owing=True), Step.GIVE_BACK),
-        (Situation(leaving=True, owing=True), Step.SETTLE),
-        (Situation(leaving=True), Step.LEAVE),
-        (Situation(lost=True, waiting=True, owing=True), Step.LEAVE),
-    ],
-)
-def test_each_situation_has_its_step(situation: Situation, step: Step) -> None:
-    assert decide(situation) is step
+@pytest.mark.parametrize("mode", Mode)
+def test_every_need_has_its_step_in_every_mode(mode: Mode) -> None:
+    assert set(STEPS[mode]) == set(Need)
 
 
-def test_nothing_starts_and_nothing_is_claimed_when_it_must_not() -> None:
-    for situation in EVERY_SITUATION:
-        if situation.lost or situation.leaving or situation.fenced or situation.quiet or situation.spent:
-            assert decide(situation) not in (Step.RUN, Step.CLAIM, Step.PARK), situation
+@pytest.mark.parametrize("mode", CLAIMING_NOTHING)
+def test_nothing_starts_and_nothing_is_claimed_when_it_must_not(mode: Mode) -> None:
+    assert not {Step.RUN, Step.CLAIM, Step.PARK}.intersection(STEPS[mode].values())
 
 
-def test_nobody_leaves_with_something_in_hand_unless_it_is_lost() -> None:
-    for situation in EVERY_SITUATION:
-        if decide(situation) is Step.LEAVE and not situation.lost:
-            assert not situation.waiting, situation
-            assert not situation.owing, situation
+@pytest.mark.parametrize("need", IN_HAND)
+def test_nobody_leaves_with_something_in_hand_unless_it_is_lost(need: Need) -> None:
+    assert [mode for mode in Mode if STEPS[mode][need] is Step.LEAVE] == [Mode.LOST]
 
 
-def test_what_is_owed_is_never_slept_on() -> None:
-    for situation in EVERY_SITUATION:
-        if situation.owing:
-            assert decide(situation) not in (Step.PARK, Step.HOLD), situation
+@pytest.mark.parametrize("need", [Need.UNTOLD, Need.UNANSWERED])
+def test_what_is_owed_is_never_slept_on(need: Need) -> None:
+    assert not [mode for mode in Mode if STEPS[mode][need] in (Step.PARK, Step.HOLD)]
+
+
+@pytest.mark.parametrize("mode", CLAIMING_NOTHING)
+def test_what_may_not_be_started_is_given_back(mode: Mode) -> None:
+    given_back = {need for need in Need if STEPS[mode][need] is Step.GIVE_BACK}
+    assert given_back == (set() if mode is Mode.LOST else {Need.OVERRUN, Need.CLAIMED})
+
+
+def test_who_works_runs_what_is_claimed_and_sleeps_only_when_nothing_was_found() -> None:
+    working = STEPS[Mode.WORKING]
+    assert [need for need in Need if working[need] is Step.RUN] == [Need.CLAIMED]
+    assert [need for need in Need if working[need] is Step.PARK] == [Need.SLEEP]
+    assert working[Need.OVERRUN] is Step.GIVE_BACK
+    assert [need for need in Need if working[need] is Step.CLAIM] == [
+        Need.UNTOLD, Need.UNANSWERED, Need.TURN, Need.WORK,
+    ]  # fmt: skip
+
+
+def test_who_leaves_tells_and_asks_before_it_goes() -> None:
+    leaving = STEPS[Mode.LEAVING]
+    assert leaving[Need.UNTOLD] is Step.SETTLE
+    assert leaving[Need.UNANSWERED] is Step.ASK
+    assert [need for need in Need if leaving[need] is Step.LEAVE] == [Need.TURN, Need.SLEEP, Need.WORK]
 
 
 @pytest.mark.parametrize(

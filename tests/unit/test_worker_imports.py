@@ -34,7 +34,7 @@ def test_a_child_imports_nothing_heavy(role: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["poller", "exporter.__main__"])
 def test_a_spawned_child_does_without_what_its_libraries_bring_for_other_uses(role: str, tmp_path: Path) -> None:
-    without = ("ssl", "_hashlib", "ipaddress", "html.entities", "urllib.request", *_OF_DATACLASSES)
+    without = ("ssl", "_hashlib", "ipaddress", "html.entities", "http.server", "urllib.request", *_OF_DATACLASSES)
     assert _loaded_by(f"import rota_supervisor.{role}", without, tmp_path) == []
 
 

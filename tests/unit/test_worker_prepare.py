@@ -2,12 +2,13 @@
 
 import pytest
 
-from rota.child.settings import ServerSettings, TaskOverride, WorkerSettings
+from child_settings import worker_settings
+from rota.child.settings import TaskOverride, WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
+from rota.client.tasks import Task
 from rota.options import TaskOptions, check_options
 from rota.registry import Registry
-from rota.tasks import Task
-from rota.worker.prepare import Fault, Preparer, Ready, Unfit
+from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
 
 
 def _resize(image: int, *, width: int = 10) -> None:
@@ -15,7 +16,7 @@ def _resize(image: int, *, width: int = 10) -> None:
 
 
 def _settings(**overrides: TaskOverride) -> WorkerSettings:
-    return WorkerSettings(ServerSettings("", "n"), "main", (), time_limit_seconds=60.0, overrides=overrides)
+    return worker_settings(time_limit_seconds=60.0, overrides=overrides)
 
 
 def _registry(options: TaskOptions) -> Registry:
@@ -24,27 +25,29 @@ def _registry(options: TaskOptions) -> Registry:
     return registry
 
 
-def _prepare(body: bytes, settings: WorkerSettings | None = None, options: TaskOptions | None = None) -> Ready | Unfit:
+def _prepare(
+    body: bytes, settings: WorkerSettings | None = None, options: TaskOptions | None = None
+) -> Runnable | Unfit:
     return Preparer(_registry(options or TaskOptions()), settings or _settings()).prepare(body)
 
 
 def test_a_call_carries_its_arguments() -> None:
     ready = _prepare(b'["id","q","resize",[1],{"kwargs":{"width":7}}]')
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Runnable)
     assert (ready.name, ready.args, ready.kwargs) == ("resize", (1,), {"width": 7})
 
 
 @pytest.mark.parametrize(
     ("body", "fault", "name"),
     [
-        (b"\xff", Fault.GARBAGE, UNKNOWN_TASK),
-        (b'["id","q","grow",[]]', Fault.UNKNOWN_TASK, UNKNOWN_TASK),
-        (b'["id","q","resize",[]]', Fault.ARGUMENTS, "resize"),
-        (b'["id","q","resize",[1],{"kwargs":{"height":1}}]', Fault.ARGUMENTS, "resize"),
-        (b'["resize",["' + b"x" * (256 << 10) + b'"]]', Fault.GARBAGE, UNKNOWN_TASK),
+        (b"\xff", NotRunnable.GARBAGE, UNKNOWN_TASK),
+        (b'["id","q","grow",[]]', NotRunnable.UNKNOWN_TASK, UNKNOWN_TASK),
+        (b'["id","q","resize",[]]', NotRunnable.ARGUMENTS, "resize"),
+        (b'["id","q","resize",[1],{"kwargs":{"height":1}}]', NotRunnable.ARGUMENTS, "resize"),
+        (b'["resize",["' + b"x" * (256 << 10) + b'"]]', NotRunnable.GARBAGE, UNKNOWN_TASK),
     ],
 )
-def test_what_can_never_be_called_says_why(body: bytes, fault: Fault, name: str) -> None:
+def test_what_can_never_be_called_says_why(body: bytes, fault: NotRunnable, name: str) -> None:
     unfit = _prepare(body)
     assert isinstance(unfit, Unfit)
     assert (unfit.fault, unfit.name) == (fault, name)
@@ -55,7 +58,7 @@ def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
     fleet = _prepare(body)
     task = _prepare(body, options=own)
     operator = _prepare(body, _settings(resize=TaskOverride(time_limit_seconds=5.0)), own)
-    assert [ready.limit_ns for ready in (fleet, task, operator) if isinstance(ready, Ready)] == [
+    assert [ready.limit_ns for ready in (fleet, task, operator) if isinstance(ready, Runnable)] == [
         60 * 10**9,
         30 * 10**9,
         5 * 10**9,
@@ -64,19 +67,19 @@ def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
 
 def test_a_limit_that_is_written_down_holds_whatever_it_is() -> None:
     ready = _prepare(b'["resize",[1]]', options=check_options({"time_limit": 3600}))
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Runnable)
     assert ready.limit_ns == 3600 * 10**9
 
 
 @pytest.mark.parametrize(("soft", "in_force"), [(59.0, 59.0), (60.0, None), (70.0, None)])
 def test_a_soft_limit_that_the_hard_one_forestalls_is_none(soft: float, in_force: float | None) -> None:
     ready = _prepare(b'["resize",[1]]', options=TaskOptions(soft_time_limit=soft))
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Runnable)
     assert (ready.options.soft_time_limit, ready.soft_limit_ns) == (in_force, (in_force or 0) * 10**9)
 
 
 def test_options_of_any_producer_do_no_harm() -> None:
     expires = b"9" * 400
     ready = _prepare(b'["id","q","resize",[1],{"options":{"expires":%b,"retries":-1}}]' % expires)
-    assert isinstance(ready, Ready)
+    assert isinstance(ready, Runnable)
     assert ready.options == TaskOptions()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rota.child.settings import LogSettings, ServerSettings, WorkerSettings
+from child_settings import worker_settings
+from rota.child.settings import LogSettings
 from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import parse_entry
-from rota.protocol.outcome import DONE, Outcome, Retry
+from rota.protocol.outcome import DONE, Outcome, RetryOutcome
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.telemetry import log
 from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASKS_PROCESSED
@@ -31,10 +33,8 @@ class Place:
     """A report over a slot of its own."""
 
     def __init__(self, settings: LogSettings) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)))
-        self.report = Report(
-            WorkerSettings(ServerSettings("redis://", "n"), "main", (), log=settings), Recorder(self.slot.metrics)
-        )
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+        self.report = Report(worker_settings(log=settings), Recorder(self.slot.metrics))
 
     def end(self, outcome: Outcome) -> None:
         self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 0.5, Verdict(outcome)))
@@ -74,12 +74,12 @@ def _events_of(tmp_path: Path) -> Iterator[Lines]:
 def test_of_what_ends_well_only_what_was_asked_for_is_told(
     events_of: Lines, settings: LogSettings, events: list[str]
 ) -> None:
-    assert events_of(settings, [DONE, DONE, Retry(1)]) == events
+    assert events_of(settings, [DONE, DONE, RetryOutcome(1)]) == events
 
 
 def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
     place = Place(LogSettings(tasks="failures", level="error"))
-    for outcome in (DONE, DONE, Retry(1)):
+    for outcome in (DONE, DONE, RetryOutcome(1)):
         place.end(outcome)
     place.report.started(ENTRY, TIMES)
     assert place.numbers(TASKS_PROCESSED.name) == {("mail", "send", "done"): (2.0,), ("mail", "send", "retry"): (1.0,)}

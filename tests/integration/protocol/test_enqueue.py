@@ -3,7 +3,7 @@
 import pytest
 
 from protocol import Fleet, body_of, one_tier
-from rota.protocol.outcome import Dead, Done
+from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask
 from rota.server.server_errors import PushedBack, ServerError
@@ -69,7 +69,7 @@ def test_a_dead_task_holds_its_unique_key_no_longer(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
-    fleet.turn(owner, Q, (claim, Dead(b"{}")))
+    fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     assert fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k")) == [Enqueued()]
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements
 from rota.protocol.entry import Setback
-from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Outcome, Retry, Settlement
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
-from rota.protocol.store import Blame, NewTask
+from rota.protocol.store import FIRST_HELD, Blame, NewTask
 
 Q = one_tier("q")
 
@@ -106,14 +106,14 @@ def test_a_task_that_goes_on_after_a_crash_keeps_the_account_of_it_wherever_it_s
     owner = fleet.run(fleet.store.status("a")).owner
     assert (claim.entry.setback, claim.entry.flag) == (Setback.OOM, "O")
     assert fleet.run(fleet.store.status("a")).epitaph == ACCOUNT
-    fleet.turn(owner, Q, (claim, Retry(9_000_000)), limit=0)
+    fleet.turn(owner, Q, (claim, RetryOutcome(9_000_000)), limit=0)
     scheduled = fleet.run(fleet.store.status("a"))
     assert (scheduled.state, scheduled.epitaph) == ("scheduled", ACCOUNT)
     fleet.run(fleet.store.cancel("a"))
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 
 
-@pytest.mark.parametrize("outcome", [Done(), Cancelled(), Expired()])
+@pytest.mark.parametrize("outcome", [Done(), CancelledOutcome(), Expired()])
 def test_the_end_of_a_task_takes_the_account_of_its_crash_with_it(fleet: Fleet, outcome: Outcome) -> None:
     [claim] = crash(fleet, "a")
     fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, outcome))
@@ -123,7 +123,7 @@ def test_the_end_of_a_task_takes_the_account_of_its_crash_with_it(fleet: Fleet, 
 
 def test_an_epitaph_takes_the_place_of_the_account_and_a_revival_forgets_it(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
-    fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, Dead(b'{"reason":"retries"}')))
+    fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, DeadOutcome(b'{"reason":"retries"}')))
     assert fleet.run(fleet.store.status("a")).epitaph == b'{"reason":"retries"}'
     fleet.run(fleet.store.revive(["a"]))
     found = fleet.run(fleet.store.status("a"))
@@ -187,6 +187,22 @@ def test_finished_outcomes_are_settled_before_the_rest_is_given_back(fleet: Flee
     reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=(("b", b"{}"),)), finished))
     assert (reply.settled, [entry.id for entry in reply.requeued]) == (1, ["b"])
     assert fleet.run(fleet.store.audit()).done == 1
+
+
+def test_when_nobody_knows_what_ran_the_first_that_is_left_is_charged(fleet: Fleet) -> None:
+    fleet.push("a", "b", "c")
+    owner = fleet.register()
+    first, *_ = fleet.turn(owner, Q, limit=3).claims
+    finished = pack_settlements([Settlement(first.entry, Done())])
+    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),)), finished))
+    assert [(entry.id, entry.crashes, entry.releases) for entry in reply.requeued] == [("b", 1, 0), ("c", 0, 1)]
+
+
+def test_a_worker_of_which_nothing_is_known_and_that_held_nothing_charges_nobody(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),))))
+    assert (reply.settled, reply.requeued, reply.dead) == (0, (), ())
 
 
 def test_an_outcome_already_settled_counts_once_when_its_worker_is_retired(fleet: Fleet) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol import Fleet, body_of, one_tier
-from rota.protocol.outcome import Dead
+from rota.protocol.outcome import DeadOutcome, Done
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import NewTask
 
@@ -14,7 +14,7 @@ def bury(fleet: Fleet, *ids: str) -> None:
     fleet.push(*ids)
     owner = fleet.register()
     claims = fleet.turn(owner, Q, limit=len(ids)).claims
-    fleet.turn(owner, Q, *((claim, Dead(b'{"reason":"raised"}')) for claim in claims), limit=0)
+    fleet.turn(owner, Q, *((claim, DeadOutcome(b'{"reason":"raised"}')) for claim in claims), limit=0)
 
 
 @pytest.mark.parametrize("due", ["", "+60000000"])
@@ -54,7 +54,7 @@ def test_a_task_cancelled_while_it_ran_to_its_death_is_cancelled(fleet: Fleet) -
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
     fleet.run(fleet.store.cancel("a"))
-    fleet.turn(owner, Q, (claim, Dead(b"{}")))
+    fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 0
     assert fleet.run(fleet.store.audit()).cancelled == 1
 
@@ -148,12 +148,133 @@ def test_the_overview_names_configured_queues_and_those_pushed_to(fleet: Fleet) 
 
 
 def test_a_fresh_namespace_takes_our_protocol_version_and_keeps_another(fleet: Fleet) -> None:
-    assert fleet.run(fleet.store.open()) == 1
+    assert fleet.run(fleet.store.open()) == "1"
     fleet.redis.hset(fleet.keys.meta, "protocol", 7)
-    assert fleet.run(fleet.store.open()) == 7
+    assert fleet.run(fleet.store.open()) == "7"
 
 
 def test_heartbeats_of_dead_nodes_are_dropped(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("old", b"{}", 0, []))
     assert fleet.run(fleet.store.announce("new", b"{}", 60_000, ["q"])) == 1
     assert list(fleet.redis.hgetall(fleet.keys.nodes)) == ["new"]
+
+
+# A cancelled task is gone for whoever enqueues
+
+
+def cancel(fleet: Fleet, task_id: str) -> None:
+    assert fleet.run(fleet.store.cancel(task_id)) is CancelWord.CANCELLED
+
+
+def is_new(fleet: Fleet, task: NewTask) -> bool:
+    return not fleet.enqueue(task)[0].duplicate
+
+
+@pytest.mark.parametrize("queue", ["q", "other"])
+@pytest.mark.parametrize("due", ["", "+1"])
+def test_the_id_of_a_cancelled_task_is_free_while_its_entry_still_stands(fleet: Fleet, queue: str, due: str) -> None:
+    serving, owner = one_tier("q", "other"), fleet.register()
+    fleet.run(fleet.store.pause("q"))
+    fleet.push("a")
+    cancel(fleet, "a")
+    assert is_new(fleet, NewTask("a", queue, b"second", due))
+    assert not is_new(fleet, NewTask("a", queue, b"third"))
+    fleet.promote()
+    fleet.run(fleet.store.resume("q"))
+    replies = [fleet.turn(owner, serving, limit=5, held=fleet.inflight(owner)) for _ in range(2)]
+    [claim] = [claim for reply in replies for claim in reply.claims]
+    assert (claim.entry.id, claim.entry.queue, claim.body) == ("a", queue, b"second")
+    assert len([entry for reply in replies for entry in reply.dropped]) == 1
+    fleet.turn(owner, serving, (claim, Done()), limit=0)
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.accepted, audit.done, audit.cancelled, audit.live, audit.missing) == (2, 1, 1, 0, 0)
+    assert not fleet.redis.exists(fleet.keys.former)
+
+
+def test_an_id_can_be_cancelled_and_enqueued_again_and_again(fleet: Fleet) -> None:
+    fleet.run(fleet.store.pause("q"))
+    fleet.push("a")
+    for number in range(5):
+        cancel(fleet, "a")
+        assert is_new(fleet, NewTask("a", "q", f"body {number}".encode()))
+    assert fleet.run(fleet.store.status("a")).state == "ready"
+    assert fleet.redis.llen(fleet.keys.ready_lane("q")) == 6
+    fleet.run(fleet.store.resume("q"))
+    [claim] = fleet.turn(fleet.register(), Q, limit=9).claims
+    assert claim.body == b"body 4"
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_a_task_that_ended_before_the_shell_of_its_former_life_leaves_that_a_shell(fleet: Fleet) -> None:
+    owner, serving = fleet.register(), one_tier("q", "other")
+    fleet.run(fleet.store.pause("q"))
+    fleet.push("a")
+    cancel(fleet, "a")
+    assert is_new(fleet, NewTask("a", "other", b"second"))
+    [claim] = fleet.turn(owner, serving).claims
+    fleet.turn(owner, serving, (claim, Done()), limit=0)
+    assert fleet.run(fleet.store.status("a")).state == "unknown"
+    assert is_new(fleet, NewTask("a", "other", b"third"))
+    fleet.run(fleet.store.resume("q"))
+    bodies = [claim.body for _ in range(2) for claim in fleet.turn(owner, serving, held=fleet.inflight(owner)).claims]
+    assert bodies == [b"third"]
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_a_purge_of_the_lane_where_a_shell_stands_leaves_the_task_that_lives(fleet: Fleet) -> None:
+    fleet.push("a")
+    cancel(fleet, "a")
+    assert is_new(fleet, NewTask("a", "other", b"second"))
+    assert fleet.run(fleet.store.purge("q")).count == 1
+    assert fleet.claim(fleet.register(), one_tier("other")) == ["a"]
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_a_cancelled_task_that_runs_keeps_its_id_until_it_has_ended(fleet: Fleet) -> None:
+    owner = fleet.register()
+    fleet.push("a")
+    [claim] = fleet.turn(owner, Q).claims
+    assert fleet.run(fleet.store.cancel("a")) is CancelWord.RUNNING
+    assert not is_new(fleet, NewTask("a", "q", b"second"))
+    fleet.turn(owner, Q, (claim, Done()), limit=0)
+    assert is_new(fleet, NewTask("a", "q", b"second"))
+
+
+def test_the_shell_of_a_former_life_frees_neither_key_nor_account_of_the_task_that_lives(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", b"first", unique_key="k"))
+    owner = fleet.register()
+    fleet.claim(owner, Q)
+    fleet.exit(owner, ran=["a"])
+    cancel(fleet, "a")
+    assert is_new(fleet, NewTask("a", "other", b"second", unique_key="k"))
+    crashed, serving = fleet.register(), one_tier("other")
+    fleet.claim(crashed, serving)
+    fleet.exit(crashed, ran=["a"])
+    assert fleet.claim(fleet.register(), Q) == []
+    assert fleet.redis.get(fleet.keys.unique("k")) == "a"
+    assert fleet.redis.hexists(fleet.keys.epitaphs, "a")
+    assert fleet.enqueue(NewTask("b", "q", b"", unique_key="k"))[0].holder == "a"
+
+
+def test_a_dead_task_that_had_a_former_life_can_be_revived_beside_the_shell(fleet: Fleet) -> None:
+    fleet.push("a")
+    cancel(fleet, "a")
+    assert is_new(fleet, NewTask("a", "other", b"second"))
+    owner, serving = fleet.register(), one_tier("other")
+    [claim] = fleet.turn(owner, serving).claims
+    fleet.turn(owner, serving, (claim, DeadOutcome(b"{}")), limit=0)
+    assert fleet.run(fleet.store.revive(["a"])) == 1
+    assert fleet.claim(fleet.register(), Q) == []
+    assert fleet.claim(fleet.register(), serving) == ["a"]
+
+
+def test_a_bare_item_of_an_id_with_a_former_life_gets_another(fleet: Fleet) -> None:
+    fleet.push("a")
+    cancel(fleet, "a")
+    assert is_new(fleet, NewTask("a", "other", b"second"))
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, one_tier("other")).claims
+    fleet.turn(owner, one_tier("other"), (claim, Done()), limit=0)
+    fleet.redis.rpush(fleet.keys.ready_lane("other"), body_of("a", "other"))
+    [adopted] = fleet.turn(owner, one_tier("other")).claims
+    assert (adopted.entry.id[:8], adopted.body) == ("adopted-", body_of("a", "other"))

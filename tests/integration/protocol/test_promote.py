@@ -6,7 +6,7 @@ import pytest
 
 from protocol import SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.outcome import Dead, Done, Retry
+from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
 from rota.protocol.store import NewTask
 
 Q = one_tier("q")
@@ -110,7 +110,7 @@ def test_a_dead_task_that_somebody_scheduled_by_hand_stays_dead(fleet: Fleet) ->
     fleet.push("a")
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
-    fleet.turn(owner, Q, (claim, Dead(b"{}")))
+    fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1})
     assert fleet.promote().moved == {}
     assert fleet.redis.zcard(fleet.keys.delayed) == 0
@@ -124,7 +124,7 @@ def test_the_account_of_a_crash_ends_with_its_task_though_the_ticket_was_deleted
     fleet.turn(owner, Q)
     fleet.exit(owner, ["a"])
     owner = fleet.register()
-    fleet.turn(owner, Q, (fleet.turn(owner, Q).claims[0], Retry(9_000_000)), limit=0)
+    fleet.turn(owner, Q, (fleet.turn(owner, Q).claims[0], RetryOutcome(9_000_000)), limit=0)
     fleet.redis.delete(fleet.keys.tickets)
     make_due(fleet, "a")
     fleet.promote()

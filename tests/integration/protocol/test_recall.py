@@ -1,7 +1,7 @@
 """Claims about a recall: what it settles, what it gives back, and what it leaves alone."""
 
 from protocol import Fleet, one_tier, pack_settlements
-from rota.protocol.outcome import Done, Release, Retry, Settlement
+from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
 from rota.protocol.replies import Claim
 
 Q = one_tier("q")
@@ -15,7 +15,7 @@ def _claim(fleet: Fleet, owner: str, *ids: str) -> tuple[Claim, ...]:
 def test_what_was_finished_before_the_task_that_runs_is_settled_and_what_is_behind_it_goes_back(fleet: Fleet) -> None:
     owner = fleet.register()
     done, failed, running, behind = _claim(fleet, owner, "done", "failed", "running", "behind")
-    finished = pack_settlements([Settlement(done.entry, Done()), Settlement(failed.entry, Retry(60_000_000))])
+    finished = pack_settlements([Settlement(done.entry, Done()), Settlement(failed.entry, RetryOutcome(60_000_000))])
     recall = fleet.store.recall(owner, running.entry.text, Q, finished)
     assert fleet.run(recall) == 1
     assert fleet.inflight(owner) == ["running"]

@@ -4,7 +4,7 @@ import pytest
 
 from protocol import SECOND_US, Fleet, body_of, one_tier, tiers
 from rota.protocol.entry import Kind
-from rota.protocol.outcome import Cancelled, Dead, Done, Expired, Release, Retry
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
 from rota.protocol.replies import TurnWord
 from rota.protocol.store import QueueShare, Turn, pack_limits
 from rota.server.server_errors import Refused
@@ -118,7 +118,7 @@ def test_a_retry_waits_in_the_delayed_set_and_comes_back_with_its_failure(fleet:
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
     before = fleet.now_us()
-    fleet.turn(owner, Q, (claim, Retry(30 * SECOND_US)))
+    fleet.turn(owner, Q, (claim, RetryOutcome(30 * SECOND_US)))
     assert fleet.score(fleet.keys.delayed, "a") * 1e6 >= before + 30 * SECOND_US
     fleet.redis.zadd(fleet.keys.delayed, {"a": 5})
     fleet.promote()
@@ -130,7 +130,7 @@ def test_a_dead_task_is_set_aside_with_its_epitaph(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
-    fleet.turn(owner, Q, (claim, Dead(b'{"reason":"raised"}')))
+    fleet.turn(owner, Q, (claim, DeadOutcome(b'{"reason":"raised"}')))
     page = fleet.run(fleet.store.dead_page(0, 10))
     assert (page.total, page.tasks[0].id, page.tasks[0].epitaph) == (1, "a", b'{"reason":"raised"}')
     assert page.tasks[0].body == body_of("a")
@@ -150,7 +150,7 @@ def test_cancelled_and_expired_outcomes_end_a_task(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
-    fleet.turn(owner, Q, (first, Cancelled()), (second, Expired()))
+    fleet.turn(owner, Q, (first, CancelledOutcome()), (second, Expired()))
     audit = fleet.run(fleet.store.audit())
     assert (audit.cancelled, audit.expired, audit.live, audit.missing) == (1, 1, 0, 0)
 
@@ -160,7 +160,7 @@ def test_a_task_cancelled_while_it_runs_has_no_next_attempt(fleet: Fleet) -> Non
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
     fleet.run(fleet.store.cancel("a"))
-    fleet.turn(owner, Q, (claim, Retry(0)))
+    fleet.turn(owner, Q, (claim, RetryOutcome(0)))
     assert fleet.redis.zcard(fleet.keys.delayed) == 0
     assert fleet.run(fleet.store.audit()).cancelled == 1
 

@@ -1,4 +1,4 @@
-"""The master's hands reach the process of a child, and no other that got its number."""
+"""What the master tells a child reaches its process, and no other that got its number."""
 
 import signal
 import subprocess
@@ -9,9 +9,10 @@ import pytest
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor.layout import Role
-from rota_supervisor.master.children.child import Child, State
-from rota_supervisor.master.children.hands import Hands
-from rota_supervisor.spawn import Lines
+from rota_supervisor.master.core.children import ChildRef
+from rota_supervisor.master.core.effects import SetQuiet
+from rota_supervisor.master.effects.processes import Processes
+from rota_supervisor.spawn import InheritedFds
 
 SLOT = 7
 
@@ -30,8 +31,8 @@ def memory() -> SlotMemory:
 
 
 def _woken(memory: SlotMemory, pid: int) -> None:
-    child = Child(Role.WORKER, "default", 1, SLOT, 1, State.READY, 0.0, pid=pid)
-    Hands(memory, Lines(-1, -1, -1), lambda: None).wake(child)
+    processes = Processes(memory, InheritedFds(-1, -1, -1), lambda _: None, lambda: None, lambda: None)
+    processes.set_quiet(SetQuiet((ChildRef(Role.WORKER, SLOT, 1, pid),), quiet=True))
 
 
 def test_a_worker_is_woken_when_it_is_in_its_slot(memory: SlotMemory, process: "subprocess.Popen[bytes]") -> None:
@@ -63,12 +64,12 @@ def test_the_number_of_a_worker_that_was_reaped_is_signalled_no_more(
     assert process.wait(30) == -signal.SIGTERM
 
 
-def test_nothing_is_killed_for_a_child_whose_owner_is_still_to_be_retired(
+def test_a_slot_that_is_anothers_is_neither_written_to_nor_woken(
     memory: SlotMemory, process: "subprocess.Popen[bytes]"
 ) -> None:
-    child = Child(Role.WORKER, "default", 1, SLOT, 1, State.EXITED, 0.0, pid=process.pid)  # reaped: it may be anybody's
-    hands = Hands(memory, Lines(-1, -1, -1), lambda: None)
-    hands.kill(child)
-    hands.interrupt(child)
+    memory.slot(SLOT).begin(2)
+    memory.slot(SLOT).enter(2, process.pid)
+    _woken(memory, process.pid)
+    assert not memory.slot(SLOT).quiet_asked
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == -signal.SIGTERM

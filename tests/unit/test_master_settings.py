@@ -4,14 +4,14 @@ from rota.child.settings import settings_to_json
 from rota.protocol.store import pack_tiers
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.config.resolve import worker_settings
-from rota_supervisor.master.children.told import Told
+from rota_supervisor.master.core.settings import WorkerSettingsCache
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("a",)), "rest": PoolConfig(workers=1, queues=("b",))}
 
 
 def test_each_pool_is_told_its_own_settings_and_tiers() -> None:
     config = Config(tiers=(("a",), ("b",)), pools=POOLS)
-    told = Told().of(config)
+    told = WorkerSettingsCache().of(config)
     assert told.keys() == {"mail", "rest"}
     for pool, settings in worker_settings(config).items():
         assert told[pool].settings == settings
@@ -20,7 +20,7 @@ def test_each_pool_is_told_its_own_settings_and_tiers() -> None:
 
 
 def test_the_same_configuration_is_worked_out_once_and_another_anew() -> None:
-    told = Told()
+    told = WorkerSettingsCache()
     first, second = Config(), Config(tiers=(("other",),))
     before = told.of(first)
     assert told.of(second) != before
@@ -28,7 +28,7 @@ def test_the_same_configuration_is_worked_out_once_and_another_anew() -> None:
 
 
 def test_a_configuration_long_gone_is_worked_out_again_and_nothing_piles_up() -> None:
-    told = Told()
+    told = WorkerSettingsCache()
     first = Config()
     before = told.of(first)
     for number in range(10):

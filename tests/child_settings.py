@@ -1,0 +1,41 @@
+"""What children are told by a configuration that says nothing else, for tests that start or build one part of them."""
+
+import dataclasses
+from typing import Any
+
+from rota.child.settings import PollerSettings, ServerSettings, WorkerSettings
+from rota.protocol.store import Domain
+from rota_supervisor.config import resolve
+from rota_supervisor.config.model import Config, QueueConfig
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.master.core import settings as told
+
+_NOWHERE = ServerSettings("redis://", "n")
+_DEFAULTS = Config()
+
+
+def worker_settings(
+    tiers: tuple[Domain, ...] = (), server: ServerSettings = _NOWHERE, **changes: Any
+) -> WorkerSettings:
+    """Of the pool "main"; `changes` are fields of WorkerSettings."""
+    (found,) = resolve.worker_settings(_DEFAULTS).values()
+    return dataclasses.replace(found, **{"server": server, "pool": "main", "tiers": tiers, **changes})
+
+
+def poller_settings(server: ServerSettings = _NOWHERE, **changes: Any) -> PollerSettings:
+    """Of rank 0; `changes` are fields of PollerSettings."""
+    return dataclasses.replace(resolve.poller_settings(_DEFAULTS, 0), **{"server": server, **changes})
+
+
+def exporter_settings(
+    queues: dict[str, QueueConfig], server: ServerSettings = _NOWHERE, **changes: Any
+) -> ExporterSettings:
+    """With these queues in one tier; `changes` are fields of ExporterSettings."""
+    config = Config(tiers=(tuple(queues),), queues=queues)
+    return dataclasses.replace(told.exporter_settings(config), **{"server": server, **changes})
+
+
+def queue_settings(name: str) -> QueueSettings:
+    """A queue of which the configuration says nothing."""
+    (queue,) = exporter_settings({name: QueueConfig()}).queues
+    return queue

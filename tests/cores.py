@@ -1,0 +1,96 @@
+"""A master's core by itself: what a test has happen to it, and what it wants done."""
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, TypeVar
+
+from rota_supervisor.config.load import Loaded
+from rota_supervisor.config.model import Config
+from rota_supervisor.control.port import Answer, ScaleOrder
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import Effect, PreparePlace, ReadConfiguration, Respond, WriteLog
+from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested, RequestKind
+from rota_supervisor.master.core.state import MasterState, Surroundings
+from rota_supervisor.master.core.take import take
+
+E = TypeVar("E")
+
+
+class Asked:
+    """A request, and what it was answered."""
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        self.refused = ""
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def result(self) -> Answer:
+        assert self.answer is not None, self.refused or "there is no answer yet"
+        return self.answer
+
+
+class Core:
+    """A master's state at the time `now`. `file`: what a reload reads. `effects`: everything that was to be done.
+
+    `handlers`: what is carried out; without others the configuration is read, and every place can be had.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.file = config
+        self.now = 0.0
+        self.state = MasterState.first(Surroundings("node", 7), Loaded(config, {}, ()), self.now)
+        self.effects: list[Effect] = []
+        self.handlers: dict[type, Callable[[Any], object]] = {
+            ReadConfiguration: lambda effect: self.take(ConfigurationRead(effect.ticket, Loaded(self.file, {}, ()))),
+            PreparePlace: lambda effect: self.take(PlacePrepared(effect.ticket)),
+            Respond: self._answered,
+        }
+        self._tickets = count(1)
+        self._asked: dict[int, Asked] = {}
+
+    def take(self, event: Event) -> list[Effect]:
+        """It happens. Returns what follows from it at once."""
+        effects = take(self.state, event, self.now)
+        self.carry_out(effects)
+        return effects
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Do what was to be done, as far as somebody does it."""
+        self.effects += effects
+        for effect in effects:
+            self.handlers.get(type(effect), _nothing)(effect)
+
+    def ask(self, request: RequestKind, order: ScaleOrder | None = None, *, by_signal: bool = False) -> Asked:
+        """Somebody asks for something."""
+        ticket = next(self._tickets)
+        asked = self._asked[ticket] = Asked()
+        self.take(Requested(request, ticket, by_signal, order))
+        return asked
+
+    def _answered(self, effect: Respond) -> None:
+        asked = self._asked[effect.ticket]
+        asked.refused, asked.answer = effect.refused, effect.answer
+
+    def child(
+        self, role: Role, slot: int, pool: str = "default", generation: int = 1, state: ChildState = ChildState.READY
+    ) -> Child:
+        """A child that has come so far."""
+        child = self.state.children.begin(role, pool, generation, slot, self.now)
+        child.state = state
+        return child
+
+    def done(self, kind: type[E]) -> list[E]:
+        """What was to be done, of one kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    @property
+    def logged(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """The events of the log, with their fields."""
+        return [(effect.event, effect.fields) for effect in self.done(WriteLog)]
+
+
+def _nothing(_: Any) -> None:
+    pass

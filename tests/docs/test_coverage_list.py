@@ -1,0 +1,15 @@
+"""What is pure by an import contract is counted by `make coverage`."""
+
+import tomllib
+
+from prose import ROOT
+
+PURE = ("The protocol does no I/O", "What the master decides waits for nothing, reaches nobody, and reads no clock")
+
+
+def test_every_module_that_a_contract_calls_pure_is_counted() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    pure = {each["name"]: each["source_modules"] for each in tools["importlinter"]["contracts"] if each["name"] in PURE}
+    assert set(pure) == set(PURE)
+    counted = tuple(f"{package}." for package in tools["coverage"]["run"]["source_pkgs"])
+    assert [module for modules in pure.values() for module in modules if not f"{module}.".startswith(counted)] == []

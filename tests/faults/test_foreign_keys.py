@@ -1,0 +1,180 @@
+"""Whoever shares the server writes into the keys of a fleet: bytes, other types, numbers that are none, beside a living
+one. It goes on, loses no process and no slot, and says what it finds in words."""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from bench import until
+from fleets import Fleets, RunningFleet
+from foreign import LIVE, Overwritten, Place, every_key, plant
+from rota.protocol.keys import Keys
+from rota_supervisor.cli.app import run_app
+from server_fixtures import SHORT_LEASE
+from servers import Server
+
+# Whoever writes over `served` has producers told so, until a master says again what it serves.
+pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
+
+COMMANDS = {
+    ("audit",): {0, 1},
+    ("queue", "ls"): {0},
+    ("dead", "ls"): {0},
+    ("dead", "show", r"\xff\xfe"): {0, 1},
+    ("task", "show", LIVE): {0, 1},
+    ("task", "show", "nobody"): {1},
+    ("status",): {0},
+    ("check",): {0, 78},
+}
+READ_BY_RECOVERY = {"ready_lane", "owners", "lives", "inflight", "pulse"}
+REFUSED = 69  # the server refuses, as it does where a key is of another type
+SEED = int(os.environ.get("FOREIGN_SEED", random.SystemRandom().randrange(1 << 32)))
+
+
+class Beset:
+    """A fleet and whoever writes into its keys."""
+
+    def __init__(self, fleet: RunningFleet, server: Any, keys: Keys) -> None:
+        self.fleet = fleet
+        self.server = server
+        self.keys = keys
+        self.notes = 0
+        self.killed: set[int] = set()
+
+    def goes_on(self, what: str) -> None:
+        """A task is run, whatever stands in the keys."""
+        self.notes += 1
+        label = f"{self.notes} {what}"
+        self.fleet.client.enqueue("note", args=[label], queue="default")
+        self.fleet.wait_for("end", label=label)
+
+    def notes_until_it_left(self, pid: int) -> bool:
+        """Bring tasks, as an idle worker looks only when there are some; answers whether that worker is gone."""
+        self.goes_on("meanwhile")
+        return pid not in self.fleet.workers()
+
+    def recovers(self, what: str) -> None:
+        """A worker that is killed in its task is followed by another, which runs the task again."""
+        held = self.fleet.hold(what)
+        self.killed.add(held.pid)
+        os.kill(held.pid, signal.SIGKILL)
+        again = self.fleet.wait_for("start", 2, label=what)[1]
+        assert (again.id, again.crashes) == (held.id, 1)
+        self.fleet.release(what)
+        self.fleet.wait_for("end", label=what)
+
+    def expires(self, what: str) -> None:
+        """The task of a node that is lost is run by another."""
+        owner, label = f"lost:{what}:1", f"lost {what}"
+        body = f'["{owner}","default","note",["{label}"]]'
+        self.server.hset(self.keys.tasks, owner, body)
+        self.server.rpush(self.keys.inflight(owner), f"{owner} default i 1 1 0 0 0 0 -")
+        self.server.zadd(self.keys.owners, {owner: 1})
+        self.fleet.wait_for("end", label=label)
+
+
+@pytest.fixture
+def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
+    """Two workers, a short lease, a task that lives for as long as the fleet, and queues with a cap and a rate."""
+    queues = {"capped": {"cap": 1}, "rated": {"rate": "100/s"}}
+    fleet = fleets.make(lease=SHORT_LEASE, tiers=[["default", "capped", "rated"]], queues=queues, workers=2)
+    fleet.client.enqueue("note", args=[LIVE], queue="default", id=LIVE, delay=3600)
+    with redis.Redis.from_url(server.url) as client:
+        yield Beset(fleet.start(), client, Keys(namespace))
+
+
+@pytest.fixture
+def asks(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """All commands that read what stands there, in this process: their words can be written, and their codes are those
+    of docs/cli.md."""
+    monkeypatch.chdir(beset.fleet.folder)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(beset.fleet.folder))
+
+    def ask(what: str, *, refused: bool = False) -> None:
+        for words, codes in COMMANDS.items():
+            for more in ((), ("--json",)):
+                code = run_app([*words, *more])
+                said = "".join(capsys.readouterr())
+                assert code in codes | ({REFUSED} if refused else set()), f"{what}: {words}: {code}: {said}"
+                assert said.encode()
+                assert "Traceback" not in said
+
+    return ask
+
+
+def owner_of_a_worker(beset: Beset) -> str:
+    owners: list[str] = [owner.decode(errors="replace") for owner in beset.server.zrange(beset.keys.owners, 0, -1)]
+    return next(owner for owner in owners if owner.count(":") == 2)
+
+
+def places_of(beset: Beset) -> list[Place]:
+    return every_key(beset.keys, owner_of_a_worker(beset))
+
+
+def no_process_died(beset: Beset) -> None:
+    """But for workers that were killed here, and those that left as their in-flight list was overwritten."""
+    assert beset.fleet.log("poller.exited") == beset.fleet.log("exporter.exited") == []
+    ended = [line for line in beset.fleet.log("worker.exited") if line["child_pid"] not in beset.killed]
+    assert {line["reason"] for line in ended} <= {"lost"}
+    assert beset.fleet.log("fleet.call_failed") == []
+
+
+def no_slot_leaks(beset: Beset) -> None:
+    """Only what lives has one."""
+    until(beset.fleet.is_whole, "all its workers")
+    children = beset.fleet.status()["children"]
+    assert all(child["state"] == "ready" for child in children)
+    assert len([child for child in children if child["role"] == "worker"]) == 2
+    assert max(child["slot"] for child in children) < 32
+
+
+@pytest.mark.timeout(240)
+def test_a_fleet_goes_on_whatever_bytes_and_numbers_stand_in_its_keys(
+    beset: Beset, asks: Any, request: pytest.FixtureRequest
+) -> None:
+    """The seed is shown with a failure: FOREIGN_SEED repeats it."""
+    request.node.add_report_section("call", "seed", f"FOREIGN_SEED={SEED}")
+    chance = random.Random(SEED)
+    for place in places_of(beset):
+        plant(beset.server, place, chance)
+        beset.goes_on(place.name)
+        asks(place.name)
+        assert beset.fleet.metrics().total("rota_redis_up") == 1
+        if place.name in READ_BY_RECOVERY:
+            beset.recovers(place.name)
+            beset.expires(place.name)
+    beset.recovers("in the end")
+    beset.expires("in_the_end")
+    no_process_died(beset)
+    no_slot_leaks(beset)
+
+
+@pytest.mark.timeout(240)
+def test_a_key_of_another_type_stops_what_needs_it_until_it_is_mended(beset: Beset, asks: Any) -> None:
+    for place in places_of(beset):
+        with Overwritten(beset.server, place):
+            asks(place.name, refused=True)
+            assert beset.fleet.metrics().total("rota_process_heartbeat_age_seconds") < 60
+        beset.goes_on(place.name)
+    beset.recovers("in the end")
+    beset.expires("in_the_end")
+    no_process_died(beset)
+    no_slot_leaks(beset)
+
+
+def test_a_worker_whose_list_is_overwritten_leaves_and_its_slot_is_used_again(beset: Beset) -> None:
+    """Nobody mends the key."""
+    owner = owner_of_a_worker(beset)
+    slot = int(owner.split(":")[1])
+    pid = beset.fleet.children("worker")[slot]
+    beset.server.set(beset.keys.inflight(owner), "x")
+    until(lambda: beset.notes_until_it_left(pid), "the end of the worker")
+    until(lambda: beset.fleet.is_whole_without(pid), "its successor")
+    until(lambda: beset.server.zscore(beset.keys.owners, owner) is None, "the end of its owner")
+    no_process_died(beset)
+    no_slot_leaks(beset)

@@ -1,0 +1,168 @@
+"""Another user of the machine, who may do there what everybody may: holds what can be locked, reads what can be read,
+and is first at the places of a fleet where anybody may make a file."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench import DEADLINE_SECONDS, until
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from rota_supervisor.cli.control_client import master_of
+from rota_supervisor.config.model import Config, Control
+from rota_supervisor.exits import Failure
+
+pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
+
+NOBODY = 65534
+SOMEBODY_ELSE = 65533
+# What it needs is imported first, as it may not read our interpreter's files any more afterwards.
+BECOMES = f"""
+import fcntl, os, pathlib, signal, socket, sys
+os.setgroups([])
+os.setgid({NOBODY})
+os.setuid({NOBODY})
+"""
+HOLDS_WHAT_IT_CAN = """
+def tries(what, *arguments):
+    try:
+        what(*arguments)
+    except OSError:
+        return
+    print(what.__name__, *arguments, flush=True)
+
+def lock(path, flags):
+    fcntl.flock(os.open(path, flags | os.O_NONBLOCK), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+for path in map(str, pathlib.Path(sys.argv[1]).iterdir()):
+    tries(lock, path, os.O_RDONLY)
+    tries(lock, path, os.O_WRONLY)
+    tries(os.truncate, path, 0)
+    tries(os.unlink, path)
+    tries(socket.socket(socket.AF_UNIX).connect, path)
+print("done", flush=True)
+signal.pause()
+"""
+
+
+@contextmanager
+def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
+    """Run code as another user, as long as the block lasts; answers what it said before "done"."""
+    command = [sys.executable, "-c", BECOMES + code, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        said: list[str] = []
+        while (line := running.stdout.readline().strip()) != "done":
+            assert line, "it has ended"
+            said.append(line)
+        try:
+            yield said
+        finally:
+            running.kill()
+            running.wait(DEADLINE_SECONDS)
+
+
+@pytest.fixture
+def square() -> Iterator[Path]:
+    """A folder like /tmp: anybody may make a file there, and nobody take away another's."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o1777)
+        yield Path(folder)
+
+
+@pytest.fixture
+def fleet(fleets: Fleets, square: Path) -> RunningFleet:
+    """A fleet whose places are there."""
+    return fleets.make(control={"socket": str(square / "control"), "pid_file": str(square / "pid")}, workers=1)
+
+
+def start(fleet: RunningFleet, times: int = 1) -> None:
+    launched = fleet.launch()
+    until(lambda: launched.poll() is not None or len(fleet.log("fleet.ready")) == times, "the fleet is ready")
+    assert launched.poll() is None, fleet.log_text()
+
+
+def test_another_user_holds_reads_and_asks_nothing_of_a_fleet_and_keeps_it_from_no_start(
+    fleet: RunningFleet, square: Path
+) -> None:
+    start(fleet)
+    fleet.kill_all()
+    left = {"control", "control.lock", "pid"}
+    assert {entry.name for entry in square.iterdir()} == left
+    with as_nobody(HOLDS_WHAT_IT_CAN, str(square)) as done_to_a_dead_one:
+        assert done_to_a_dead_one == []
+        start(fleet, times=2)
+        with as_nobody(HOLDS_WHAT_IT_CAN, str(square)) as done_to_a_living_one:
+            assert done_to_a_living_one == []
+    assert {(square / name).stat().st_mode & 0o777 for name in left} == {0o600}
+    fleet.term()
+    assert fleet.exit_code() == 0
+    assert list(square.iterdir()) == []  # lock files included
+
+
+def test_files_of_earlier_versions_that_all_may_open_are_closed_to_others(fleet: RunningFleet, square: Path) -> None:
+    for name in ("pid", "control.lock"):
+        (square / name).write_text("4194305\n")
+        (square / name).chmod(0o644)
+    start(fleet)
+    with as_nobody(HOLDS_WHAT_IT_CAN, str(square)) as done:
+        assert done == []
+
+
+SITS_IN = {
+    "a socket": "socket.socket(socket.AF_UNIX).bind(sys.argv[1] + '/control')",
+    "an empty lock": "os.close(os.open(sys.argv[1] + '/control.lock', os.O_CREAT, 0o666))",
+    "an empty pid file": "os.close(os.open(sys.argv[1] + '/pid', os.O_CREAT, 0o666))",
+}
+
+
+@pytest.mark.parametrize("way", SITS_IN.values(), ids=SITS_IN)
+def test_what_root_finds_at_its_places_and_may_take_is_taken(fleet: RunningFleet, square: Path, way: str) -> None:
+    with as_nobody(f"os.umask(0); {way}\nprint('done', flush=True)\nsignal.pause()", str(square)):
+        start(fleet)
+        with as_nobody(HOLDS_WHAT_IT_CAN, str(square)) as done:
+            assert done == []
+
+
+HOLDS = "fd = os.open(sys.argv[1] + '/{name}', os.O_CREAT | os.O_RDWR, 0o666); fcntl.flock(fd, fcntl.LOCK_EX)"
+REFUSED = {
+    "a link for a lock": ("os.symlink('/etc/passwd', sys.argv[1] + '/control.lock')", "control.socket"),
+    "a link for a pid file": ("os.symlink('/etc/passwd', sys.argv[1] + '/pid')", "control.pid_file"),
+    "a pipe for a pid file": ("os.mkfifo(sys.argv[1] + '/pid')", "control.pid_file"),
+    "a folder for a socket": ("os.mkdir(sys.argv[1] + '/control')", "control.socket"),
+    "a file for a socket": ("open(sys.argv[1] + '/control', 'w')", "control.socket"),
+    "a held lock": (HOLDS.format(name="control.lock"), f"of user {NOBODY}, has the control socket"),
+    "a held pid file": (HOLDS.format(name="pid"), f"of user {NOBODY}, has the pid file"),
+}
+
+
+@pytest.mark.parametrize(("way", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_it_may_not_take_is_left_as_it_is_and_named_with_73(
+    fleet: RunningFleet, square: Path, way: str, said: str
+) -> None:
+    before = Path("/etc/passwd").read_bytes()
+    with as_nobody(f"os.umask(0); {way}\nprint('done', flush=True)\nsignal.pause()", str(square)):
+        fleet.launch()
+        assert fleet.exit_code() == 73
+    assert said in fleet.log_text()
+    assert "Traceback" not in fleet.log_text()
+    assert Path("/etc/passwd").read_bytes() == before
+
+
+def test_another_user_who_listens_where_a_master_would_is_not_asked(fleet: RunningFleet, square: Path) -> None:
+    listens = "at = socket.socket(socket.AF_UNIX); at.bind(sys.argv[1] + '/control'); at.listen()"
+    way = f"os.umask(0); {listens}\nprint('done', flush=True)\nsignal.pause()"
+    asked = Config(control=Control(socket=fleet.settings["control"]["socket"]))
+    with as_nobody(way, str(square)):
+        os.seteuid(SOMEBODY_ELSE)
+        try:
+            with pytest.raises(Failure, match="no master answers"), master_of(asked):
+                pass
+        finally:
+            os.seteuid(0)

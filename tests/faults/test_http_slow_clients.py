@@ -1,0 +1,277 @@
+"""Clients that are slow, silent, half open, greedy or talk nonsense, against a real exporter: health is answered within
+a second all the while, nothing stays open, and nothing is logged."""
+
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import until
+from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, Exporter, small_fleet
+from fleets import Fleets, Measure, seconds_until
+from masters import ON_ONE_SERVER
+from rota.child.slots import MASTER_SLOT, Phase
+from rota.telemetry import metrics as m
+from rota_supervisor.config.model import Limits
+from rota_supervisor.exporter.exchange import MAX_HEAD_BYTES, MAX_HEAD_LINES
+from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
+
+NO_SERVER = "redis://127.0.0.1:1/0"
+PROBE_SECONDS = 1.0  # what a kubelet waits for by default
+SPARE = 8  # descriptors of a look at a process, and of whoever is asking
+OPENING = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
+
+
+@pytest.fixture
+def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Exporter]:
+    """A served fleet without Redis, whose master goes on to beat."""
+    made = small_fleet(NO_SERVER, namespace)
+    made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # or the kernel takes a whole answer off us
+    ended = threading.Event()
+    beating = threading.Thread(target=beat, args=(made, ended))
+    beating.start()
+    try:
+        made.start()
+        made.get("/metrics")
+        before = descriptors(made)
+        yield made
+        if made.spawned is not None:
+            until(lambda: descriptors(made) <= before, "nobody holds a descriptor")
+    finally:
+        ended.set()
+        beating.join()
+        made.close()
+    lines = "".join(capfd.readouterr()).splitlines()
+    assert {json.loads(line)["event"] for line in lines} == {"exporter.started"}
+
+
+def beat(exporter: Exporter, ended: threading.Event) -> None:
+    while not ended.wait(0.2):
+        exporter.memory.slot(MASTER_SLOT).beat()
+
+
+def descriptors(exporter: Exporter) -> int:
+    return len(list(Path(f"/proc/{exporter.pid}/fd").iterdir()))
+
+
+def connect(exporter: Exporter, sent: bytes = b"") -> socket.socket:
+    client = socket.create_connection(exporter.listener.getsockname(), timeout=DEADLINE_SECONDS)
+    client.sendall(sent)
+    return client
+
+
+def told(client: socket.socket) -> bytes:
+    """All that it is told until it is hung up on."""
+    parts = []
+    with client:
+        while part := client.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(maxsplit=2)[1])
+
+
+def probe(exporter: Exporter) -> float:
+    """Ask for health as a kubelet does; how long that took at most."""
+    took = []
+    for path in ("livez", "readyz"):
+        began = time.monotonic()
+        with connect(exporter, f"GET /{path} HTTP/1.1\r\nHost: here\r\n\r\n".encode()) as client:
+            client.settimeout(PROBE_SECONDS)
+            assert status_of(client.recv(4096)) == 200
+        took.append(time.monotonic() - began)
+    assert max(took) < PROBE_SECONDS
+    return max(took)
+
+
+def is_hung_up_on(client: socket.socket, more: bytes = b"") -> bool:
+    """Whether the exporter has closed the connection, which takes more until then."""
+    try:
+        client.sendall(more)
+        return client.recv(4096, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def probe_until_hung_up(exporter: Exporter, clients: list[socket.socket], more: bytes = b"") -> float:
+    """Ask for health until all these have been hung up on; how long an answer took at most."""
+    slowest = probe(exporter)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while clients:
+        assert time.monotonic() < deadline, f"{len(clients)} are still there"
+        left = [client for client in clients if not is_hung_up_on(client, more)]
+        for client in set(clients).difference(left):
+            client.close()
+        clients = left
+        slowest = max(slowest, probe(exporter))
+        time.sleep(0.1)
+    return slowest
+
+
+@pytest.mark.parametrize("count", [16, 64])
+def test_requests_that_come_a_byte_at_a_time_silence_no_health_and_are_hung_up_on(
+    exporter: Exporter, measured: Measure, count: int
+) -> None:
+    clients = [connect(exporter, OPENING + b"Slow: ") for _ in range(count)]
+    slowest = probe(exporter)
+    assert exporter.get("/metrics").status == 200
+    slowest = max(slowest, probe_until_hung_up(exporter, clients, b"a"))
+    measured(f"slowest health in s beside {count} slow clients", slowest)
+
+
+def test_a_thousand_idle_connections_silence_no_health_and_take_a_bounded_number_of_descriptors(
+    exporter: Exporter, measured: Measure
+) -> None:
+    before = descriptors(exporter)
+    clients = [connect(exporter) for _ in range(1000)]
+    slowest = probe(exporter)
+    assert descriptors(exporter) <= before + MAX_CLIENTS + SPARE
+    assert exporter.get("/metrics").status == 200
+    slowest = max(slowest, probe_until_hung_up(exporter, clients))
+    measured("slowest health in s beside 1,000 idle connections", slowest)
+
+
+def test_with_few_descriptors_idle_connections_leave_enough_to_look_at_the_fleet(exporter: Exporter) -> None:
+    assert exporter.end() == 0
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
+    try:
+        exporter.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    probe_until_hung_up(exporter, [connect(exporter) for _ in range(200)])
+
+
+def test_clients_that_never_read_what_they_asked_for_silence_nobody_and_are_hung_up_on(
+    exporter: Exporter, measured: Measure
+) -> None:
+    for number in range(2000):
+        exporter.master.counter(m.TASKS_PROCESSED, "mail", f"task-{number}", "done").add()
+    clients = [connect(exporter) for _ in range(2 * MAX_PAGES)]
+    for client in clients:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+    slowest = 0.0
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (page := exporter.get("/metrics")).status != 200:
+        assert time.monotonic() < deadline, "nobody else gets a page"
+        slowest = max(slowest, probe(exporter))
+    assert "task-1999" in page.body
+    before = descriptors(exporter)
+    while descriptors(exporter) > before - MAX_PAGES:
+        assert time.monotonic() < deadline, "they are still there"
+        slowest = max(slowest, probe(exporter))
+        time.sleep(0.1)
+    for client in clients:
+        client.close()
+    measured("slowest health in s beside clients that never read", slowest)
+
+
+def test_a_flood_of_garbage_silences_no_health(exporter: Exporter, measured: Measure) -> None:
+    rng = random.Random(10)
+    slowest = 0.0
+    for _ in range(40):
+        clients = [connect(exporter) for _ in range(20)]
+        for client in clients:
+            client.setblocking(False)
+            is_hung_up_on(client, rng.randbytes(rng.randrange(1, 1 << 16)))
+        slowest = max(slowest, probe(exporter))
+        for client in clients:
+            client.close()
+    measured("slowest health in s in a flood of garbage", slowest)
+
+
+def test_clients_that_ask_and_are_gone_with_a_reset_leave_nothing(exporter: Exporter) -> None:
+    for number in range(200):
+        with connect(exporter, OPENING[: number % 40] if number % 2 else b"GET /metrics HTTP/1.0\r\n\r\n") as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    probe(exporter)
+
+
+def test_who_closes_its_half_gets_its_answer_and_who_closes_it_too_soon_is_hung_up_on(exporter: Exporter) -> None:
+    for path in ("livez", "metrics"):
+        client = connect(exporter, f"GET /{path} HTTP/1.0\r\n\r\n".encode())
+        client.shutdown(socket.SHUT_WR)
+        assert status_of(told(client)) == 200
+    unfinished = connect(exporter, OPENING)
+    unfinished.shutdown(socket.SHUT_WR)
+    assert told(unfinished) == b""
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (OPENING + b"Long: " + b"a" * (1 << 20) + b"\r\n\r\n", 431),
+        (OPENING + b"".join(b"H%d: a\r\n" % number for number in range(100_000)) + b"\r\n", 431),
+        (OPENING + b"a: b\r\n" * (MAX_HEAD_LINES - 2) + b"\r\n", 200),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: here\r\n\r\n", 431),
+        (b"GET /" + b"a" * (MAX_HEAD_BYTES // 2) + b" HTTP/1.1\r\nHost: here\r\n\r\n", 404),
+        (OPENING + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
+        (OPENING + b"Content-Length: -5\r\n\r\n", 400),
+        (OPENING + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
+        (OPENING + b"Content-Length: 5\r\n\r\nhello", 200),
+        (OPENING + b"Content-Length: 99999999999999999999\r\n\r\n" + b"hello" * 100_000, 200),
+        (OPENING + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 200),
+        (OPENING + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffffff\r\n", 200),
+        (OPENING + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+        (OPENING + b"\r\n" + (OPENING + b"\r\n") * 1000, 200),
+        (b"POST /livez HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", 405),
+        (b"BREW /livez HTTP/1.1\r\nHost: here\r\n\r\n", 405),
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),
+        (b"GET /livez\r\n\r\n", 400),
+        (b"GET\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1 and more\r\nHost: here\r\n\r\n", 400),
+        (b"GET /\x00livez HTTP/1.1\r\nHost: here\r\n\r\n", 400),
+        (OPENING + b"Null: \x00\r\n\r\n", 400),
+        (OPENING + b"No colon\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        (b"\x00" * 100, 400),
+    ],
+    ids=lambda value: value if isinstance(value, int) else None,
+)
+def test_whatever_is_asked_is_answered_once_and_the_connection_closed(
+    exporter: Exporter, request_bytes: bytes, status: int
+) -> None:
+    answer = told(connect(exporter, request_bytes))
+    assert status_of(answer) == status
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"Connection: close\r\n" in answer
+    probe(exporter)
+
+
+def test_an_exporter_that_is_told_to_leave_answers_who_is_there(exporter: Exporter) -> None:
+    before = descriptors(exporter)
+    client = connect(exporter, OPENING)
+    until(lambda: descriptors(exporter) > before, "it has taken the client")
+    os.kill(exporter.pid, signal.SIGTERM)
+    until(lambda: exporter.memory.slot(EXPORTER_SLOT).phase is Phase.DRAINING, "it drains")
+    client.sendall(b"\r\n")
+    assert status_of(told(client)) == 200
+    assert exporter.wait() == 0
+
+
+@ON_ONE_SERVER
+def test_a_stopped_exporter_is_replaced_as_soon_as_a_stopped_poller(fleets: Fleets, measured: Measure) -> None:
+    fleet = fleets.start(workers=1)
+    [stopped] = fleet.children("exporter").values()
+    os.kill(stopped, signal.SIGSTOP)
+    took = seconds_until(lambda: set(fleet.children("exporter").values()) - {stopped}, "another exporter")
+    measured("seconds until a stopped exporter is replaced", took)
+    assert took < Limits().beat_seconds / 2
+    assert fleet.get("/livez") == (200, "ok\n")
+    [gone] = fleet.log("exporter.exited")
+    assert (gone["reason"], gone["stopped"], gone["limit_value"]) == ("hung", True, 0.5)

@@ -1,0 +1,229 @@
+"""Bursts of different signals: many kinds pending at one instant, and mixed storms. No interpreter crashes of them, and
+where a stop is among them the end is one orderly end."""
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench import until
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from rota.child.signals import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
+from rota.telemetry import events
+from rota_supervisor.__main__ import MASTER_SIGNALS
+
+pytestmark = ON_ONE_SERVER
+
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+NO_STOPS = tuple(sorted(MASTER_SIGNALS - set(STOPS)))
+NO_DEATH_BY_DEFAULT = (signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+AS_FILED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
+TO_CHILDREN = (*OF_THE_MASTER, signal.SIGCHLD, signal.SIGWINCH, STACK_SIGNAL)
+TO_WORKERS = (*TO_CHILDREN, WAKE_SIGNAL, SOFT_LIMIT_SIGNAL)
+EVERY_SECONDS = 0.001
+SEED = os.environ.get("BURST_SEED") or os.urandom(4).hex()
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """What draws; a test that fails says with which seed."""
+    request.node.add_report_section("call", "seed", f"BURST_SEED={SEED}")
+    return random.Random(f"{SEED} {request.node.name}")
+
+
+def send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def burst(pid: int, numbers: Iterable[int]) -> None:
+    """Have all of these pending when the process goes on."""
+    process = psutil.Process(pid)
+    process.suspend()
+    until(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
+    for number in numbers:
+        send(pid, number)
+    process.resume()
+
+
+def shuffled(chance: random.Random, numbers: Iterable[int]) -> list[int]:
+    return chance.sample(drawn := list(numbers), len(drawn))
+
+
+def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """All sets of at least two."""
+    drawn = list(numbers)
+    return itertools.chain.from_iterable(itertools.combinations(drawn, size) for size in range(2, len(drawn) + 1))
+
+
+@contextmanager
+def storm(targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random) -> Iterator[None]:
+    """A signal a millisecond, to each of these processes."""
+    over, kinds = threading.Event(), list(numbers)
+
+    def blow() -> None:
+        while not over.wait(EVERY_SECONDS):
+            for pid in targets():
+                send(pid, chance.choice(kinds))
+
+    blowing = threading.Thread(target=blow)
+    blowing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        blowing.join()
+
+
+def master_of(fleet: RunningFleet) -> int:
+    assert fleet.process is not None
+    return fleet.process.pid
+
+
+def has_ended(fleet: RunningFleet) -> bool:
+    assert fleet.process is not None
+    return fleet.process.poll() is not None
+
+
+def blocks_terms(fleet: RunningFleet) -> bool:
+    """Whether its first line has run."""
+    status = Path(f"/proc/{master_of(fleet)}/status").read_text()
+    blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(blocked.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def ended_in_order(fleet: RunningFleet) -> bool:
+    """Whether it left once, with 0, and left nothing behind."""
+    return fleet.exit_code() == 0 and len(fleet.log("fleet.stopped")) == 1 and fleet.processes() == []
+
+
+def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
+    """The children that ended by a signal other than SIGKILL, with which a master ends those that are not wanted."""
+    deaths = [line for event in events.DEATHS for line in fleet.log(event)]
+    return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
+
+
+def test_every_set_of_signals_without_a_stop_pending_at_once_leaves_the_master_in_service(
+    fleets: Fleets, chance: random.Random
+) -> None:
+    fleet = fleets.start(workers=1)
+    sets = list(every_set(NO_STOPS))
+    for numbers in chance.sample(sets, len(sets)):
+        burst(master_of(fleet), shuffled(chance, numbers))
+        assert fleet.status()
+    send(master_of(fleet), signal.SIGCONT)  # after the last TSTP
+    assert fleet.rota("scale", "1").returncode == 0  # TTOU may have left none
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+    assert ended_by_signals(fleet) == []
+    fleet.term()
+    assert ended_in_order(fleet)
+
+
+def test_sets_with_a_stop_pending_at_once_are_one_orderly_end(fleets: Fleets, chance: random.Random) -> None:
+    fleet = fleets.make(workers=1)
+    drawn = [[stop, *chance.sample(NO_STOPS, chance.randint(1, 7))] for stop in STOPS]
+    as_filed: list[int] = [*AS_FILED, signal.SIGCONT]
+    for numbers in [as_filed, *(shuffled(chance, each) for each in [MASTER_SIGNALS, *drawn])]:
+        (fleet.folder / "fleet.log").unlink(missing_ok=True)
+        fleet.start()
+        burst(master_of(fleet), numbers)
+        assert ended_in_order(fleet), numbers
+    assert fleet.books_balance()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6, 1.0])
+def test_a_storm_from_the_first_instruction_of_a_master_on_is_one_orderly_end(
+    fleets: Fleets, chance: random.Random, seconds: float
+) -> None:
+    fleet = fleets.make(workers=1)
+    fleet.launch()
+    with storm(lambda: [master_of(fleet)], NO_DEATH_BY_DEFAULT, chance):
+        until(lambda: blocks_terms(fleet), "its first line has run: until then others mean what they do by default")
+    with storm(lambda: [master_of(fleet)], NO_STOPS, chance):
+        time.sleep(seconds)  # the moment of the stop is what is varied
+        assert not has_ended(fleet)
+    with storm(lambda: [master_of(fleet)], MASTER_SIGNALS, chance):
+        until(lambda: has_ended(fleet), "its end")
+    assert ended_in_order(fleet)
+    assert ended_by_signals(fleet) == []
+
+
+def test_storms_over_a_reload_and_over_a_stop_change_neither(fleets: Fleets, chance: random.Random) -> None:
+    fleet = fleets.start(workers=2)
+    fleet.hold("a")
+    fleet.edit(limits={"max_tasks": 1000})
+    with storm(lambda: [master_of(fleet)], NO_STOPS, chance):
+        until(lambda: len(fleet.log("fleet.status")) > 5, "it has been asked and told again and again")
+    fleet.hup()  # with no later one in its way
+    until(lambda: fleet.log("config.reloaded"), "the last of its reloads counts")
+    send(master_of(fleet), signal.SIGCONT)
+    until(fleet.is_whole, "a whole fleet")
+    with storm(lambda: [master_of(fleet)], [signal.SIGTERM, *NO_STOPS], chance):
+        until(lambda: fleet.log("fleet.draining"), "the drain")
+        fleet.release("a")
+        until(lambda: has_ended(fleet), "its end")
+    assert ended_in_order(fleet)
+    assert ended_by_signals(fleet) == []
+
+
+@pytest.mark.parametrize("role", ["worker", "zygote", "poller", "exporter"])
+def test_every_child_outlives_bursts_of_all_that_is_no_stop_and_leaves_in_order_at_one_with_a_stop(
+    fleets: Fleets, chance: random.Random, role: str
+) -> None:
+    fleet = fleets.start(workers=1)
+    [pid] = fleet.children(role).values()
+    numbers = TO_WORKERS if role == "worker" else TO_CHILDREN
+    for _ in range(20):
+        burst(pid, shuffled(chance, numbers))
+    assert list(fleet.children(role).values()) == [pid]
+    burst(pid, shuffled(chance, [signal.SIGTERM, signal.SIGINT, *numbers]))
+    if role != "zygote":  # it blocks them
+        until(lambda: set(fleet.children(role).values()) - {pid}, "another one")
+    until(fleet.is_whole, "a whole fleet")
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+    assert ended_by_signals(fleet) == []
+
+
+def test_what_is_sent_to_a_whole_service_ends_no_child_from_its_first_instruction_on(
+    fleets: Fleets, chance: random.Random
+) -> None:
+    fleet = fleets.start(workers=2)
+    others = [*fleet.children("poller").values(), *fleet.children("exporter").values()]
+    master = psutil.Process(master_of(fleet))
+    with storm(lambda: [child.pid for child in master.children(recursive=True)], OF_THE_MASTER, chance):
+        for pid in others:
+            send(pid, signal.SIGKILL)
+        send(master.pid, signal.SIGUSR2)
+        until(lambda: fleet.log("code.reloaded") or fleet.log("config.reloaded"), "a generation of new code")
+        until(lambda: fleet.is_whole() and not set(others) & {each.pid for each in fleet.processes()}, "new ones")
+    assert ended_by_signals(fleet) == []
+
+
+def test_a_frozen_node_that_is_thawed_with_all_signals_pending_leaves_in_order(
+    fleets: Fleets, chance: random.Random
+) -> None:
+    fleet = fleets.start(workers=2)
+    fleet.hold("a")
+    fleet.freeze()
+    for process in fleet.processes():
+        for number in shuffled(chance, [*AS_FILED, signal.SIGUSR2]):
+            send(process.pid, number)
+    fleet.thaw()
+    until(lambda: fleet.log("fleet.draining"), "the drain")
+    fleet.release("a")
+    assert ended_in_order(fleet)
+    assert ended_by_signals(fleet) == []
+    assert len(fleet.journal("end", label="a")) == len(fleet.journal("start", label="a")) == 1
+    assert fleet.books_balance()

@@ -1,0 +1,76 @@
+"""Workers that are told to leave in the instant in which the server claims for them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from bench import until
+from faulty_link import FaultyLink
+from fleets import RunningFleet
+from masters import ON_ONE_SERVER
+from rota.protocol.keys import Keys
+from servers import Server
+
+pytestmark = ON_ONE_SERVER
+
+WORKERS = 2
+
+
+@pytest.fixture
+def link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as made:
+        yield made
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
+    """A fleet that reaches the server over the link; its clients reach it directly."""
+    made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=WORKERS)
+    yield made.start()
+    link.heal()
+    made.close()
+
+
+def _ports(process: psutil.Process) -> set[int]:
+    return {connection.laddr.port for connection in process.net_connections("tcp")}
+
+
+@pytest.mark.parametrize("can_ask", [True, False], ids=["told by itself", "told by the master"])
+def test_what_a_worker_had_claimed_without_knowing_is_released_when_it_leaves_and_never_recovered(
+    fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis", *, can_ask: bool
+) -> None:
+    workers = fleet.workers()
+    parked = {port for pid in workers for port in _ports(psutil.Process(pid))}
+    others = {port for process in fleet.processes() if process.pid not in workers for port in _ports(process)}
+
+    def gate(name: str, is_reply: bool, port: int) -> bool:
+        if port in parked:
+            return not (is_reply and name == "blpop")
+        return can_ask or port in others or name != "turn"
+
+    link.gate = gate
+    for number in range(WORKERS):
+        fleet.client.enqueue("note", args=[f"{number}"], queue="default")
+    lists = [Keys(fleet.namespace).inflight(owner.decode()) for owner in _owners(redis_client, fleet)]
+    until(lambda: [redis_client.llen(each) for each in lists] == [1] * WORKERS, "each holds what it knows nothing of")
+    fleet.rota("scale", "1")
+    (left,) = until(lambda: fleet.log("worker.exited"), "one has left")
+    assert (left["exit_code"], left["reason"], left["idle"]) == (0, "drained", True)
+    (released,) = until(lambda: fleet.log("task.released"), "what it held is back")
+    assert released["role"] == ("worker" if can_ask else "master")
+    until(lambda: fleet.metrics().total("rota_tasks_processed_total", outcome="released") == 1, "it is counted")
+    link.heal()
+    fleet.wait_for("end", count=WORKERS)
+    assert all(line.crashes == 0 for line in fleet.journal("start"))
+    assert fleet.log("task.recovered") == []
+    assert fleet.metrics().total("rota_tasks_recovered_total") == 0
+    until(fleet.books_balance, "balanced books")
+
+
+def _owners(redis_client: "redis.Redis", fleet: RunningFleet) -> list[bytes]:
+    found = redis_client.zrange(Keys(fleet.namespace).owners, 0, -1)
+    assert isinstance(found, list)
+    return [owner for owner in found if isinstance(owner, bytes)]

@@ -1,0 +1,166 @@
+"""A master that is killed while one of its children stands still: nothing of its fleet outlives it, whoever that was,
+and wherever in its life."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench import until
+from fleets import Fleets, RunningFleet, seconds_until
+from masters import ON_ONE_SERVER, is_alive
+
+pytestmark = ON_ONE_SERVER
+
+GONE_WITHIN_SECONDS = 2.0
+# Imported by each interpreter before the first line of ours. A process of this module stops itself there.
+STOPS_AT_ITS_START = """
+import os, signal, sys
+if sys.orig_argv[-1] == {module!r}:
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+# Run in each process that the zygote forks and in each that those fork, before the first line of ours.
+STOPS_AT_ITS_BIRTH = """
+import os, signal
+zygote = os.getpid()
+
+def stop():
+    if os.path.exists("stop") and (os.getppid() == zygote) is {of_zygote}:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+os.register_at_fork(after_in_child=stop)
+"""
+# One process in the zygote's group, and one in a worker's.
+LEAVES_SLEEPERS = """
+import subprocess, sys
+import rota
+from tasks import write
+
+def sleeper():
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+
+SLEEPER = sleeper()
+
+@rota.task
+def leave_sleeper():
+    write("sleepers", f"{SLEEPER} {sleeper()}")
+"""
+
+
+def is_stopped(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_STOPPED
+    return False
+
+
+def everybody(fleet: RunningFleet) -> set[int]:
+    return {process.pid for process in fleet.processes()}
+
+
+def kill_master(fleet: RunningFleet) -> set[int]:
+    """Kill the master, and nobody else; answers who was there."""
+    there = everybody(fleet)
+    fleet.signal(signal.SIGKILL)
+    fleet.exit_code()
+    return there
+
+
+def assert_gone(there: set[int], measured: Callable[[str, float], None]) -> None:
+    took = seconds_until(lambda: not any(map(is_alive, there)), f"the end of {there}")
+    measured("seconds until nothing was left", took)
+    assert took < GONE_WITHIN_SECONDS
+
+
+def start_with_sleepers(fleet: RunningFleet) -> None:
+    """Start a fleet with a process in the group of its zygote, and one in that of a worker."""
+    (fleet.folder / "sleepers.py").write_text(LEAVES_SLEEPERS)
+    fleet.edit(imports=[*fleet.settings["imports"], "sleepers"])
+    fleet.start()
+    fleet.client.enqueue("leave_sleeper", queue="default")
+    [line] = fleet.wait_for("sleepers")
+    assert {int(pid) for pid in line.label.split()} < everybody(fleet)
+
+
+@pytest.mark.parametrize("role", ["zygote", "poller", "exporter", "worker"])
+def test_a_stopped_child_does_not_outlive_a_killed_master(
+    fleets: Fleets, measured: Callable[[str, float], None], role: str
+) -> None:
+    fleet = fleets.make()
+    start_with_sleepers(fleet)
+    for pid in fleet.children(role).values():
+        psutil.Process(pid).suspend()
+    assert_gone(kill_master(fleet), measured)
+
+
+@pytest.mark.parametrize("child", ["zygote", "poller", "exporter"])
+def test_a_child_stopped_before_its_first_line_does_not_outlive_a_killed_master(
+    fleets: Fleets, measured: Callable[[str, float], None], child: str
+) -> None:
+    fleet = fleets.make()
+    module = f"rota_supervisor.{child}"
+    (fleet.folder / "sitecustomize.py").write_text(STOPS_AT_ITS_START.format(module=module))
+    fleet.environment["PYTHONPATH"] = str(fleet.folder)
+    fleet.launch()
+    until(lambda: any(map(is_stopped, fleet.processes())), f"the {child} stands still")
+    assert_gone(kill_master(fleet), measured)
+
+
+@pytest.mark.parametrize("of_zygote", [True, False], ids=["intermediate", "worker"])
+def test_what_is_forked_and_stopped_before_its_first_line_does_not_outlive_a_killed_master(
+    fleets: Fleets, measured: Callable[[str, float], None], of_zygote: bool
+) -> None:
+    fleet = fleets.make(imports=["tasks", "stops"])
+    (fleet.folder / "stops.py").write_text(STOPS_AT_ITS_BIRTH.format(of_zygote=of_zygote))
+    start_with_sleepers(fleet)
+    (fleet.folder / "stop").touch()
+    fleet.edit(workers=3)
+    fleet.hup()
+    until(lambda: any(map(is_stopped, fleet.processes())), "it stands still")
+    assert_gone(kill_master(fleet), measured)
+
+
+def test_a_node_whose_children_all_stand_still_leaves_nothing_of_a_killed_master(
+    fleets: Fleets, measured: Callable[[str, float], None]
+) -> None:
+    fleet = fleets.start(workers=4)
+    fleet.hold("a")
+    fleet.freeze()
+    assert_gone(kill_master(fleet), measured)
+
+
+def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
+    """Kill the poller, and stop the next one while it still is a copy of the master; None when that came too late."""
+    assert fleet.process is not None
+    children = Path(f"/proc/{fleet.process.pid}/task/{fleet.process.pid}/children")
+    master = Path(f"/proc/{fleet.process.pid}/cmdline").read_bytes()
+    [poller] = fleet.children("poller").values()
+    known = set(children.read_text().split())
+    os.kill(poller, signal.SIGKILL)
+    while not (new := set(children.read_text().split()) - known):
+        pass  # as fast as can be: it is so for less than a millisecond
+    stopped = psutil.Process(int(new.pop()))
+    stopped.suspend()
+    until(lambda: is_stopped(stopped), "it stands still")
+    if Path(f"/proc/{stopped.pid}/cmdline").read_bytes() == master:
+        return stopped
+    stopped.resume()
+    until(fleet.is_whole, "the next try")
+    return None
+
+
+def test_a_child_stopped_before_it_is_a_program_of_its_own_keeps_nobody_else_alive(
+    fleets: Fleets, measured: Callable[[str, float], None]
+) -> None:
+    """It has a copy of all that the master had open, so nobody sees that end. Itself nobody can be told to kill yet."""
+    fleet = fleets.start()
+    stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")
+    assert stopped is not None
+    try:
+        assert_gone(kill_master(fleet) - {stopped.pid}, measured)
+    finally:
+        stopped.kill()
+        until(lambda: not is_alive(stopped.pid), "its end")

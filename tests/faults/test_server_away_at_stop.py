@@ -1,0 +1,123 @@
+"""A stop while the server is away: nobody waits for it who has nothing in hand, and the rest not for long."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import until
+from fleets import Measure, RunningFleet
+from hanging_resolver import HangingResolver
+from masters import ON_ONE_SERVER
+from server_fixtures import SHORT_LEASE, Shaken
+
+pytestmark = ON_ONE_SERVER
+
+PROMISED_SECONDS = 2.0
+DRAIN_SECONDS = 4.0
+PROMISED_BEYOND_DRAIN_SECONDS = 5.0
+SLACK_SECONDS = 4.0  # of a machine that has too much to do; without the promise it takes ten times as long
+
+
+@pytest.fixture
+def resolver(tmp_path: Path) -> HangingResolver:
+    return HangingResolver(tmp_path)
+
+
+def refuse(shaken: Shaken, _: HangingResolver) -> None:
+    shaken.lose_link()
+
+
+def fall_silent(shaken: Shaken, _: HangingResolver) -> None:
+    os.kill(shaken.server.pid, signal.SIGSTOP)
+
+
+def hang_in_the_resolver(shaken: Shaken, resolver: HangingResolver) -> None:
+    resolver.hang()
+    shaken.lose_link()
+
+
+def start(shaken: Shaken, resolver: HangingResolver, drain_seconds: float) -> RunningFleet:
+    fleet = shaken.make(
+        redis_url=f"redis://localhost:{shaken.link.port}/0",
+        workers=3,
+        lease=SHORT_LEASE,
+        limits={"drain_seconds": drain_seconds},
+    )
+    fleet.environment = resolver.environment
+    return fleet.start()
+
+
+def seconds_to_stop(fleet: RunningFleet) -> float:
+    began = time.monotonic()
+    fleet.term()
+    assert fleet.exit_code() == 0
+    return time.monotonic() - began
+
+
+def end(shaken: Shaken) -> None:
+    os.kill(shaken.server.pid, signal.SIGCONT)
+    shaken.link.heal()
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "just now"])
+@pytest.mark.parametrize("go_away", [refuse, fall_silent, hang_in_the_resolver])
+def test_with_nothing_in_hand_a_stop_does_not_wait_for_a_server_that_is_away(
+    shaken: Shaken,
+    resolver: HangingResolver,
+    measured: Measure,
+    go_away: Callable[[Shaken, HangingResolver], None],
+    noticed: bool,
+) -> None:
+    fleet = start(shaken, resolver, drain_seconds=60)
+    go_away(shaken, resolver)
+    if noticed:
+        until(lambda: any(line["role"] == "master" for line in fleet.log("redis.lost")), "the master has noticed")
+    seconds = seconds_to_stop(fleet)
+    measured("seconds to stop", seconds)
+    end(shaken)
+    assert seconds < PROMISED_SECONDS + SLACK_SECONDS
+    (waiting,) = fleet.log("fleet.waiting")
+    assert (waiting["waits_for"], waiting["in_hand"]) == ("redis", 0)
+    assert waiting["seconds"] <= PROMISED_SECONDS
+
+
+@pytest.mark.parametrize("go_away", [refuse, fall_silent, hang_in_the_resolver])
+def test_what_is_in_hand_is_waited_for_until_five_seconds_after_the_drain_and_that_is_told(
+    shaken: Shaken,
+    resolver: HangingResolver,
+    measured: Measure,
+    go_away: Callable[[Shaken, HangingResolver], None],
+) -> None:
+    fleet = start(shaken, resolver, DRAIN_SECONDS)
+    for label in ("ends meanwhile", "never ends"):
+        fleet.hold(label)
+    go_away(shaken, resolver)
+    fleet.release("ends meanwhile")  # its outcome can be told to nobody
+    fleet.wait_for("end", label="ends meanwhile")
+    seconds = seconds_to_stop(fleet)
+    measured("seconds to stop, above the drain", seconds - DRAIN_SECONDS)
+    end(shaken)
+    assert DRAIN_SECONDS <= seconds < DRAIN_SECONDS + PROMISED_BEYOND_DRAIN_SECONDS + SLACK_SECONDS
+    (waiting,) = fleet.log("fleet.waiting")
+    assert (waiting["waits_for"], waiting["in_hand"]) == ("redis", 2)
+    assert waiting["seconds"] <= DRAIN_SECONDS + PROMISED_BEYOND_DRAIN_SECONDS
+
+
+def test_a_server_that_is_back_during_the_drain_hears_of_everything(shaken: Shaken, resolver: HangingResolver) -> None:
+    fleet = start(shaken, resolver, drain_seconds=60)
+    for label in ("first", "second"):
+        fleet.hold(label)
+    refuse(shaken, resolver)
+    fleet.release("first")
+    fleet.wait_for("end", label="first")
+    fleet.term()
+    until(lambda: fleet.log("fleet.waiting"), "the stop waits")
+    end(shaken)
+    fleet.release("second")
+    assert fleet.exit_code() == 0
+    assert fleet.books_balance()
+    assert not fleet.log("task.recovered")

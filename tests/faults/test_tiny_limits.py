@@ -1,0 +1,125 @@
+"""Tiny limits: a fleet works within them, or says at its start which limit it is and what it needs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from rota_supervisor.master.shell.startup import NEEDED
+
+pytestmark = ON_ONE_SERVER
+
+TASKS, WORKERS = 50, 3
+
+
+def under(limit: str, fleet: RunningFleet) -> RunningFleet:
+    """The fleet, to be launched from a shell with that limit."""
+    fleet.prefix = ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh"]
+    return fleet
+
+
+def in_a_world_of(mounts: str, fleet: RunningFleet) -> RunningFleet:
+    """The fleet, to be launched where these commands have mounted something."""
+    command = f'mount --make-rprivate / && {mounts} && exec "$@"'
+    fleet.prefix = ["unshare", "-m", "sh", "-c", command, "sh"]
+    return fleet
+
+
+def works(fleet: RunningFleet) -> None:
+    """It runs tasks, answers its endpoints, replaces its workers, and leaves as it is told."""
+    fleet.start()
+    for number in range(TASKS):
+        fleet.client.enqueue("note", args=[str(number)], queue="default")
+    fleet.wait_for("end", count=TASKS)
+    assert fleet.metrics().total("rota_queue_dead_tasks") == 0
+    assert fleet.rota("restart").returncode == 0
+    fleet.client.enqueue("note", args=["after"], queue="default")
+    fleet.wait_for("end", label="after")
+    fleet.term()
+    assert fleet.exit_code() == 0
+    assert "Traceback" not in fleet.log_text()
+    assert fleet.log("fleet.call_failed") == []
+
+
+def is_refused(fleet: RunningFleet, *words: str) -> None:
+    """It ends with 78 and the words, and neither starts nor leaves anything."""
+    fleet.launch()
+    assert fleet.exit_code() == 78
+    said = [line for line in fleet.log_text().splitlines() if line.startswith("rota: ")]
+    assert all(any(word in line for line in said) for word in words), said
+    assert "Traceback" not in fleet.log_text()
+    assert fleet.log("fleet.starting") == []
+    assert fleet.processes() == []
+
+
+def test_64_descriptors_are_enough(fleets: Fleets) -> None:
+    works(under("-n 64", fleets.make(workers=WORKERS)))
+
+
+def test_an_address_space_of_what_is_asked_for_is_enough(fleets: Fleets) -> None:
+    works(under(f"-v {_least('address space') * 1024}", fleets.make(workers=WORKERS)))
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("-n 63", "the limit on open files is 63 descriptors, and a fleet needs 64: raise it (ulimit -n"),
+        ("-n 16", "the limit on open files is 16 descriptors, and a fleet needs 64: raise it (ulimit -n"),
+        ("-v 300000", "the limit on address space is 292 MB, and a fleet needs {address space}: raise it (ulimit -v"),
+        ("-v 1000000", "the limit on address space is 976 MB, and a fleet needs {address space}: raise it (ulimit -v"),
+        (
+            "-f 2048",
+            "the limit on the size of files is 1 MB, and a fleet needs {the size of files}: raise it (ulimit -f",
+        ),
+    ],
+)
+def test_less_than_a_fleet_needs_is_refused_with_the_limit_and_the_need(
+    fleets: Fleets, limit: str, message: str
+) -> None:
+    needs = {need.what: need.least for need in NEEDED.values()}
+    is_refused(under(limit, fleets.make(workers=WORKERS)), message.format(**needs))
+
+
+def test_several_limits_are_named_at_once(fleets: Fleets) -> None:
+    is_refused(under("-n 32 && ulimit -v 300000", fleets.make()), "on open files is 32", "on address space is 292 MB")
+
+
+def _least(what: str) -> int:
+    return next(need.least for need in NEEDED.values() if need.what == what)
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, which root alone may do")
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("size", ["64m", "4k"])
+def test_a_small_dev_shm_is_enough(fleets: Fleets, size: str) -> None:
+    works(in_a_world_of(f"mount -t tmpfs -o size={size} tmpfs /dev/shm", fleets.make(workers=WORKERS)))
+
+
+@ROOT_ONLY
+def test_a_folder_that_cannot_be_written_is_enough_with_the_socket_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
+    fleet = fleets.node("node", workers=WORKERS, control={"socket": str(tmp_path / "control")})
+    in_a_world_of(_read_only(fleet), fleet).launch()
+    fleet.client.enqueue("note", args=["there"], queue="default")
+    fleet.wait_for("end", label="there")
+    fleet.term()
+    assert fleet.exit_code() == 0
+    assert "Traceback" not in fleet.log_text()
+
+
+@ROOT_ONLY
+def test_a_place_that_cannot_be_written_is_refused_with_the_setting_that_moves_it(fleets: Fleets) -> None:
+    fleet = fleets.make()
+    in_a_world_of(_read_only(fleet), fleet).launch()
+    assert fleet.exit_code() == 73
+    assert "cannot be had: " in fleet.log_text()
+    assert "Read-only file system: set control.socket to another place" in fleet.log_text()
+    assert "Traceback" not in fleet.log_text()
+
+
+def _read_only(fleet: RunningFleet) -> str:
+    folder = fleet.folder
+    return f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && cd {folder}"

@@ -1,0 +1,161 @@
+"""What other hands may leave in the keys of a fleet: bytes that are no UTF-8, numbers that are none or too large,
+values of another type. Every function of `rota.protocol.keys` has to be known here, or `every_key` raises."""
+
+import inspect
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis
+
+from rota.protocol.keys import Keys
+
+TYPES: Final = {
+    "tasks": "hash",
+    "ready_lane": "list",
+    "delayed_lane": "list",
+    "delayed": "zset",
+    "tickets": "hash",
+    "former": "hash",
+    "doorbell": "list",
+    "poller_doorbell": "list",
+    "ready": "set",
+    "queues": "set",
+    "owners": "zset",
+    "lives": "string",
+    "inflight": "list",
+    "rotation": "hash",
+    "rates": "hash",
+    "counts": "hash",
+    "healing": "hash",
+    "dead": "zset",
+    "epitaphs": "hash",
+    "unique": "string",
+    "unique_keys": "hash",
+    "paused": "set",
+    "served": "hash",
+    "totals": "hash",
+    "pulse": "hash",
+    "sent": "string",
+    "nodes": "hash",
+    "result": "string",
+    "meta": "hash",
+}
+"""The type of each key, as docs/protocol.md has it."""
+
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "rates": ("default", "rated"),
+    "counts": ("running:default", "running:capped", "delayed:default", "dead:default"),
+    "healing": ("running:default", "nonsense"),
+    "served": ("default", "nobody"),
+    "totals": ("nonsense", "accepted:nonsense"),
+    "pulse": ("from", "at", "grace_until", "lease", "lease_at"),
+    "meta": ("nonsense",),
+}
+"""Fields whose values are numbers, or that must be known to be of harm."""
+
+LIVE: Final = "live"  # the id of a task that lives as long as the fleet
+NUMBERS: Final = (b"-5", b"-9223372036854775808", b"9223372036854775807", b"1e300", b"nan", b"-nan", b"inf", b"-inf",
+                  b"0x10", b"0.5", b"9999999999999999", b"9" * 400, b"")  # fmt: skip
+SCORES: Final = ("-inf", "-5", "0", "1", "1e300", "+inf")
+TEXTS: Final = (
+    b"\xff\xfe",
+    b" ",
+    b"\x00\n\r\t",
+    b"live default i 1 1 0 0 0 0 \xff",
+    b"live\xff default i 1 1 0 0 0 0 -",
+    b"gone default\xff i 1 1 0 0 0 0 -",
+    b"gone default i " + b"9" * 300 + b" 1 0 0 0 0 -",
+    b"gone default i 1 1 " + b"9" * 20 + b" 0 0 0 -",
+    b"gone default i 1 1 0 0 0 0 -",
+    b"default d " + b"9" * 30 + b" 0 0 0 -",
+    b'["\xff","default","note",["x"]]',
+    b'{"reason":"\\ud800","error":"half a pair"}',
+    b"[" * 20_000,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A key of the protocol: the name of its function, its name, its type."""
+
+    name: str
+    key: str
+    kind: str
+
+
+def every_key(keys: Keys, owner: str) -> list[Place]:
+    """A key of each function: of a served queue, of a living owner, of a live task."""
+    given = {"queue": "default", "owner": owner, "unique_key": "k", "nonce": "n", "task_id": LIVE}
+    found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]
+    assert len(found) == len(TYPES), f"no keys: {sorted(TYPES.keys() - set(_functions()))}"
+    return found
+
+
+def _functions() -> list[str]:
+    return [name for name in vars(Keys) if not name.startswith("_") and name != "namespace"]
+
+
+def _key(keys: Keys, name: str, given: dict[str, str]) -> str:
+    found = getattr(keys, name)
+    if isinstance(found, str):
+        return found
+    key: str = found(*(given[word] for word in inspect.signature(found).parameters))
+    return key
+
+
+def plant(server: Any, place: Place, chance: random.Random) -> None:
+    """Put what is not ours among what is, with a few random bytes."""
+    texts = [*TEXTS, chance.randbytes(12)]
+    match place.kind:
+        case "hash":
+            for name, value in _fields(place, texts, chance):
+                server.hset(place.key, name, value)
+        case "list":
+            chance.shuffle(texts)
+            server.rpush(place.key, *texts[::2])
+            server.lpush(place.key, *texts[1::2])
+        case "set":
+            server.sadd(place.key, *texts)
+        case "zset":
+            for text in texts:
+                server.execute_command("ZADD", place.key, chance.choice(SCORES), text)
+        case _:
+            server.set(place.key, chance.choice((*NUMBERS, *texts)))
+
+
+def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator[tuple[Any, bytes]]:
+    """Numbers that are none where numbers stand, anything anywhere else."""
+    for text in texts:
+        yield text, chance.choice(texts)
+    for name in FIELDS.get(place.name, ()):
+        yield name, chance.choice(NUMBERS)
+
+
+class Overwritten:
+    """A key of another type for as long as a block lasts; then all is as it was."""
+
+    def __init__(self, server: "redis.Redis", place: Place) -> None:
+        self._server = server
+        self._key = place.key
+        self._aside = f"aside:{place.key}"
+        self._is_string = place.kind == "string"
+
+    def __enter__(self) -> None:
+        """In one step, so that nobody makes the key anew in between."""
+        with self._server.pipeline() as step:
+            if self._server.exists(self._key):
+                step.rename(self._key, self._aside)
+            if self._is_string:
+                step.rpush(self._key, "x")
+            else:
+                step.set(self._key, "x")
+            step.execute()
+
+    def __exit__(self, *_: object) -> None:
+        with self._server.pipeline() as step:
+            step.delete(self._key)
+            if self._server.exists(self._aside):
+                step.rename(self._aside, self._key)
+            step.execute()

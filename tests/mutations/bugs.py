@@ -1,0 +1,84 @@
+"""The bugs that are Python: each is called in place of a function of the product, and is given that function first.
+
+What a bug does not change it leaves to the `original`, so the product can be reshaped around it. This module is
+imported by the processes of a fleet that has a bug: what is heavy is imported where it is needed.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rota.protocol.replies import TurnReply
+from rota.protocol.scripts import Script, sha1_of
+from rota.protocol.store import NO_TIERS, Blame, Command, Store, Turn
+from rota.protocol.wire import NOTHING, Packed
+from rota.server.server_errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from rota.child.fence import Fence
+    from rota.client.sender import Batch, Sender
+    from rota.server.connection import Connection
+    from rota_supervisor.master.core.desired import Action
+    from rota_supervisor.master.core.effects import Effect
+    from rota_supervisor.master.core.events import Died
+    from rota_supervisor.master.core.state import MasterState
+
+
+def ask_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:
+    """A connection sends a command again when no answer came in time."""
+    try:
+        return original(self, data)
+    except ConnectionLost:
+        return original(self, data)
+
+
+def turn_without_allow_oom(original: Callable[[str], Script], name: str) -> Script:
+    """A full server refuses the script `turn`, as it does not say that it may run there."""
+    script = original(name)
+    if name != "turn":
+        return script
+    text = script.text.replace(b"#!lua flags=allow-oom\n", b"#!lua\n", 1)
+    return Script(name, text, sha1_of(text).encode())
+
+
+def turn_without_tokens(
+    original: Callable[..., Any], self: Store, owner: str, tiers: Packed, turn: Turn
+) -> Command[TurnReply]:
+    """A token that a worker took from a doorbell is not passed on."""
+    answer: Command[TurnReply] = original(self, owner, tiers, replace(turn, tokens=()))
+    return answer
+
+
+def retire_who_is_asked_to_leave(
+    original: "Callable[..., list[Effect]]", state: "MasterState", action: "Action", now: float
+) -> "list[Effect]":
+    """A worker's owner is retired when the worker is asked to leave, while it still runs its task."""
+    from rota_supervisor.master.core.desired import Drain  # noqa: PLC0415 - workers import this module too
+    from rota_supervisor.master.core.effects import Retire  # noqa: PLC0415 - likewise
+
+    effects = original(state, action, now)
+    owner = state.children.in_slot(action.slot).owner if isinstance(action, Drain) else ""
+    if owner:
+        blame = Blame((), crash_limit=3, loss_limit=5)
+        effects.append(Retire(action.slot, -1, owner, "", blame, NOTHING, NO_TIERS))
+    return effects
+
+
+def never_up(_original: Callable[..., bool], _self: "Fence", _at_ns: int) -> bool:
+    """The fence is never up."""
+    return False
+
+
+def send_again_under_another_nonce(
+    original: Callable[..., list[Any]], self: "Sender", batches: "Sequence[Batch]"
+) -> list[Any]:
+    """What got no answer is sent again, and the server cannot know that it saw it before."""
+    return original(self, [batch._replace(nonce=os.urandom(16).hex()) for batch in batches])
+
+
+def died_without_outcomes(
+    original: "Callable[..., list[Effect]]", state: "MasterState", event: "Died", now: float
+) -> "list[Effect]":
+    """What a dead worker had finished is not read from its slot."""
+    return original(state, event._replace(outcomes=NOTHING), now)

@@ -1,0 +1,32 @@
+"""What children left in their slots, as the exporter shows it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from exporting import WORKER_SLOT, Exporter, settings_for
+from hostile import HOSTILE, VALID, unfit_in
+from rota.child.slots import MASTER_SLOT, Phase
+from rota.telemetry.metrics import TASK_EARLY_STARTS
+from rota_supervisor.notice import Held, Notice
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
+    made = Exporter(settings_for("redis://127.0.0.1:1/0", "hostile", VALID))
+    yield made
+    made.end()
+    made.close()
+
+
+def test_no_endpoint_shows_an_escape_that_a_child_left(exporter: Exporter) -> None:
+    Notice(exporter.memory.slot(MASTER_SLOT).spare).write([Held("worker", VALID, "fatal", 3, 0.0, HOSTILE)])
+    exporter.fill(WORKER_SLOT, Phase.IDLE)
+    exporter.recorder(WORKER_SLOT).counter(TASK_EARLY_STARTS, VALID).add()
+    exporter.start()
+    for page in ("/", "/status.json", "/metrics", "/readyz", "/readyz?verbose", "/livez"):
+        answer = exporter.get(page)
+        assert answer.status in (200, 503)
+        assert unfit_in(answer.body) == "", page
+        if page != "/livez":
+            assert "before" in answer.body, page

@@ -1,0 +1,45 @@
+"""Replay what `rota run --record` wrote: the same events have the same effects."""
+
+import importlib
+import json
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.take import take
+from rota_supervisor.master.shell.recording import as_json
+
+
+def differences(file: Path) -> Iterator[tuple[int, Any, Any]]:
+    """The lines whose event has other effects now: the line's number, the recorded effects and those of now."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    first = value_of(json.loads(lines[0]))
+    state = MasterState.first(first["surroundings"], first["loaded"], first["at"])
+    for number, text in enumerate(lines[1:], 2):
+        line = value_of(json.loads(text))
+        effects = as_json(take(state, line["event"], line["at"]))
+        recorded = as_json(line["effects"])
+        if effects != recorded:
+            yield number, recorded, effects
+
+
+def value_of(raw: Any) -> Any:
+    """The value that `as_json` wrote."""
+    if isinstance(raw, list):
+        return [value_of(each) for each in raw]
+    if not isinstance(raw, dict):
+        return raw
+    if "bytes" in raw:
+        return raw["bytes"].encode("latin-1")
+    if "items" in raw:
+        return {value_of(key): value_of(each) for key, each in raw["items"]}
+    module, _, name = raw["class"].partition(":")
+    kind: Any = importlib.import_module(module)
+    for part in name.split("."):
+        kind = getattr(kind, part)
+    if issubclass(kind, Enum):
+        return kind[raw["parts"]]
+    parts = value_of(raw["parts"])
+    return kind(parts) if kind in (tuple, frozenset) else kind(*parts)

@@ -1,0 +1,158 @@
+"""Between the master and its children: effects carried out on simulated processes, and what became of those."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rota.protocol.wire import Packed
+from rota_supervisor import messages
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildRef
+from rota_supervisor.master.core.effects import CloseChannels, ForkWorker, FreeSlot, Order, SetQuiet, Spawn, Tell
+from rota_supervisor.master.core.ending import ProcessEnd
+from rota_supervisor.master.core.events import (
+    Died,
+    Event,
+    StackFileMade,
+    Started,
+    StopSeen,
+    ZygoteGone,
+    ZygoteSaid,
+)
+from simulation.children import Exporter, Line, Poller, Zygote
+from simulation.workers import Worker
+
+if TYPE_CHECKING:
+    from simulation.node import Node
+
+
+class SimulatedKernel:
+    """Starts, tells and kills simulated processes, and tells of stops and deaths in the order in which they came."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._lines: list[tuple[ChildRef, int, Line]] = []
+        self.news: deque[tuple[int, int | bool]] = deque()
+
+    @property
+    def handlers(self) -> Mapping[type, Callable[[Any], None]]:
+        """Who carries out which effect."""
+        return {
+            Spawn: self._spawn,
+            ForkWorker: self._fork,
+            Tell: self._tell,
+            SetQuiet: self._set_quiet,
+            FreeSlot: lambda effect: self._node.memory.slot(effect.slot).begin(0),
+            CloseChannels: lambda _: None,
+        }
+
+    # What the master does
+
+    def _spawn(self, effect: Spawn) -> None:
+        node, ref = self._node, effect.child
+        child = self._record_of(ref)
+        node.memory.slot(ref.slot).begin(ref.nonce)
+        self._make_stack(ref)
+        seconds = node.world.trouble.seconds_to_boot(node.world.random, ref.role)
+        process = self._begin(child, effect.settings, seconds)
+        node.inbox.happened(Started(ref.slot, ref.nonce, process.pid))
+
+    def _begin(self, child: Child, settings: dict[str, Any], seconds: float) -> Zygote | Poller | Exporter:
+        node = self._node
+        if child.role is Role.ZYGOTE:
+            zygote = Zygote(node, child)
+            zygote.start(seconds, settings)
+            self._lines.append((child.ref, child.generation, zygote.line))
+            return zygote
+        if child.role is Role.POLLER:
+            poller = Poller(node, child)
+            poller.start(seconds, json.dumps(settings))
+            return poller
+        exporter = Exporter(node, child)
+        exporter.start(seconds)
+        return exporter
+
+    def _fork(self, effect: ForkWorker) -> None:
+        slot = self._node.memory.slot(effect.child.slot)
+        slot.begin(effect.child.nonce)
+        slot.renewed_ns, slot.quiet_asked = effect.renewed_ns, effect.quiet
+        self._make_stack(effect.child)
+        line = next(line for ref, _, line in self._lines if ref.nonce == effect.zygote.nonce)
+        line.zygote.ask(self._record_of(effect.child), effect.owner, effect.settings)
+
+    def _make_stack(self, child: ChildRef) -> None:
+        if self._node.world.random.random() < self._node.world.trouble.stacks:
+            self._node.inbox.happened(StackFileMade(child.slot, child.nonce))
+
+    def _tell(self, effect: Tell) -> None:
+        process = self._node.processes.get(effect.child.pid)
+        if process is None:
+            return
+        if effect.order is Order.LEAVE:
+            process.term()
+        elif effect.order is Order.KILL:
+            process.kill()
+        elif effect.order is Order.INTERRUPT and isinstance(process, Worker):
+            process.interrupt()
+
+    def _set_quiet(self, effect: SetQuiet) -> None:
+        for child in effect.children:
+            slot = self._node.memory.slot(child.slot)
+            if slot.nonce == child.nonce:
+                slot.quiet_asked = effect.quiet
+                process = self._node.processes.get(child.pid)
+                if isinstance(process, Worker):
+                    process.later(0.0, process.look_up)
+
+    def _record_of(self, ref: ChildRef) -> Child:
+        child = self._node.state.children.get(ref.slot, ref.nonce)
+        assert child is not None, "what is started has a record"
+        return child
+
+    # What happens to it
+
+    def hear(self) -> Iterator[Event]:
+        """What zygotes and intermediates have said, and which channels have ended."""
+        for ref, generation, line in list(self._lines):
+            for message in line.read():
+                yield from self._heard(ref, generation, message)
+        self._lines = [each for each in self._lines if each[2].is_open]
+
+    def _heard(self, ref: ChildRef, generation: int, message: messages.Message | None) -> Iterator[Event]:
+        if message is None:
+            for child in self._node.state.children.of(Role.WORKER):
+                if child.asked_of == ref.nonce:
+                    yield from self._who_came(child.slot, child.nonce)
+            yield ZygoteGone(ref.slot, ref.nonce)
+            return
+        if isinstance(message, messages.ForkFailed):
+            yield from self._who_came(message.slot, message.nonce)
+        yield ZygoteSaid(generation, message)
+
+    def _who_came(self, number: int, nonce: int) -> Iterator[Event]:
+        slot = self._node.memory.slot(number)
+        if slot.nonce == nonce and slot.pid > 1:
+            yield ZygoteSaid(0, messages.Spawned(number, nonce, slot.pid))
+
+    def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
+        """Take in stops and deaths."""
+        while self.news:
+            pid, status = self.news.popleft()
+            if isinstance(status, bool):
+                child = self._node.state.children.by_pid(pid)
+                if child is not None:
+                    self._node.inbox.happened(StopSeen(child.slot, child.nonce, status))
+                continue
+            listen(None)
+            child = self._node.state.children.by_pid(pid)
+            if child is not None:
+                listen(child)
+                self._bury(child, status)
+
+    def _bury(self, child: Child, status: int) -> None:
+        slot = self._node.memory.slot(child.slot)
+        slot.vacate()
+        outcomes = Packed(*slot.outcomes())
+        ended, task = slot.tasks_ended > 0, slot.current_task()
+        self._node.inbox.happened(Died(child.slot, child.nonce, ProcessEnd(status), task, outcomes, ended))

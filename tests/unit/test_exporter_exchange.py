@@ -1,0 +1,75 @@
+"""HTTP as the exporter speaks it: one request, whatever bytes it comes in, and one answer."""
+
+from http import HTTPStatus
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota_supervisor.exporter.exchange import MAX_HEAD_BYTES, MAX_HEAD_LINES, Answer, Exchange, HttpRequest, said
+
+ASKED = b"GET /status.json?verbose&a=b%20c HTTP/1.1\r\nHost: here\r\nX-Name: \xe9\r\n\r\n"
+_LIKE_HTTP = st.sampled_from(
+    [
+        b"GET ",
+        b"HEAD ",
+        b"/livez",
+        b" HTTP/1.1",
+        b"\r\n",
+        b"\n",
+        b"Host: a\r\n",
+        b"Content-Length: ",
+        b"9",
+        b":",
+        b"\x00",
+    ]
+)
+_ANYTHING = st.lists(_LIKE_HTTP | st.binary(min_size=1, max_size=20), min_size=1, max_size=40).map(b"".join)
+
+
+def taken(data: bytes, *at: int) -> HttpRequest | Answer | None:
+    """What is made of these bytes, which come in parts that end at those places."""
+    exchange = Exchange()
+    heard = None
+    for start, end in pairwise(sorted({0, *at, len(data)})):
+        assert heard is None
+        heard = exchange.take(data[start:end])
+    return heard
+
+
+@given(st.lists(st.integers(0, len(ASKED)), max_size=5))
+def test_a_request_is_the_same_in_however_many_parts_it_comes(places: list[int]) -> None:
+    asked = HttpRequest("GET", "/status.json", "verbose&a=b%20c", {"host": "here", "x-name": "é"})
+    assert taken(ASKED, *places) == asked
+
+
+@given(st.lists(_ANYTHING, min_size=1, max_size=4))
+def test_whatever_comes_is_a_request_or_is_refused_or_waits_for_more(parts: list[bytes]) -> None:
+    exchange = Exchange()
+    for part in parts:
+        heard = exchange.take(part)
+        if heard is not None:
+            answer = heard if isinstance(heard, Answer) else said("ok\n")
+            assert exchange.give(answer).startswith(b"HTTP/1.1 %d " % answer.status)
+            return
+
+
+def test_no_head_is_kept_beyond_its_bounds() -> None:
+    too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+    long = taken(b"GET / HTTP/1.1\r\nLong: " + b"a" * MAX_HEAD_BYTES)
+    many = taken(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEAD_LINES)
+    assert isinstance(long, Answer)
+    assert isinstance(many, Answer)
+    assert long.status is many.status is too_large
+
+
+@pytest.mark.parametrize(("method", "body"), [("GET", b"ok\n"), ("HEAD", b"")])
+def test_an_answer_says_its_length_and_that_it_is_the_last(method: str, body: bytes) -> None:
+    exchange = Exchange()
+    exchange.take(f"{method} / HTTP/1.0\r\n\r\n".encode())
+    head, _, sent = exchange.give(said("ok\n", ("Allow", "GET"))).partition(b"\r\n\r\n")
+    assert sent == body
+    assert {b"Content-Length: 3", b"Connection: close", b"Allow: GET", b"Cache-Control: no-store"} < set(
+        head.split(b"\r\n")
+    )

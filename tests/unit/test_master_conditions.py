@@ -1,0 +1,163 @@
+"""How pools stand, as the gauges, the notice and the log tell it."""
+
+import pytest
+
+from cores import Core
+from rota.child.slots import Phase
+from rota.telemetry import events
+from rota_supervisor.config.model import Config, PoolConfig, Restarts
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import conditions
+from rota_supervisor.master.core.backoff import BUDGETS, End, StartBackoff
+from rota_supervisor.master.core.children import Child, ChildState, PoolKey
+from rota_supervisor.master.core.conditions import held_back, waiting_workers
+from rota_supervisor.master.core.desired import Target
+from rota_supervisor.master.core.effects import Effect, PutUpNotice, SetGauge, WriteLog
+from rota_supervisor.master.core.events import Look, Looked, RequestKind
+from rota_supervisor.master.core.stopping import Stage, Stop
+from rota_supervisor.master.core.targets import Versions, desired_of
+
+CONFIG = Config(pools={"mail": PoolConfig(workers=4)})
+LIMITS = Restarts()
+KEY = PoolKey(Role.WORKER, "mail", 1)
+MAIL = Target(Role.WORKER, "mail", 4, 1)
+POLLERS = Target(Role.POLLER, "pollers", 1, 1)
+
+
+def failed(times: int, backoff: StartBackoff = StartBackoff(ever_ready=True)) -> StartBackoff:  # noqa: B008 - frozen
+    for number in range(times):
+        now = number * 100.0
+        backoff = backoff.after_end(End(now, now, words=f"exit code {number}"), LIMITS)
+    return backoff
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(CONFIG)
+
+
+def shown(core: Core, *targets: Target) -> list[Effect]:
+    """What is shown of these pools; a second look finds nothing more to show."""
+    effects = conditions.show(core.state, targets)
+    assert conditions.show(core.state, targets) == []
+    return effects
+
+
+def said(effects: list[Effect]) -> list[str]:
+    return [effect.event for effect in effects if isinstance(effect, WriteLog)]
+
+
+def notices(effects: list[Effect]) -> list[list[tuple[str, int]]]:
+    """The pools of each notice, with their failures in a row."""
+    notices = [effect.held for effect in effects if isinstance(effect, PutUpNotice)]
+    return [[(row.pool, row.setbacks) for row in held] for held in notices]
+
+
+def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_comes_first() -> None:
+    backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
+    rows = held_back([MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1)], backoffs)
+    assert [(row.role, row.state, row.setbacks, row.words) for row in rows] == [
+        ("poller", "fatal", BUDGETS[Role.POLLER], f"exit code {BUDGETS[Role.POLLER] - 1}"),
+        ("worker", "backoff", 2, "exit code 1"),
+    ]
+
+
+def test_missing_workers_of_a_pool_that_is_held_back_are_counted_under_its_state() -> None:
+    live = Child(Role.WORKER, "mail", 1, 8, 1, ChildState.READY, 0.0)
+    dead = Child(Role.WORKER, "mail", 1, 9, 2, ChildState.EXITED, 0.0)
+    assert waiting_workers([MAIL], {KEY: failed(1)}, [live, dead]) == {("mail", "backoff"): 3}
+    assert waiting_workers([MAIL], {KEY: failed(BUDGETS[Role.WORKER])}, [live]) == {("mail", "fatal"): 3}
+    assert waiting_workers([MAIL], {}, [live]) == {}
+
+
+def test_the_gauges_say_how_many_workers_there_are_and_are_taken_away_with_their_pool(core: Core) -> None:
+    core.child(Role.WORKER, 8, "mail")
+    values = {
+        (effect.gauge.name, *effect.labels): effect.value
+        for effect in shown(core, MAIL)
+        if isinstance(effect, SetGauge)
+    }
+    assert values["rota_workers_desired", "mail"] == 4
+    assert values["rota_workers", "mail", "running"] == 1
+    core.state.children.forget(ended(core))
+    gone = [effect.value for effect in shown(core) if isinstance(effect, SetGauge)]
+    assert gone
+    assert set(gone) == {None}
+
+
+def ended(core: Core) -> Child:
+    child = core.state.children.in_slot(8)
+    child.state = ChildState.EXITED
+    return child
+
+
+def test_each_change_is_logged_once_and_a_failure_mended_by_the_next_start_is_not(core: Core) -> None:
+    effects: list[Effect] = []
+    for times in (0, 1, 2, 3, BUDGETS[Role.WORKER], BUDGETS[Role.WORKER] + 1, 0):
+        core.state.backoffs = {KEY: failed(times)}
+        effects += shown(core, MAIL)
+    assert said(effects) == [events.POOL_BACKOFF, events.POOL_FATAL, events.POOL_BACK]
+    first = next(effect for effect in effects if isinstance(effect, WriteLog))
+    assert first.fields == {"failures": 2, "words": "exit code 1", "child": "worker", "pool": "mail"}
+
+
+def test_a_new_generation_is_back_when_it_works_and_not_when_it_begins(core: Core) -> None:
+    core.state.backoffs = {KEY: failed(3)}
+    effects = shown(core, MAIL)
+    renewed = Target(Role.WORKER, "mail", 4, 2)
+    effects += shown(core, renewed)
+    assert said(effects) == [events.POOL_BACKOFF]
+    core.state.backoffs[PoolKey(Role.WORKER, "mail", 2)] = StartBackoff().after_ready(0.0)
+    effects += shown(core, renewed)
+    assert said(effects) == [events.POOL_BACKOFF, events.POOL_BACK]
+
+
+def test_the_notice_follows_and_a_fleet_that_stops_or_wants_none_of_a_pool_says_nothing(core: Core) -> None:
+    core.state.backoffs = {KEY: failed(3)}
+    effects = shown(core, MAIL)
+    effects += shown(core, Target(Role.WORKER, "mail", 0, 1))
+    effects += shown(core, MAIL)
+    core.state.stop = Stop(Stage.WORKERS, 0.0, 1.0)
+    effects += shown(core, MAIL)
+    assert notices(effects) == [[("mail", 3)], [], [("mail", 3)], []]
+    assert events.POOL_BACK not in said(effects)
+
+
+def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(core: Core) -> None:
+    never = StartBackoff()
+    pollers, zygote = PoolKey(Role.POLLER, "pollers", 1), PoolKey(Role.ZYGOTE, "generation-2", 2)
+    core.state.backoffs = {KEY: failed(4), pollers: failed(4, never), zygote: failed(4, never)}
+    core.ask(RequestKind.RELOAD)
+    assert {key.role: backoff.failures for key, backoff in core.state.backoffs.items()} == {
+        Role.WORKER: 0,
+        Role.POLLER: 0,
+        Role.ZYGOTE: 4,
+    }
+
+
+def test_a_task_that_a_new_worker_has_ended_clears_relapses_though_it_was_not_seen_running(core: Core) -> None:
+    core.state.backoffs = {KEY: StartBackoff(relapses=20, relapsed_at=5.0, ever_ready=True)}
+    core.now = 6.0
+    child = core.child(Role.WORKER, 8, "mail")
+    conditions.calm_down(core.state, 7.0)
+    assert core.state.backoffs[KEY].relapses == 20, "it runs its first"
+    core.take(Looked((Look(8, child.nonce, Phase.IDLE, None, 0, has_worked=True),)))
+    conditions.calm_down(core.state, 7.0)
+    assert core.state.backoffs[KEY].relapses == 0
+
+
+def test_what_a_pool_had_suffered_is_forgotten_with_the_pool(core: Core) -> None:
+    gone, before = PoolKey(Role.WORKER, "gone", 1), PoolKey(Role.POLLER, "pollers", 1)
+    core.state.backoffs = {KEY: failed(3), gone: failed(20, StartBackoff()), before: failed(20)}
+    core.state.wanted.versions = Versions(pollers=2)
+    conditions.calm_down(core.state, 7.0)
+    assert core.state.backoffs.keys() == {KEY}
+
+
+def test_back_offs_are_kept_for_whatever_the_fleet_wants(core: Core) -> None:
+    desired = desired_of(core.state.wanted, Stop(), {})
+    keys = {PoolKey(target.role, target.pool, target.generation) for target in desired.targets}
+    assert {key.role for key in keys} == {Role.ZYGOTE, Role.WORKER, Role.POLLER, Role.EXPORTER}
+    core.state.backoffs = dict.fromkeys(keys, failed(3))
+    conditions.calm_down(core.state, 7.0)
+    assert core.state.backoffs.keys() == keys

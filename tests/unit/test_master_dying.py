@@ -1,0 +1,105 @@
+"""What follows from a death: what is told, who is charged, and what the worker held given back."""
+
+import os
+from typing import Any
+
+import pytest
+
+from cores import Core
+from rota.child.life import EXIT_DRAINED
+from rota.child.slot_task import TaskInSlot
+from rota.protocol.entry import parse_entry
+from rota.protocol.replies import Retired
+from rota.protocol.store import FIRST_HELD
+from rota.protocol.wire import pack
+from rota.telemetry import events
+from rota.telemetry import metrics as m
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import AddToCounter, FreeSlot, Retire
+from rota_supervisor.master.core.ending import ProcessEnd
+from rota_supervisor.master.core.events import Died, OwnerRetired, Ticked
+from rota_supervisor.master.core.reasons import Reason
+
+TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1_000_000_000, 0)
+RAN, WAITED = (parse_entry(text) for text in (TASK.entry, b"other mail i 1 1 0 0 0 0 -"))
+KILLED = ProcessEnd(9)
+LEFT = ProcessEnd(EXIT_DRAINED << 8)
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Config(imports=("code",)))
+
+
+@pytest.fixture
+def worker(core: Core) -> Child:
+    child = core.child(Role.WORKER, 8)
+    child.owner, child.pid, child.ready_at = "node:8:1", 77, 0.0
+    return child
+
+
+def _dies(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -> Retire:
+    core.take(Died(worker.slot, worker.nonce, ending)._replace(**seen))
+    (retire,) = core.done(Retire)
+    return retire
+
+
+def test_the_task_that_ran_is_charged_and_what_was_finished_is_settled(core: Core, worker: Child) -> None:
+    outcomes = pack(["done"])
+    retire = _dies(core, worker, task=TASK, outcomes=outcomes)
+    assert (retire.owner, retire.task_name, retire.settlements) == ("node:8:1", "send", outcomes)
+    assert [task_id for task_id, _ in retire.blame.ran] == ["id"]
+    assert worker.state is ChildState.EXITED
+    assert core.done(FreeSlot) == []  # not before its owner is retired
+
+
+def test_of_a_slot_that_was_written_over_the_first_that_was_held_is_charged(core: Core, worker: Child) -> None:
+    retire = _dies(core, worker, slot_is_intact=False)
+    assert [task_id for task_id, _ in retire.blame.ran] == [FIRST_HELD]
+
+
+def test_nobody_is_charged_where_no_task_ran(core: Core, worker: Child) -> None:
+    assert _dies(core, worker).blame.ran == ()
+
+
+def test_the_slot_is_free_when_the_owner_is_retired_and_each_task_is_told_of(core: Core, worker: Child) -> None:
+    retire = _dies(core, worker, task=TASK)
+    core.take(OwnerRetired(retire, Retired(False, 0, (WAITED,), (RAN,))))
+    assert core.done(FreeSlot) == [FreeSlot(8)]
+    told = {event: fields for event, fields in core.logged if event.startswith("task.")}
+    assert told[events.TASK_RECOVERED]["task_id"] == "other"
+    assert (told[events.TASK_DEAD]["task_id"], told[events.TASK_DEAD]["task"]) == ("id", "send")
+    counted = {effect.counter for effect in core.done(AddToCounter)}
+    assert counted >= {m.TASKS_RECOVERED, m.TASKS_DEAD, m.TASKS_PROCESSED, m.PROCESS_RESTARTS}
+
+
+def test_what_a_worker_held_that_left_as_told_is_released_and_nothing_is_recovered(core: Core, worker: Child) -> None:
+    worker.state, worker.why = ChildState.DRAINING, Reason.SURPLUS
+    retire = _dies(core, worker, LEFT)
+    core.take(OwnerRetired(retire, Retired(False, 0, (WAITED,), ())))
+    names = [event for event, _ in core.logged if event.startswith("task.")]
+    assert names == [events.TASK_RELEASED]
+    assert m.TASKS_RECOVERED not in {effect.counter for effect in core.done(AddToCounter)}
+
+
+def test_a_child_without_an_owner_leaves_its_slot_at_once_and_is_replaced(core: Core) -> None:
+    exporter = core.child(Role.EXPORTER, 1, "exporter")
+    exporter.ready_at = 0.0
+    core.take(Died(1, exporter.nonce, KILLED))
+    assert core.done(FreeSlot) == [FreeSlot(1)]
+    core.take(Ticked())
+    assert [child.slot for child in core.state.children.of(Role.EXPORTER)] == [1]
+
+
+def test_the_death_of_nobody_known_is_nothing(core: Core) -> None:
+    assert core.take(Died(8, 99, KILLED)) == []
+
+
+def test_a_death_that_nobody_wanted_is_kept_for_people(core: Core, worker: Child) -> None:
+    core.now = 5.0
+    _dies(core, worker, ProcessEnd(os.EX_SOFTWARE << 8))
+    kept = core.state.last_death
+    assert kept is not None
+    assert (kept["reason"], kept["at"]) == ("crash", 5.0)

@@ -1,0 +1,91 @@
+"""Why a child died, who is to blame, and which arrows its state has."""
+
+import itertools
+import signal
+
+import pytest
+
+from rota.child.life import EXIT_DRAINED, EXIT_LOST
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import ARROWS, Child, ChildState, WrongArrow
+from rota_supervisor.master.core.ending import ProcessEnd, is_from_outside, reason_of
+from rota_supervisor.master.core.reasons import Reason
+
+KILLED = ProcessEnd(signal.SIGKILL)
+
+
+def _exited(code: int) -> ProcessEnd:
+    return ProcessEnd(code << 8)
+
+
+def _child(state: ChildState, why: Reason | None = None, ready_at: float | None = 1.0) -> Child:
+    return Child(Role.WORKER, "mail", 1, 8, 1, state, 0.0, ready_at=ready_at, why=why)
+
+
+@pytest.mark.parametrize(
+    ("child", "ending", "reason"),
+    [
+        (_child(ChildState.KILLED, Reason.HUNG), KILLED, Reason.HUNG),
+        (_child(ChildState.KILLED, Reason.TIMEOUT), KILLED, Reason.TIMEOUT),
+        (_child(ChildState.KILLED, Reason.TIMEOUT), _exited(EXIT_DRAINED), Reason.DRAINED),
+        (_child(ChildState.READY), KILLED, Reason.SIGNAL),
+        (_child(ChildState.READY), ProcessEnd(signal.SIGKILL, oom_killed=True), Reason.OOM),
+        (_child(ChildState.READY), ProcessEnd(signal.SIGSEGV, oom_killed=True), Reason.SIGNAL),
+        (_child(ChildState.READY), _exited(EXIT_DRAINED), Reason.CRASH),  # os._exit(0) in a task
+        (_child(ChildState.DRAINING, Reason.SURPLUS), _exited(EXIT_DRAINED), Reason.DRAINED),
+        (_child(ChildState.DRAINING, Reason.SURPLUS), KILLED, Reason.SIGNAL),
+        (_child(ChildState.READY), _exited(EXIT_LOST), Reason.LOST),
+        (_child(ChildState.DRAINING, Reason.MAX_TASKS), _exited(EXIT_DRAINED), Reason.MAX_TASKS),
+        (_child(ChildState.DRAINING, Reason.MAX_RSS), _exited(EXIT_DRAINED), Reason.MAX_RSS),
+        (_child(ChildState.KILLED, Reason.STOP), _exited(EXIT_DRAINED), Reason.DRAINED),
+        (_child(ChildState.DRAINING, Reason.SURPLUS), ProcessEnd(signal.SIGTERM), Reason.DRAINED),  # it had no handler
+        (_child(ChildState.READY), ProcessEnd(signal.SIGTERM), Reason.SIGNAL),
+        (_child(ChildState.READY), _exited(9), Reason.CRASH),
+        (_child(ChildState.BOOTING, ready_at=None), _exited(1), Reason.BOOT),
+        (_child(ChildState.BOOTING, ready_at=None), KILLED, Reason.BOOT),
+        (_child(ChildState.KILLED, Reason.BOOT, ready_at=None), KILLED, Reason.BOOT),
+        (_child(ChildState.BOOTING, ready_at=None), ProcessEnd(signal.SIGKILL, oom_killed=True), Reason.OOM),
+    ],
+)
+def test_the_reason_is_our_kill_then_the_exit_code_then_the_evidence(
+    child: Child, ending: ProcessEnd, reason: Reason
+) -> None:
+    assert reason_of(child, ending) is reason
+
+
+@pytest.mark.parametrize(
+    ("child", "ending", "from_outside"),
+    [
+        (_child(ChildState.EXITED, ready_at=None), KILLED, True),
+        (_child(ChildState.EXITED, Reason.BOOT, ready_at=None), KILLED, False),
+        (_child(ChildState.EXITED, ready_at=None), ProcessEnd(signal.SIGKILL, oom_killed=True), False),
+        (_child(ChildState.EXITED, ready_at=None), ProcessEnd(signal.SIGSEGV), False),
+        (_child(ChildState.EXITED, ready_at=None), _exited(1), False),
+    ],
+)
+def test_only_a_sigkill_that_neither_we_nor_the_kernel_sent_is_from_outside(
+    child: Child, ending: ProcessEnd, from_outside: bool
+) -> None:
+    assert is_from_outside(child, ending) is from_outside
+
+
+def test_a_task_is_not_blamed_for_what_we_did_for_other_reasons() -> None:
+    blamed = {reason for reason in Reason if reason.facts.blames_task}
+    assert blamed == {Reason.CRASH, Reason.SIGNAL, Reason.OOM, Reason.HUNG, Reason.TIMEOUT, Reason.BOOT}
+
+
+def test_a_child_moves_along_arrows_only() -> None:
+    for before, after in itertools.product(ChildState, ChildState):
+        child = _child(before)
+        if after in ARROWS[before]:
+            child.move(after)
+            assert child.state is after
+        else:
+            with pytest.raises(WrongArrow):
+                child.move(after)
+
+
+def test_every_state_leads_to_its_end() -> None:
+    for state in set(ChildState) - {ChildState.EXITED}:
+        assert ChildState.EXITED in ARROWS[state]
+    assert not ARROWS[ChildState.EXITED]

@@ -1,0 +1,81 @@
+"""Leases: when they are renewed, what is said of lost ones; and claims that are given back in part."""
+
+import pytest
+
+from cores import Core
+from rota.child.slot_task import HeldUp, TaskInSlot
+from rota.telemetry import events
+from rota_supervisor.config.model import Config, Lease
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import Recall, RenewLeases
+from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed, OwnersRegistered, Ticked
+from rota_supervisor.master.core.ticking import wake_at
+
+LEASE = Lease(20.0, 5.0)
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Config(imports=("code",), workers=1, lease=LEASE))
+
+
+def _worker(core: Core, lease_seconds: float = 20.0) -> Child:
+    child = core.child(Role.WORKER, 8)
+    child.owner, child.lease_seconds = "node:8:1", lease_seconds
+    return child
+
+
+def _renewals(core: Core, now: float) -> list[RenewLeases]:
+    core.now = now
+    return [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
+
+
+def test_leases_are_renewed_one_call_after_another_and_as_often_as_is_configured(core: Core) -> None:
+    _worker(core)
+    (first,) = _renewals(core, 0.0)
+    assert [(held.owner, held.lease_seconds) for held in first.held] == [("node:8:1", 20.0)]
+    assert _renewals(core, 1.0) == []  # it is on its way
+    core.take(LeasesRenewed())
+    assert wake_at(core.state) <= 6.0
+    assert _renewals(core, 5.9) == []
+    assert len(_renewals(core, 6.0)) == 1
+
+
+def test_a_renewal_that_failed_is_tried_again_soon(core: Core) -> None:
+    _worker(core)
+    _renewals(core, 0.0)
+    core.take(LeasesRenewed(failed=True))
+    assert len(_renewals(core, 1.0)) == 1
+
+
+def test_a_shorter_lease_is_renewed_in_time_though_the_next_renewal_was_planned_for_the_longer_one(core: Core) -> None:
+    _renewals(core, 0.0)
+    core.take(LeasesRenewed())
+    core.take(OwnersRegistered((), 2.0, 0))
+    assert len(_renewals(core, 0.1)) == 1
+
+
+def test_a_dead_worker_is_renewed_no_more(core: Core) -> None:
+    _worker(core).state = ChildState.EXITED
+    (renewal,) = _renewals(core, 0.0)
+    assert renewal.held == ()
+
+
+def test_a_lost_lease_is_told_once_and_only_while_its_worker_lives(core: Core) -> None:
+    _worker(core)
+    for _ in range(2):
+        core.take(LeasesRenewed(lost=("node:8:1", "node:9:2")))
+    assert [(event, fields["owner"]) for event, fields in core.logged] == [(events.WORKER_LOST, "node:8:1")]
+
+
+def test_what_waits_behind_a_long_task_is_given_back_once_for_each_task(core: Core) -> None:
+    child = _worker(core)
+    task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0)
+    for number in (7, 7, 9):
+        core.take(ClaimHeldUp(8, child.nonce, HeldUp(number, task, (0, b""))))
+    core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(11, task, (0, b""))))  # another life
+    assert [(recall.owner, recall.number, recall.entry) for recall in core.done(Recall)] == [
+        ("node:8:1", 7, task.entry),
+        ("node:8:1", 9, task.entry),
+    ]

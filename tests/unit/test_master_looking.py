@@ -1,0 +1,148 @@
+"""What the master takes from a slot."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from cores import Core
+from rota.child.slot_memory import SlotMemory
+from rota.child.slot_task import TaskInSlot
+from rota.child.slots import Phase, RecycleWish, Slot
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.desired import Drain
+from rota_supervisor.master.core.events import Looked
+from rota_supervisor.master.core.looking import NANOSECONDS
+from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.ticking import perform
+from rota_supervisor.master.effects.slots import SlotReader
+
+SLOT = 8
+
+
+class Watched:
+    """A READY worker, its slot, and the master's looks at it."""
+
+    def __init__(self) -> None:
+        memory = SlotMemory.create(SLOT + 1)
+        self.slot: Slot = memory.slot(SLOT)
+        self.core = Core(Config())
+        self.child = self.core.child(Role.WORKER, SLOT)
+        self.slot.begin(self.child.nonce)
+        self.slot.phase = Phase.IDLE
+        self._reader = SlotReader(memory)
+
+    def look(self, now: float) -> Child:
+        self.core.now = now
+        looks = self._reader.look([self.child])
+        self.core.take(Looked(looks))
+        self.core.state.ticked_at = now
+        return self.child
+
+    def tell_to_leave(self, now: float) -> None:
+        self.core.state.ticked_at = now
+        perform(self.core.state, Drain(SLOT, Reason.RELOAD), now)
+
+    def begin(self, at: float, *, limit: float = 0.0, soft: float = 0.0) -> None:
+        begins, *ends = (round(each * NANOSECONDS) for each in (at, at + limit, at + soft))
+        deadline_ns, soft_ns = ends[0] if limit else 0, ends[1] if soft else 0
+        self.slot.start_task(TaskInSlot(b"id queue", "task", begins, deadline_ns, soft_deadline_ns=soft_ns))
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def test_the_limits_of_a_task_are_seen_and_gone_when_it_ends(watched: Watched) -> None:
+    watched.begin(10.0, limit=5.0, soft=2.0)
+    child = watched.look(10.1)
+    assert (child.busy, child.task_until, child.soft_until) == (True, 15.0, 12.0)
+    watched.slot.extend_task(20 * NANOSECONDS, 17 * NANOSECONDS)
+    child = watched.look(11.0)
+    assert (child.task_until, child.soft_until) == (20.0, 17.0)
+    watched.slot.end_task()
+    child = watched.look(12.0)
+    assert (child.busy, child.task_until, child.soft_until) == (False, math.inf, math.inf)
+
+
+def test_the_shortest_soft_limit_is_known_though_its_task_is_over(watched: Watched) -> None:
+    assert watched.look(1.0).shortest_soft_seconds == math.inf
+    watched.slot.show_soft_limit(NANOSECONDS // 2, 2 * NANOSECONDS)
+    assert watched.look(2.0).shortest_soft_seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("shown", "seen"),
+    [(RecycleWish.NONE, None), (RecycleWish.MAX_TASKS, Reason.MAX_TASKS), (RecycleWish.MAX_RSS, Reason.MAX_RSS)],
+)
+def test_that_a_worker_asks_to_be_replaced_is_seen_with_its_reason(
+    watched: Watched, shown: RecycleWish, seen: Reason | None
+) -> None:
+    watched.slot.recycle_wish = shown
+    assert watched.look(1.0).recycle_for is seen
+
+
+def test_a_quiet_worker_is_seen_as_such_and_one_that_begins_quiet_is_ready(watched: Watched) -> None:
+    watched.slot.phase = Phase.QUIET
+    assert watched.look(1.0).is_quiet
+    watched.slot.phase = Phase.IDLE
+    assert not watched.look(2.0).is_quiet
+    begins = Watched()
+    begins.child.state, begins.slot.phase = ChildState.BOOTING, Phase.QUIET
+    assert begins.look(1.0).state is ChildState.READY
+
+
+def _idle(watched: Watched) -> None:
+    watched.slot.phase = Phase.IDLE
+
+
+def _in_the_task_it_was_told_in(watched: Watched) -> None:
+    watched.begin(99.0)
+
+
+def _in_a_later_task(watched: Watched) -> None:
+    watched.begin(101.0)
+
+
+def _leaves(watched: Watched) -> None:
+    watched.slot.phase = Phase.DRAINING
+
+
+@pytest.mark.parametrize(
+    ("does", "unheard_since"),
+    [(_idle, 100.0), (_in_the_task_it_was_told_in, math.inf), (_in_a_later_task, 100.0), (_leaves, math.inf)],
+)
+def test_who_was_told_to_leave_has_not_heard_it_until_it_begins_to_but_may_inside_the_task_it_was_told_in(
+    watched: Watched, does: Callable[[Watched], None], unheard_since: float
+) -> None:
+    watched.tell_to_leave(100.0)
+    does(watched)
+    assert watched.look(110.0).unheard_since == unheard_since
+
+
+def test_a_task_begun_after_the_one_it_was_told_in_is_no_excuse(watched: Watched) -> None:
+    watched.begin(99.0)
+    watched.tell_to_leave(100.0)
+    watched.look(110.0)
+    watched.slot.end_task()
+    watched.begin(112.0)
+    assert watched.look(120.0).unheard_since == 110.0
+
+
+def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watched: Watched) -> None:
+    watched.begin(10.0)
+    watched.look(11.0)
+    watched.look(50.0)  # nothing is new, and no event comes of it
+    watched.slot.end_task()
+    assert watched.look(51.0).beat_at >= 50.0
+
+
+def test_a_slot_that_shows_nothing_new_is_no_event_unless_its_child_is_in_another_state(watched: Watched) -> None:
+    reader = watched._reader
+    assert len(reader.look([watched.child])) == 1
+    assert reader.look([watched.child]) == ()
+    watched.child.state = ChildState.DRAINING
+    assert len(reader.look([watched.child])) == 1

@@ -1,0 +1,86 @@
+"""What a fleet tells its service manager, tick by tick; and what people are shown of it."""
+
+import dataclasses
+
+import pytest
+
+from cores import Core
+from rota.child.slot_task import TaskInSlot
+from rota_supervisor.config.model import Config, PoolConfig
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.effects import NotifyManager
+from rota_supervisor.master.core.events import RequestKind, Ticked
+from rota_supervisor.master.core.status import Glance, status
+
+CONFIG = Config(imports=("code",), pools={"mail": PoolConfig(workers=1)})
+
+
+@pytest.fixture
+def core() -> Core:
+    core = Core(CONFIG)
+    core.state.surroundings = dataclasses.replace(core.state.surroundings, has_manager=True, watchdog_seconds=4.0)
+    return core
+
+
+def _told(core: Core, now: float) -> list[str]:
+    core.now = now
+    return [effect.message for effect in core.take(Ticked()) if isinstance(effect, NotifyManager)]
+
+
+def _works(core: Core) -> None:
+    core.state.wanted.rollout = core.state.rollout.promote().commit()
+
+
+def test_it_says_that_it_lives_twice_in_the_longest_silence_and_asks_for_time_while_it_starts(core: Core) -> None:
+    told = [_told(core, now) for now in (100.0, 100.5, 101.0, 110.1)]
+    assert told[0][:2] == ["WATCHDOG=1", "EXTEND_TIMEOUT_USEC=30000000"]
+    assert told[1] == []
+    assert told[2] == ["WATCHDOG=1"]
+    assert "EXTEND_TIMEOUT_USEC=30000000" in told[3]
+
+
+def test_it_is_ready_when_it_works_and_its_status_is_told_when_it_changes(core: Core) -> None:
+    _told(core, 100.0)
+    _works(core)
+    told = _told(core, 101.0)
+    assert told[0] == "READY=1\nMAINPID=7"
+    assert "STATUS=0 of 1 workers, 0 busy, generation 1" in told
+    core.ask(RequestKind.QUIET)
+    core.state.redis_up = False
+    assert "STATUS=0 of 1 workers, 0 busy, generation 1, quiet, Redis is away" in _told(core, 103.0)
+    core.ask(RequestKind.DRAIN)
+    assert _told(core, 103.1)[0] == "STOPPING=1"
+
+
+def test_without_a_manager_nothing_is_told(core: Core) -> None:
+    core.state.surroundings = dataclasses.replace(core.state.surroundings, has_manager=False)
+    assert _told(core, 100.0) == []
+
+
+def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:
+    _works(core)
+    core.now = 100.0
+    child = core.child(Role.WORKER, 8, "mail")
+    child.ready_at, child.pid = 100.0, 77
+    task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 101_000_000_000, 0)
+    core.state.last_reload = {"result": "success", "at": 98.0}
+    shown = status(core.state, Glance(103.0, 1e9, {8: task}, {8: 102_500_000_000}))
+    assert (shown["state"], shown["generation"], shown["loading"]) == ("running", 1, False)
+    assert shown["last_reload"] == {"result": "success", "at": 1e9 - 5.0}
+    assert shown["pools"] == [
+        {
+            "pool": "mail",
+            "state": "running",
+            "desired": 1,
+            "origin": "default",
+            "configured": 1,
+            "ready": 1,
+            "busy": 1,
+            "quiet": 0,
+        }
+    ]
+    children = shown["children"]
+    assert isinstance(children, list)
+    (row,) = children
+    assert (row["slot"], row["pid"], row["ready_seconds"], row["beat_age_seconds"]) == (8, 77, 3.0, 0.5)
+    assert (row["task"], row["task_id"], row["task_seconds"]) == ("send", "id", 2.0)

@@ -1,0 +1,129 @@
+"""What becomes of a worker whose start went wrong."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from cores import Core
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Phase
+from rota_supervisor import messages
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import ForkWorker, FreeSlot, Order, Register, Retire, Tell
+from rota_supervisor.master.core.events import (
+    Event,
+    Look,
+    Looked,
+    OwnersRegistered,
+    Ticked,
+    ZygoteGone,
+    ZygoteSaid,
+)
+from rota_supervisor.master.effects.processes import Processes
+from rota_supervisor.master.effects.zygotes import ZygoteLine
+from rota_supervisor.spawn import InheritedFds
+
+SLOT, PID = 8, 4711
+
+
+class Start:
+    """A worker that a zygote was asked for."""
+
+    def __init__(self) -> None:
+        self.core = Core(Config(imports=("code",)))
+        self.zygote = self.core.child(Role.ZYGOTE, 2, "generation-1")
+        self.child = self.core.child(Role.WORKER, SLOT, state=ChildState.REGISTERING)
+        self.core.take(OwnersRegistered(((SLOT, self.child.nonce, "node:8:1"),), 30.0, 5))
+
+    def fails(self) -> list[type]:
+        """The zygote says that it cannot be had. Returns the kinds of what follows."""
+        failed = messages.ForkFailed(SLOT, self.child.nonce, "the intermediate died")
+        return [type(effect) for effect in self.core.take(ZygoteSaid(1, failed))]
+
+
+@pytest.fixture
+def start() -> Start:
+    return Start()
+
+
+def test_a_worker_whose_owner_is_registered_is_asked_of_its_zygote(start: Start) -> None:
+    (asked,) = start.core.done(ForkWorker)
+    assert (asked.zygote.slot, asked.child.slot, asked.owner, asked.renewed_ns) == (2, SLOT, "node:8:1", 5)
+    assert start.child.state is ChildState.ASKED
+
+
+def test_the_owners_of_all_workers_that_are_started_together_are_registered_in_one_call() -> None:
+    core = Core(Config(imports=("code",), workers=3))
+    core.child(Role.ZYGOTE, 2, "generation-1")
+    core.take(Ticked())
+    (register,) = core.done(Register)
+    assert [slot for slot, _ in register.places] == [8, 9, 10]
+
+
+def test_a_worker_whose_start_was_given_up_has_its_slot_closed_before_its_owner_is_retired(start: Start) -> None:
+    kinds = start.fails()
+    assert kinds.index(FreeSlot) < kinds.index(Retire)
+    assert start.child.state is ChildState.EXITED
+    assert start.core.state.children.get(SLOT, start.child.nonce) is start.child  # its slot is taken until then
+
+
+def test_a_worker_whose_intermediate_died_before_its_report_is_known_by_its_slot(start: Start) -> None:
+    start.core.take(ZygoteSaid(1, messages.Spawned(SLOT, start.child.nonce, PID)))
+    assert start.fails() == []
+    assert (start.child.pid, start.child.state) == (PID, ChildState.BOOTING)
+
+
+def test_a_worker_that_was_to_be_killed_before_it_had_a_number_is_killed_when_it_has_one(start: Start) -> None:
+    start.child.move(ChildState.KILLED)
+    (tell,) = start.core.take(ZygoteSaid(1, messages.Spawned(SLOT, start.child.nonce, PID)))
+    assert isinstance(tell, Tell)
+    assert (tell.child.pid, tell.order) == (PID, Order.KILL)
+
+
+def test_a_zygote_whose_channel_ended_is_asked_for_nothing_more(start: Start) -> None:
+    start.core.take(ZygoteGone(2, start.zygote.nonce))  # before its process can be waited for
+    assert start.child.state is ChildState.EXITED
+    assert start.zygote.state is ChildState.KILLED
+    assert [tell.child.slot for tell in start.core.done(Tell) if tell.order is Order.KILL] == [2]
+
+
+def test_a_worker_is_ready_when_its_slot_shows_it(start: Start) -> None:
+    start.core.take(ZygoteSaid(1, messages.Spawned(SLOT, start.child.nonce, PID)))
+    start.core.take(Looked((Look(SLOT, start.child.nonce, Phase.IDLE, None, 0),)))
+    assert start.child.state is ChildState.READY
+
+
+# Heard at the zygote's channel
+
+
+class Channel(ZygoteLine):
+    """A zygote's channel, that says what a test says."""
+
+    def __init__(self, zygote: Child) -> None:
+        self.child, self.generation, self.is_open = zygote.ref, 1, True
+        self.asked = {SLOT: 1}
+        self.messages: list[messages.Message | None] = []
+
+    def read(self) -> Iterator[messages.Message | None]:
+        said, self.messages = self.messages, []
+        return iter(said)
+
+
+@pytest.mark.parametrize("message", [None, messages.ForkFailed(SLOT, 1, "the intermediate died")])
+def test_whoever_is_in_its_slot_is_told_before_it_is_said_not_to_come(message: messages.Message | None) -> None:
+    memory = SlotMemory.create(SLOT + 1)
+    processes = Processes(memory, InheritedFds(-1, -1, -1), lambda _: None, lambda: None, lambda: None)
+    channel = Channel(Child(Role.ZYGOTE, "generation-1", 1, 2, 1, ChildState.READY, 0.0))
+    processes._zygotes.append(channel)
+
+    def heard() -> list[type[Event]]:
+        channel.messages.append(message)
+        return [type(event) for event in processes.hear()]
+
+    said = ZygoteGone if message is None else ZygoteSaid
+    assert heard() == [said]
+    memory.slot(SLOT).begin(1)
+    assert memory.slot(SLOT).enter(1, PID)
+    assert heard() == [ZygoteSaid, said]

@@ -1,0 +1,97 @@
+"""What follows from an event that concerns no other part: Redis away and back, a server that drops keys; and the rule
+that a second tick at the same time does nothing."""
+
+import dataclasses
+
+import pytest
+
+from cores import Core
+from rota.telemetry import events
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.effects import Leave, Register, SetGauge, Spawn, Tell
+from rota_supervisor.master.core.events import (
+    EvictionPolicySeen,
+    LeasesRenewed,
+    RedisAnswered,
+    RedisFailed,
+    RequestKind,
+    Started,
+    Ticked,
+)
+from rota_supervisor.server_check import SAFE_POLICY
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Config(imports=("code",), workers=2))
+
+
+def test_redis_is_lost_once_and_back_once_and_a_refusal_is_no_loss(core: Core) -> None:
+    for event in (
+        RedisAnswered(),
+        RedisFailed("oom", "OOM", is_away=False),
+        RedisFailed("network", "refused", is_away=True),
+        RedisFailed("network", "refused", is_away=True),
+        RedisAnswered(),
+    ):
+        core.take(event)
+    assert [event for event, _ in core.logged] == [events.REDIS_LOST, events.REDIS_BACK]
+    assert [effect.value for effect in core.done(SetGauge)] == [1, 0, 0, 1]
+
+
+def test_a_server_that_begins_to_drop_keys_is_an_alarm_once(core: Core) -> None:
+    for policy in (SAFE_POLICY, "allkeys-lru", "allkeys-lru", SAFE_POLICY):
+        core.take(EvictionPolicySeen(policy))
+    assert [event for event, _ in core.logged] == [events.REDIS_EVICTS_KEYS, events.REDIS_KEEPS_KEYS]
+
+
+def test_a_second_tick_at_the_same_time_does_nothing(core: Core) -> None:
+    core.child(Role.ZYGOTE, 2, "generation-1")
+    first = core.take(Ticked())
+    assert {type(effect) for effect in first} >= {Register, Spawn}
+    assert core.take(Ticked()) == []
+
+
+def test_a_child_that_the_kernel_refuses_to_start_is_tried_again_after_a_while(core: Core) -> None:
+    zygote = next(
+        effect.child for effect in core.take(Ticked()) if isinstance(effect, Spawn) and effect.child.slot == 2
+    )
+    core.take(Started(zygote.slot, zygote.nonce, error="EAGAIN"))
+    assert (events.FLEET_CALL_FAILED, "EAGAIN") in [(event, fields["error"]) for event, fields in core.logged]
+    assert all(effect.child.role is not Role.ZYGOTE for effect in core.take(Ticked()) if isinstance(effect, Spawn))
+    core.now = 5.0
+    assert any(effect.child.role is Role.ZYGOTE for effect in core.take(Ticked()) if isinstance(effect, Spawn))
+
+
+def test_a_master_that_slept_holds_silence_against_nobody(core: Core) -> None:
+    worker = core.child(Role.WORKER, 8)
+    core.child(Role.ZYGOTE, 2, "generation-1")
+    core.take(Ticked())
+    core.now = 1000.0
+    assert [effect for effect in core.take(Ticked()) if isinstance(effect, Tell)] == []
+    assert worker.why is None
+
+
+def test_a_fleet_that_has_left_ends_its_master_once(core: Core) -> None:
+    core.ask(RequestKind.DRAIN)
+    assert [effect for effect in core.take(Ticked()) if isinstance(effect, Leave)] == [Leave()]
+    assert core.take(Ticked()) == []
+
+
+def test_a_stop_while_redis_is_away_says_what_it_waits_for(core: Core) -> None:
+    worker = core.child(Role.WORKER, 8)
+    worker.in_hand = True
+    core.ask(RequestKind.DRAIN)
+    core.take(Ticked())
+    core.take(LeasesRenewed(failed=True))
+    core.now = 1.0
+    core.take(Ticked(redis_silent_since=0.0))
+    (said,) = [fields for event, fields in core.logged if event == events.FLEET_WAITING]
+    assert (said["waits_for"], said["in_hand"]) == ("redis", 1)
+
+
+def test_nothing_is_read_but_the_arguments(core: Core) -> None:
+    other = Core(core.file)
+    other.state.surroundings = dataclasses.replace(core.state.surroundings)
+    assert core.take(Ticked()) == other.take(Ticked())

@@ -1,0 +1,55 @@
+"""What Python and its libraries would write to standard error by themselves is an event of the log."""
+
+import json
+import subprocess
+import sys
+
+SCENE = """
+import asyncio, logging, threading, warnings
+from rota.child.settings import LogSettings
+from rota.telemetry import log
+from rota_supervisor.master.shell import unforeseen
+
+class Leaves:
+    def __del__(self):
+        raise ValueError("at its end")
+
+def fail():
+    raise ValueError("somewhere")
+
+async def scene():
+    unforeseen.tell_of_loop(asyncio.get_running_loop())
+    asyncio.get_running_loop().call_soon(fail)
+    await asyncio.sleep(0.01)
+
+log.configure(LogSettings())
+unforeseen.tell_in_log()
+warnings.warn("old ways")
+logging.getLogger("asyncio").warning("slow %s", "callback")
+logging.getLogger("shop").error("wrong %d", "number")
+logging.getLogger("shop").info("nothing special")
+thread = threading.Thread(target=fail, name="resolver")
+thread.start()
+thread.join()
+Leaves()
+asyncio.run(scene())
+fail()
+"""
+
+
+def test_nothing_is_written_past_the_log() -> None:
+    done = subprocess.run([sys.executable, "-c", SCENE], capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]  # nothing else is there
+    *told, end = lines
+    assert [(line["event"], line["source"]) for line in told] == [
+        ("fleet.call_failed", source) for source in ("warnings", "asyncio", "shop", "threading", "python", "asyncio")
+    ]
+    for line, said in zip(told, ("old ways", "slow callback", "wrong %d", "resolver", "__del__", "fail"), strict=True):
+        assert said in line["error"]
+    assert [line["exception"].splitlines()[-1] for line in told[3:]] == [
+        "ValueError: somewhere",
+        "ValueError: at its end",
+        "ValueError: somewhere",
+    ]
+    assert (done.returncode, end["event"], end["exit_code"]) == (1, "fleet.failed", 1)
+    assert end["error"] == "ValueError: somewhere"

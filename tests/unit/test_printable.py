@@ -1,0 +1,244 @@
+"""Whatever came from outside is escaped wherever a person may look at it."""
+
+import io
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from rich.console import Console
+
+import rota.telemetry.log as rota_log
+from hostile import HOSTILE, UNFIT, VALID, unfit_in
+from rota.child.settings import Format, LogSettings
+from rota.printable import printable, printable_json, printable_lines
+from rota.telemetry import events
+from rota.telemetry import metrics as m
+from rota_supervisor.cli.output import put, put_json, put_table, say, say_error, say_warning
+from rota_supervisor.demo.verdict import Check
+from rota_supervisor.demo.view import LiveView, PlainView, show_checks
+from rota_supervisor.exits import say_crash
+from rota_supervisor.exporter.families import families
+from rota_supervisor.exporter.page import page
+from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.master.effects.notify_socket import NotifySocket
+
+
+class Strange:
+    """What JSON has no word for, with a repr of its own."""
+
+    def __repr__(self) -> str:
+        return HOSTILE
+
+
+def failure() -> BaseException:
+    """An exception whose text, note, cause, class and file have names from outside."""
+    name = VALID.replace("\0", "")
+    names = {"kind": type(name, (ValueError,), {}), "text": HOSTILE}
+    try:
+        exec(compile("raise kind(text) from OSError(text)", name, "exec"), names)
+    except ValueError as error:
+        error.add_note(HOSTILE)
+        return error
+    raise AssertionError
+
+
+# The function
+
+
+@given(st.text(st.characters()) | st.text(UNFIT))
+def test_what_is_printable_has_nothing_unfit_and_stays_as_it_is_when_told_again(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert printable(shown) == shown
+    assert shown.encode().decode() == shown
+    assert printable_lines(text) == "\n".join(map(printable, text.split("\n")))
+
+
+@given(st.text(st.characters()) | st.text(UNFIT))
+def test_a_json_document_stays_one_of_the_same_data(text: str) -> None:
+    document = printable_json(json.dumps({text: [text]}, ensure_ascii=False))
+    assert document.isprintable()
+    assert json.loads(document) == json.loads(json.dumps({text: [text]}))
+
+
+def test_letters_signs_and_spaces_stay_as_they_are() -> None:
+    text = "bücher 本 \U0001f600 'a' \\ [red] <b>"
+    assert printable(text) == text
+    assert printable("\x1b[31m\r\n\t\x7f\x9b\u202e\udcff\U000e0041") == (
+        r"\u001b[31m\r\n\t\u007f\u009b\u202e\udcff\udb40\udc41"
+    )
+
+
+# The logs
+
+
+@pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_no_log_line_moves_a_cursor(text_format: Format, on_terminal: bool) -> None:
+    told = logged(
+        text_format,
+        lambda log: log.error(
+            events.TASK_DEAD,
+            error=HOSTILE,
+            words=[HOSTILE, {HOSTILE: HOSTILE}],
+            thing=Strange(),
+            path=Path("/x\x1b"),
+            count=3,
+            exc_info=failure(),
+        ),
+        on_terminal=on_terminal,
+    )
+    assert "before" in told
+    assert unfit_in(told, colored=on_terminal) == ""
+
+
+@pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
+def test_no_event_and_no_long_line_moves_a_cursor(text_format: Format) -> None:
+    told = logged(text_format, lambda log: log.warning(HOSTILE, logger=HOSTILE))
+    told += logged(text_format, lambda log: log.warning(events.TASK_DEAD, error=HOSTILE * 50))
+    told += logged(text_format, lambda log: log.warning(events.TASK_DEAD, **{f"f{n}": UNFIT for n in range(99)}))
+    assert "truncated" in told
+    assert unfit_in(told) == ""
+
+
+def test_a_json_line_has_the_same_data() -> None:
+    told = logged("json", lambda log: log.error(events.TASK_DEAD, error=HOSTILE, words=[HOSTILE]))
+    line = json.loads(told)
+    assert (line["error"], line["words"], line["bound"]) == (HOSTILE, [HOSTILE], HOSTILE)
+
+
+@pytest.mark.parametrize("text_format", ["json", "logfmt"])
+def test_an_error_adds_no_line_to_a_log_of_lines(text_format: Format) -> None:
+    told = logged(text_format, lambda log: log.error("event", error="a\nb\r\nc", exc_info=failure()))
+    assert told.count("\n") == 1
+
+
+def logged(text_format: Format, tell: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
+    """What stands on the descriptor after that was told."""
+    reading, writing = os.openpty() if on_terminal else os.pipe()
+    rota_log.configure(LogSettings(format=text_format), fd=writing, bound=HOSTILE)
+    tell(rota_log.logger())
+    rota_log.configure(LogSettings())
+    if on_terminal:
+        os.write(writing, b"end")
+    else:
+        os.close(writing)
+    told = b""
+    while part := os.read(reading, 1 << 16):
+        told += part
+        if told.endswith(b"end"):
+            os.close(writing)
+            break
+    os.close(reading)
+    return told.decode().replace("\r\n", "\n")  # as a terminal ends lines
+
+
+# All other places
+
+
+def _notified() -> str:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("")  # an abstract name of the kernel's choice
+        NotifySocket(f"@{manager.getsockname()[1:].decode()}").send_status(HOSTILE)
+        return manager.recv(1 << 16).decode()
+
+
+def _metrics() -> str:
+    samples = Samples()
+    samples.put(m.QUEUE_READY, (HOSTILE,), 1)
+
+    class Collected(Collector):
+        def collect(self) -> Any:
+            return families(samples)
+
+    registry = CollectorRegistry()
+    registry.register(Collected())
+    exposition = generate_latest(registry).decode()
+    found: list[Metric] = list(text_string_to_metric_families(exposition))
+    assert [sample.labels for metric in found for sample in metric.samples] == [{"queue": printable(HOSTILE)}]
+    return exposition
+
+
+def _page() -> str:
+    checks = [{"name": "x", "ok": False, "seen": HOSTILE}]
+    process = {"slot": 8, "role": HOSTILE, "pid": 7, "phase": "busy", "beat_age_seconds": 1.0, "task_age_seconds": 1.0}
+    queue: dict[str, Any] = {
+        "name": HOSTILE,
+        "lag_objective_seconds": None,
+        "state": None,
+        "lag": None,
+        "processed": {},
+    }
+    held = {"role": "worker", "pool": HOSTILE, "state": HOSTILE, "failures_in_a_row": 3, "next_try_seconds": 1.0}
+    html = page(
+        {
+            "fleet": HOSTILE,
+            "ready": {"ok": False, "checks": checks},
+            "redis": True,
+            "missing_tasks": 0,
+            "pools": [{"name": HOSTILE, "desired": 4, "state": HOSTILE, "workers": {HOSTILE: 1}}],
+            "held": [{**held, "last_error": HOSTILE}],
+            "processes": [{**process, "task": {"id": HOSTILE, "name": HOSTILE}}],
+            "queues": [queue],
+            "restarts": [{"role": HOSTILE, "reason": HOSTILE, "count": 1}],
+        }
+    )
+    assert "<b " not in html
+    return html
+
+
+def _demo(view: Callable[[Console], PlainView | LiveView]) -> Callable[[], str]:
+    def shown() -> str:
+        console = Console(file=io.StringIO(), width=4000, height=50, highlight=False, color_system=None)
+        with view(console) as seen:
+            seen.happened(1.0, HOSTILE)
+        show_checks(console, [Check("name", False, HOSTILE)])
+        assert isinstance(console.file, io.StringIO)
+        assert console.file.getvalue().count("[red]") == 2
+        return console.file.getvalue()
+
+    return shown
+
+
+def _raised() -> None:
+    error = failure()
+    say_crash(type(error), error, error.__traceback__)
+
+
+PLACES: dict[str, Callable[[], str | None]] = {
+    "rota: error:": lambda: say_error(HOSTILE),
+    "rota: warning:": lambda: say_warning(HOSTILE),
+    "rota:": lambda: say(HOSTILE),
+    "data of commands": lambda: put(HOSTILE),
+    "--json": lambda: put_json({HOSTILE: [HOSTILE]}),
+    "tables": lambda: put_table(["A", "B"], [[HOSTILE, 1]]),
+    "an exception nobody caught": _raised,
+    "sd_notify": _notified,
+    "metrics": _metrics,
+    "status page": _page,
+    "demo as lines": _demo(PlainView),
+    "demo as a picture": _demo(LiveView),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_text_from_outside_moves_a_cursor_or_is_markup(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written = PLACES[place]()
+    told = "".join(capsys.readouterr()) if written is None else written
+    assert "before" in told
+    assert "after" in told
+    assert unfit_in(told) == ""
+
+
+def test_json_of_a_command_is_one_document_of_the_same_data(capsys: pytest.CaptureFixture[str]) -> None:
+    put_json({HOSTILE: [HOSTILE]})
+    assert json.loads(capsys.readouterr().out) == {HOSTILE: [HOSTILE]}
