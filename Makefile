@@ -7,13 +7,17 @@ BIN := $(VENV)/bin
 # Two processes of tests at once; 0 runs them in one. Loaded machines are slow, not wrong: deadlines are generous.
 TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+# Of `make test-python`: the newest other Python that is here and supported, or the one that is named.
+PYTHON_OTHER ?= $(shell sh .ci/other-python)
+OTHER_VENV := .venv-other
 BENCH_VENV := .venv-bench
 BENCH_ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types prose e2e faults soak mutation bench format constraints clean
+.PHONY: help demo test coverage test-python check lint types prose e2e faults soak mutation bench format dashboards hooks wheel \
+	constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +28,18 @@ demo: $(VENV)/.installed ## Run a fleet against an embedded server for about 30 
 test: $(VENV)/.installed-dev ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
 	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
+
+# Without the soft limit's tests, whose signals would strike in the tracer too. Few examples, as the model's findings are
+# asked for elsewhere.
+coverage: $(VENV)/.installed-dev ## How much of what is pure the quick tests run, by branches: never less than the floor in pyproject.toml
+	MODEL_EXAMPLES=10 $(BIN)/pytest -q -n $(TEST_WORKERS) --cov --cov-report=term tests/unit tests/integration/protocol \
+		tests/simulation/test_simulated_masters.py --ignore tests/unit/test_soft_limit.py $(PYTEST_ARGS)
+
+test-python: ## Unit and process tests on another Python: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
+	@test -n "$(PYTHON_OTHER)" || { echo "make: no other Python found, 3.12 to 3.14; say which: make test-python PYTHON_OTHER=/path/to/python3" >&2; exit 1; }
+	@echo "make test-python: $(PYTHON_OTHER), $$($(PYTHON_OTHER) --version)"
+	$(MAKE) --no-print-directory VENV=$(OTHER_VENV) PYTHON=$(PYTHON_OTHER) $(OTHER_VENV)/.installed-dev
+	$(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
 
 e2e: $(VENV)/.installed-dev ## Whole fleets, run as a user runs them
 	@command -v redis-server >/dev/null || echo "make e2e: no redis-server on the PATH, so tests run on the embedded Valkey only"
@@ -61,14 +77,28 @@ format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+dashboards: $(VENV)/.installed-dev ## Build grafana/dashboards anew from the code in grafana/
+	$(BIN)/python -m grafana.build
+
+hooks: $(VENV)/.installed-dev ## Have git run `make lint` before each commit and `make check` before each push
+	$(BIN)/pre-commit install
+
+wheel: $(VENV)/.installed-dev ## Build sdist and wheel into dist/, and run a fleet from the wheel in a fresh environment
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m venv dist/fresh
+	dist/fresh/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt \
+		"$$(ls dist/*.whl)[embedded]"
+	cd dist/fresh && bin/rota --version && bin/rota init && bin/rota config print && bin/rota demo
+
 constraints: $(VENV)/.installed-dev ## Upgrade everything in .venv and write requirements/constraints.txt anew
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[dev]"
 	@echo '# Exact versions that the tests are known to pass with. "make constraints" rewrites this file.' > requirements/constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | grep == >> requirements/constraints.txt
 	@touch $(VENV)/.installed $(VENV)/.installed-dev
 
-clean: ## Remove .venv, .venv-bench and everything else that was made
-	rm -rf $(VENV) $(BENCH_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## Remove .venv, .venv-other, .venv-bench and everything else that was made
+	rm -rf $(VENV) $(OTHER_VENV) $(BENCH_VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
