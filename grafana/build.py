@@ -1,4 +1,4 @@
-"""Build the dashboards: `python -m grafana.build` from the top of the repository writes grafana/dashboards/*.json."""
+"""Build the dashboards: `make dashboards` writes grafana/dashboards/*.json with this."""
 
 import json
 import sys
