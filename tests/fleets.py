@@ -267,8 +267,9 @@ class RunningFleet:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def log(self, event: str) -> list[dict[str, Any]]:
-        """The logged lines of one event."""
-        lines = [json.loads(line) for line in self.log_text().splitlines() if line.startswith("{")]
+        """The logged lines of one event, as far as they are whole: a reader may see half a write."""
+        whole = self.log_text().rpartition("\n")[0]
+        lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
     def rota(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -42,8 +42,8 @@ def enter(pid: int) -> Entrance:
         sys.exit(EXIT_ORPHANED)
     if first.has_stack_file:
         os.set_inheritable(STACK_FD, False)
-    leave_stacks_in(STACK_FD if first.has_stack_file else None)
     hear_nothing_at_the_end()
+    leave_stacks_in(STACK_FD if first.has_stack_file else None)
     place = move_in(SLOTS_FD, first.slot, first.nonce, pid, for_forks=False)
     if place is None:
         sys.exit(EXIT_ORPHANED)

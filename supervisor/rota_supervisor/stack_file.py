@@ -40,7 +40,9 @@ def leave_last_words(fd: int | None, words: str) -> None:
 
 def hear_nothing_at_the_end() -> None:
     """Have this process block all signals when the interpreter shuts down: their handlers go with that, and one that
-    asks where it is, or asks it to leave once more, would end a process that was about to leave by itself."""
+    asks where it is, or asks it to leave once more, would end a process that was about to leave by itself. To be called
+    before `leave_stacks_in`, as faulthandler puts back at the end what it found."""
+    signal.signal(STACK_SIGNAL, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
         atexit.register(signal.signal, number, signal.SIG_IGN)  # for the threads that are left, which block none
     atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, signal.valid_signals())
@@ -50,4 +52,5 @@ def leave_no_stacks() -> None:
     """Undo `leave_stacks_in`, which may be that of the process this one was forked from. What is asked then waits."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
     faulthandler.unregister(STACK_SIGNAL)
+    signal.signal(STACK_SIGNAL, signal.SIG_DFL)  # as one that is ignored would not wait
     faulthandler.disable()

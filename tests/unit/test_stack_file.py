@@ -1,7 +1,10 @@
 """A child's side of its stack file."""
 
+import os
 import subprocess
 import sys
+
+from rota.child.signals import STACK_SIGNAL
 
 LEAVES = """
 import atexit, os, signal
@@ -10,9 +13,19 @@ from rota_supervisor.stack_file import hear_nothing_at_the_end, leave_stacks_in
 
 heard = {STACK_SIGNAL, signal.SIGTERM, signal.SIGHUP}
 atexit.register(lambda: print(not heard - signal.pthread_sigmask(signal.SIG_BLOCK, ())))  # the last one called
-leave_stacks_in(None)
 hear_nothing_at_the_end()
+leave_stacks_in(None)
 os.kill(os.getpid(), STACK_SIGNAL)
+"""
+
+LEAVES_A_THREAD = """
+import sys, threading, time
+from rota_supervisor.stack_file import hear_nothing_at_the_end, leave_stacks_in
+
+hear_nothing_at_the_end()
+leave_stacks_in(None)
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # it takes what the main thread blocks
+print("leaving", flush=True)
 """
 
 
@@ -20,3 +33,15 @@ def test_a_child_that_leaves_is_ended_neither_by_the_question_where_it_is_nor_by
     done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n")
     assert "most recent call first" in done.stderr
+
+
+def test_nor_does_the_question_end_it_by_way_of_a_thread_that_is_left() -> None:
+    for _ in range(10):
+        with subprocess.Popen(
+            [sys.executable, "-c", LEAVES_A_THREAD], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"leaving\n"
+            while child.poll() is None:
+                os.kill(child.pid, STACK_SIGNAL)
+            assert child.returncode == 0
