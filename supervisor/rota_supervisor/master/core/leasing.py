@@ -3,12 +3,12 @@
 from typing import Final
 
 from rota.protocol.outcome import settlements_in
+from rota.protocol.wire import Packed
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed
 from rota_supervisor.master.core.settings import NO_TIERS
 from rota_supervisor.master.core.state import MasterState
@@ -18,7 +18,7 @@ _TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left 
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
-def renew_when_due(state: MasterState, now: float) -> list[Effect]:
+def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     """Renew the leases of all living workers, each for as long as its worker was told."""
     leases, lease = state.leases, state.config.lease
     if leases.is_renewing or now < leases.due_at:
@@ -35,45 +35,48 @@ def _living(state: MasterState) -> list[Child]:
     return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
 
 
-def hurry_for(state: MasterState, lease_seconds: float) -> None:
-    """A worker was told a lease of so many seconds. After a reload that made leases shorter the next renewal may have
-    been planned too late for it."""
-    if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
-        hurry(state)
-
-
 def hurry(state: MasterState) -> None:
     """Renew at the next tick."""
     state.leases.is_urgent = True
     state.leases.due_at = 0.0
 
 
-def leases_renewed(state: MasterState, event: LeasesRenewed, now: float) -> list[Effect]:
+def hurry_for(state: MasterState, lease_seconds: float) -> None:
+    """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
+    leases shorter."""
+    if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
+        hurry(state)
+
+
+def leases_renewed(state: MasterState, event: LeasesRenewed, now: float) -> list[do.Effect]:
     """A round of renewals is over."""
     leases = state.leases
-    soon = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
-    leases.seconds = soon if event.failed else leases.seconds
+    if event.failed:
+        leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
     leases.due_at = now if leases.is_urgent else now + leases.seconds
     leases.is_renewing = False
-    return [effect for owner in event.lost for effect in _lost(state, owner)]
+    # Nothing is said of an owner whose worker died while the renewal was on its way.
+    living = {child.owner for child in _living(state)} if event.lost else set()
+    lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
+    leases.known_lost.update(lost)
+    effects: list[do.Effect] = []
+    for owner in lost:
+        effects += [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
+    return effects
 
 
-def _lost(state: MasterState, owner: str) -> list[Effect]:
-    """The lease of an owner is lost. Of one whose worker died while the renewal was on its way nothing is said."""
-    if owner in state.leases.known_lost or all(child.owner != owner for child in _living(state)):
-        return []
-    state.leases.known_lost.add(owner)
-    return [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
-
-
-def claim_held_up(state: MasterState, event: ClaimHeldUp, _now: float) -> list[Effect]:
+def claim_held_up(state: MasterState, event: ClaimHeldUp, _now: float) -> list[do.Effect]:
     """Give back what waits behind a task that takes long: once for each task."""
-    child = state.children.get(event.slot, event.nonce)
-    mark = event.nonce, event.held_up.number
+    child, held_up = state.children.get(event.slot, event.nonce), event.held_up
+    mark = event.nonce, held_up.number
     if child is None or state.recalled.get(event.slot) == mark:
         return []
     state.recalled[event.slot] = mark
+    finished = settlements_in(*held_up.outcomes)
+    return [do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, tiers_of(state, child))]
+
+
+def tiers_of(state: MasterState, child: Child) -> Packed:
+    """The queues that a worker takes from, by tier; none when its pool is no more."""
     settings = state.settings_of(child)
-    tiers = NO_TIERS if settings is None else settings.tiers
-    finished = settlements_in(*event.held_up.outcomes)
-    return [do.Recall(child.ref, child.owner, event.held_up.number, event.held_up.task.entry, finished, tiers)]
+    return NO_TIERS if settings is None else settings.tiers

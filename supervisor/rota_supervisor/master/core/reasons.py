@@ -43,23 +43,20 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What follows from a reason.
+    """What follows from a reason."""
 
-    `words`: what is said after "killed by SIGKILL" or "left with exit code 1"; `{value}` is the value of the limit.
-    `limit`: the limit that was hit, by its name in the configuration. `is_expected`: the child was told to leave, for
-    nothing that it did wrong. `is_explained`: the master ended it or knows why it ended. `blames_task`: the task that
-    ran is charged with the death. `asks_for_stack`: the child is asked for its stack before it is killed for this.
-    `mark`: what the task that ran keeps of the death. `counted_as`: the label of the counter, if it is another one.
-    """
+    words: str = ""  # after "killed by SIGKILL" or "left with exit code 1"; `{value}` is the value of the limit
+    limit: str = ""  # the limit that was hit, by its name in the configuration
+    is_expected: bool = False  # the child was told to leave, for nothing that it did wrong
+    is_explained: bool = True  # the master ended it, or knows why it ended
+    blames_task: bool = True  # the task that ran is charged with the death
+    asks_for_stack: bool = False  # the child is asked for its stack before it is killed for this
+    mark: Setback = Setback.CRASH  # what the task that ran keeps of the death
+    counted_as: str = ""  # the label of the counter, if it is another one
 
-    words: str = ""
-    limit: str = ""
-    is_expected: bool = False
-    is_explained: bool = True
-    blames_task: bool = True
-    asks_for_stack: bool = False
-    mark: Setback = Setback.CRASH
-    counted_as: str = ""
+
+def _hit(limit: str, words: str, mark: Setback = Setback.CRASH) -> Facts:
+    return Facts(words, limit, asks_for_stack=True, mark=mark)
 
 
 def _expected(words: str, *, limit: str = "", counted_as: str = "") -> Facts:
@@ -70,16 +67,9 @@ _FACTS: Final[Mapping[Reason, Facts]] = {
     Reason.CRASH: Facts(is_explained=False),
     Reason.SIGNAL: Facts(is_explained=False, mark=Setback.SIGNAL),
     Reason.OOM: Facts(": the kernel ran out of memory for this cgroup", mark=Setback.OOM),
-    Reason.HUNG: Facts(
-        ", by its master: it gave no sign of life for {value:g} s",
-        "beat_seconds",
-        asks_for_stack=True,
-        mark=Setback.HUNG,
-    ),
-    Reason.TIMEOUT: Facts(
-        ", by its master: the task was over its time limit", TIME_LIMIT, asks_for_stack=True, mark=Setback.TIMEOUT
-    ),
-    Reason.BOOT: Facts(" before it was ready", "boot_seconds", asks_for_stack=True),
+    Reason.HUNG: _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", Setback.HUNG),
+    Reason.TIMEOUT: _hit(TIME_LIMIT, ", by its master: the task was over its time limit", Setback.TIMEOUT),
+    Reason.BOOT: _hit("boot_seconds", " before it was ready"),
     Reason.LOST: Facts(": its lease was lost", blames_task=False, counted_as=Reason.CRASH),
     Reason.MAX_TASKS: _expected(": recycled between tasks, as it had run as many as it may", limit="max_tasks"),
     Reason.MAX_RSS: _expected(": recycled between tasks, as it had grown by as much as it may", limit="max_rss_mb"),

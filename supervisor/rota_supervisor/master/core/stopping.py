@@ -1,7 +1,7 @@
 """The stages of stopping: workers leave first, then everything else. One deadline for all of a stage.
 
 While Redis is away nobody waits for it who has nothing in hand: such a fleet is gone within 2 s, whatever hangs. Tasks
-that run and outcomes that are not told yet are given the whole drain, and RETIRE_SECONDS to be given back.
+that run and outcomes that are not settled yet are given the whole drain, and RETIRE_SECONDS to be given back.
 """
 
 import math
@@ -23,9 +23,8 @@ class Stage(Enum):
     AT_ONCE = auto()
 
 
-LEAVE_SECONDS: Final = (
-    5.0  # what zygote, pollers and exporter get to leave; all to retire, when the fleet leaves at once
-)
+# What zygote, pollers and exporter get to leave; all to retire, when the fleet leaves at once.
+LEAVE_SECONDS: Final = 5.0
 RETIRE_SECONDS: Final = 3.0  # from the end of the drain on; with the rest, and some time to spare, 5 s
 AWAY_SECONDS: Final = 0.8  # so long without an answer that was asked for: Redis is away
 # What who has nothing in hand gets while Redis is away.
@@ -61,8 +60,8 @@ def begin(stop: Stop, now: float, drain_seconds: float, *, at_once: bool) -> Sto
 
 
 def advance(stop: Stop, children: Children, now: float, silent_since: float) -> Stop:
-    """Take note whether Redis is away, which has owed an answer since then, and go on to the rest when no worker is
-    waited for any more."""
+    """Note whether Redis is away, which has owed an answer since `silent_since`, and go on to the rest when no worker
+    is waited for any more."""
     if not stop.is_asked:
         return stop
     is_away = now - silent_since > AWAY_SECONDS
@@ -71,6 +70,23 @@ def advance(stop: Stop, children: Children, now: float, silent_since: float) -> 
     if stop.stage is Stage.WORKERS and not any(_is_waited_for(child, stop, now) for child in workers):
         stop = _hurried(Stop(Stage.REST, now, now + LEAVE_SECONDS), is_away=is_away)
     return stop
+
+
+def _hurried(stop: Stop, *, is_away: bool) -> Stop:
+    return replace(stop, idle_leave_by=stop.began + IDLE_SECONDS[stop.stage] if is_away else math.inf)
+
+
+def _is_waited_for(worker: Child, stop: Stop, now: float) -> bool:
+    """Unless that takes too long: the lease runs out by itself, and then what was held is given back."""
+    return _is_there(worker) or (_is_to_be_retired(worker, stop) and now <= stop.leave_by + RETIRE_SECONDS)
+
+
+def _is_there(child: Child) -> bool:
+    return child.state is not ChildState.EXITED
+
+
+def _is_to_be_retired(child: Child, stop: Stop) -> bool:
+    return child.in_hand or not stop.is_without_redis
 
 
 def is_over(stop: Stop, children: Children, now: float) -> bool:
@@ -97,20 +113,3 @@ def in_hand(children: Children) -> int:
 def deadlines(stop: Stop, silent_since: float) -> tuple[float, ...]:
     """The instants after which `advance` and `is_over` may say something else, whatever the children do."""
     return stop.leave_by, stop.leave_by + RETIRE_SECONDS, silent_since + AWAY_SECONDS
-
-
-def _hurried(stop: Stop, *, is_away: bool) -> Stop:
-    return replace(stop, idle_leave_by=stop.began + IDLE_SECONDS[stop.stage] if is_away else math.inf)
-
-
-def _is_waited_for(worker: Child, stop: Stop, now: float) -> bool:
-    """Unless that takes too long: the lease runs out by itself, and then what was held is given back."""
-    return _is_there(worker) or (_is_to_be_retired(worker, stop) and now <= stop.leave_by + RETIRE_SECONDS)
-
-
-def _is_to_be_retired(child: Child, stop: Stop) -> bool:
-    return child.in_hand or not stop.is_without_redis
-
-
-def _is_there(child: Child) -> bool:
-    return child.state is not ChildState.EXITED
