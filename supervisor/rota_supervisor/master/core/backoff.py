@@ -79,21 +79,19 @@ class StartBackoff:
 
     def after_end(self, end: End, limits: Restarts) -> "StartBackoff":
         """A child ended that was not asked to."""
-        return (self.after_work(end.asked_at) if end.has_worked else self).fed(end, limits)
-
-    def fed(self, end: End, limits: Restarts) -> "StartBackoff":
-        """The same, whatever the child had done before."""
+        known = self.after_work(end.asked_at) if end.has_worked else self
+        times = end.asked_at, end.at, limits
         if end.ready_at is None:
-            after = self.after_outside_kill if end.from_outside else self.after_failed_start
+            after = known.after_outside_kill(*times) if end.from_outside else known.after_failed_start(*times)
         elif end.explained or end.at - end.ready_at >= limits.healthy_seconds:
-            return self
+            return known
         elif not end.from_outside and not end.has_worked:
-            after = self.after_relapse_in_task if end.in_task else self.after_relapse
-        elif end.in_task:
-            return self
+            after = known.after_relapse(*times, in_task=end.in_task)
+        elif not end.in_task:
+            after = known.after_early_death(*times)
         else:
-            after = self.after_early_death
-        return replace(after(end.asked_at, end.at, limits), words=end.words)
+            return known
+        return replace(after, words=end.words)
 
     def after_failed_start(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """A child asked for at `asked_at` died before it was READY."""
@@ -102,19 +100,15 @@ class StartBackoff:
         until = now + _pause(self.failures, limits)
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
 
-    def after_relapse(
-        self, asked_at: float, now: float, limits: Restarts, longest_pause: float = math.inf
-    ) -> "StartBackoff":
-        """A child died soon after it was READY, of its own making, and had done nothing."""
+    def after_relapse(self, asked_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
+        """A child died soon after it was READY, of its own making, and had done nothing. In its first task, the worker
+        may be to blame, or the task."""
         if asked_at < self.relapsed_at:  # of the same wave as one already counted
             return self
-        pause = min(_pause(self.relapses - TOLERATED, limits), longest_pause)
+        pause = _pause(self.relapses - TOLERATED, limits)
+        pause = min(pause, TASK_PAUSE_SECONDS) if in_task else pause
         after = replace(self, relapses=self.relapses + 1, relapsed_at=now, ready_at=math.inf)
         return replace(after, pause_seconds=pause, wait_until=now + pause) if after.relapsing else after
-
-    def after_relapse_in_task(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """A worker died in its first task: the worker may be to blame, or the task."""
-        return self.after_relapse(asked_at, now, limits, TASK_PAUSE_SECONDS)
 
     def after_early_death(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """A child died soon after it was READY, and neither itself nor a task is to blame."""

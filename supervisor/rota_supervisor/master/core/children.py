@@ -138,9 +138,6 @@ class Children:
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._by_slot.values()))
 
-    def __len__(self) -> int:
-        return len(self._by_slot)
-
     def in_slot(self, slot: int) -> Child:
         """The child in a slot that is taken."""
         return self._by_slot[slot]

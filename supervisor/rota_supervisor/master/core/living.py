@@ -38,7 +38,9 @@ def owners_registered(state: MasterState, event: events.OwnersRegistered, now: f
 
 
 def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> list[do.Effect]:
-    zygote, settings = _zygote_of(state, child), state.settings_of(child)
+    generation, settings = state.rollout.of(child.generation), state.settings_of(child)
+    zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
+    zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
     if zygote is None or settings is None:
         why = "its zygote or its pool went before it could be asked for"
         return dying.not_started(state, child, why, now, from_outside=True)
@@ -47,13 +49,6 @@ def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> l
     child.lease_seconds = settings.settings.lease_seconds
     quiet = state.quiet.is_asked
     return [do.ForkWorker(zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet)]
-
-
-def _zygote_of(state: MasterState, child: Child) -> Child | None:
-    """The zygote that a worker is forked from, when it is READY."""
-    generation = state.rollout.of(child.generation)
-    zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
-    return next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
 
 
 def started(state: MasterState, event: events.Started, now: float) -> list[do.Effect]:

@@ -79,22 +79,17 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     # Each free slot is found when it is asked for: a plan is made at every wake, and hardly any starts a child.
     taken = {child.slot for child in everybody}
     free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
-    zygotes = _ready_zygotes(pools)
+    zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
+    forkable = {child.generation for child in zygotes if child.state is ChildState.READY}
     for target in desired.targets:
         members = pools.get(target.name, [])
-        can_start = target.role is not Role.WORKER or (target.zygote or target.generation) in zygotes
+        can_start = target.role is not Role.WORKER or (target.zygote or target.generation) in forkable
         drains = _plan_drains(target, members, can_start=can_start)
         actions += drains
         if can_start:
             staying = _without(members, drains) + condemned.get(target.name, [])
             actions += _plan_starts(desired, target, staying, free[target.role], now)
     return actions
-
-
-def _ready_zygotes(pools: _Pools) -> set[int]:
-    """The generations that workers can be forked of."""
-    zygotes = (child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members)
-    return {child.generation for child in zygotes if child.state is ChildState.READY}
 
 
 def _without(members: list[Child], drains: list[Signal]) -> list[Child]:
@@ -113,19 +108,16 @@ def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> 
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
-            if is_to_be_interrupted(child, now):
+            # Once for each soft limit: a task that beats gets a new one.
+            if child.busy and child.state in AT_WORK and now > child.soft_until != child.interrupted_for:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
-        elif not can_be_dumped(child, reason) or _has_had_time_for_it(child, broken_at, now):
-            actions.append(Signal(child.slot, Order.KILL, reason))
-        else:
+        elif can_be_dumped(child, reason) and (child.dumped_at <= broken_at or now <= child.dumped_at + DUMP_SECONDS):
             condemned[child.role, child.pool].append(child)
             if child.dumped_at <= broken_at:
                 actions.append(Signal(child.slot, Order.WRITE_STACK))
+        else:
+            actions.append(Signal(child.slot, Order.KILL, reason))
     return actions, staying, condemned
-
-
-def _has_had_time_for_it(child: Child, broken_at: float, now: float) -> bool:
-    return child.dumped_at > broken_at and now > child.dumped_at + DUMP_SECONDS
 
 
 def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
@@ -152,11 +144,6 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
 def can_be_dumped(child: Child, reason: Reason) -> bool:
     """Whether it is asked for its stack before it is killed. One that is stopped could not answer."""
     return reason.facts.asks_for_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
-
-
-def is_to_be_interrupted(child: Child, now: float) -> bool:
-    """Whether its task is over its soft limit and was not interrupted for that. A task that beats gets a new limit."""
-    return child.busy and child.state in AT_WORK and now > child.soft_until != child.interrupted_for
 
 
 def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:

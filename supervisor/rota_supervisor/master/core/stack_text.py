@@ -24,10 +24,6 @@ class _Frame(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} ({self.file}:{self.line})"
 
-    @property
-    def is_own(self) -> bool:
-        return self.file.startswith(_OWN)
-
 
 def of_fatal_error(text: str) -> str:
     """The part that a fatal error wrote; "" when there was none."""
@@ -70,7 +66,7 @@ def _in_order(text: str) -> list[list[_Frame]]:
 
 def _theirs(frames: list[_Frame]) -> list[_Frame]:
     frames = [frame for frame in frames if not frame.file.startswith(_IMPORTER)] or frames
-    outermost = next((at for at in range(len(frames), 0, -1) if not frames[at - 1].is_own), 0)
+    outermost = next((at for at in range(len(frames), 0, -1) if not frames[at - 1].file.startswith(_OWN)), 0)
     return frames[:outermost] or frames
 
 
