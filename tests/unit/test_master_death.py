@@ -16,6 +16,7 @@ from rota_supervisor.master.core.children import STOPPED_SECONDS, Child, ChildSt
 from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
 from rota_supervisor.master.core.events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
 
 TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, deadline_ns=3_000_000_000)
 STACK = 'Current thread 0x01 (most recent call first):\n  File "/shop/tasks.py", line 7 in send\n'
@@ -24,6 +25,7 @@ SAID = f"{STACK}Last words: a.b raised OSError\n"
 UNWANTED = "its generation or its pool is not wanted any more"
 LIMITS = Limits(beat_seconds=20, boot_seconds=40, drain_seconds=10, max_tasks=1000, max_rss_mb=300)
 KILLED = ProcessEnd(signal.SIGKILL, max_rss_kb=2048)
+LEAVING, AT_ONCE = Stop(Stage.WORKERS), Stop(Stage.AT_ONCE)
 WALL = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
 
 
@@ -37,10 +39,14 @@ def exporter(**fields: Any) -> Child:
 
 
 def died(
-    dead: Child, ending: ProcessEnd = KILLED, task: TaskInSlot | None = None, stack: str = "", **held: bool
+    dead: Child,
+    ending: ProcessEnd = KILLED,
+    task: TaskInSlot | None = None,
+    stack: str = "",
+    stop: Stop = Stop(),  # noqa: B008 - frozen
 ) -> Death:
     event = Died(dead.slot, dead.nonce, ending, task, stack=stack, wall=WALL)
-    return Death(dead, reason_of(dead, ending), event, LIMITS, 3.5, **held)
+    return Death(dead, reason_of(dead, ending), event, LIMITS, 3.5, stop, in_hand=False)
 
 
 def exited(code: int) -> ProcessEnd:
@@ -95,12 +101,12 @@ def test_the_epitaph_tells_the_same() -> None:
         (died(child(ChildState.BOOTING, ready_at=None)), None),
         (died(child(ChildState.DRAINING, Reason.MAX_TASKS), exited(EXIT_DRAINED)), ("max_tasks", 1000)),
         (died(child(ChildState.DRAINING, Reason.MAX_RSS), exited(EXIT_DRAINED)), ("max_rss_mb", 300)),
-        (died(child(ChildState.KILLED, Reason.STOP), leaving=True), ("drain_seconds", 10)),
+        (died(child(ChildState.KILLED, Reason.STOP), stop=LEAVING), ("drain_seconds", 10)),
         (
             died(child(ChildState.KILLED, Reason.STOP)),
             ("beat_seconds", 20),
         ),  # deaf to the signal that tells it to leave
-        (died(child(ChildState.KILLED, Reason.STOP), leaving=True, at_once=True), None),
+        (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), None),
         (died(child()), None),
     ],
 )
@@ -119,16 +125,16 @@ def test_the_limit_that_was_hit_is_named_with_its_value(death: Death, limit: tup
         (died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)), "it had been stopped, as by SIGSTOP, for 20 s"),
         (died(child(ChildState.KILLED, Reason.HUNG)), "it gave no sign of life for 20 s"),
         (died(child(ChildState.KILLED, Reason.BOOT, ready_at=None)), "it was not ready within 40 s"),
-        (died(child(ChildState.KILLED, Reason.STOP), at_once=True), "the fleet leaves at once"),
+        (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), "the fleet leaves at once"),
         (
             died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED)),
             "0 as it was told: it was one too many",
         ),
         (died(child(ChildState.DRAINING, Reason.RELOAD), exited(EXIT_DRAINED)), f"0 as it was told: {UNWANTED}"),
         (died(child(ChildState.KILLED, Reason.RELOAD)), f"killed by SIGKILL, by its master: {UNWANTED}"),
-        (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), leaving=True), "code 0 as it was told"),
+        (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), stop=LEAVING), "code 0 as it was told"),
         (
-            died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), leaving=True),
+            died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), stop=LEAVING),
             "the fleet leaves, and it was still starting",
         ),
         (died(child(ChildState.BOOTING, ready_at=None), exited(1)), "left with exit code 1 before it was ready"),

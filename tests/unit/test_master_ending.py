@@ -12,6 +12,7 @@ from rota_supervisor.master.core.children import ARROWS, Child, ChildState, Wron
 from rota_supervisor.master.core.death import Death, reason_of
 from rota_supervisor.master.core.events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stop
 
 KILLED = ProcessEnd(signal.SIGKILL)
 
@@ -68,7 +69,7 @@ def test_the_reason_is_our_kill_then_the_exit_code_then_the_evidence(
 def test_only_a_sigkill_that_neither_we_nor_the_kernel_sent_is_from_outside(
     child: Child, ending: ProcessEnd, from_outside: bool
 ) -> None:
-    death = Death(child, reason_of(child, ending), Died(8, 1, ending), Limits())
+    death = Death(child, reason_of(child, ending), Died(8, 1, ending), Limits(), 0.0, Stop(), in_hand=False)
     assert death.is_from_outside is from_outside
 
 

@@ -13,6 +13,7 @@ from rota_supervisor.master.core import stack_text
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import AS_TOLD, ONE_TOO_MANY, RECYCLED, TIME_LIMIT, UNWANTED, Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
 
 STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of 4,096 bytes; the names take up to 1,000, the rest 600
 STACK_CHARACTERS_OF_AN_EPITAPH: Final = 4000
@@ -59,18 +60,16 @@ def _has_left_as_told(child: Child, ending: ProcessEnd) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A child's death, and what held when it died: its limits, and the time (seconds of the master's clock).
-    `leaving`: the fleet was told to leave; `at_once`: without a drain. `without_redis`: the fleet left while Redis was
-    away, and the child had nothing in hand."""
+    """A child's death, and what held when it died: its limits, the time (seconds of the master's clock), how far the
+    fleet had stopped, and whether the child had anything in hand when its slot was last looked at."""
 
     child: Child
     reason: Reason
     event: Died
     limits: Limits
-    died_at: float = 0.0
-    leaving: bool = False
-    at_once: bool = False
-    without_redis: bool = False
+    died_at: float
+    stop: Stop
+    in_hand: bool
 
     @property
     def is_from_outside(self) -> bool:
@@ -93,24 +92,29 @@ class Death:
     @property
     def is_late(self) -> bool:
         """Whether it was told to leave, had time to, and had to be killed."""
-        return self.reason is Reason.STOP and not (self.at_once or self.without_redis)
+        return self.reason is Reason.STOP and not (self._is_at_once or self._is_without_redis)
+
+    @property
+    def _is_at_once(self) -> bool:
+        return self.stop.stage is Stage.AT_ONCE
+
+    @property
+    def _is_without_redis(self) -> bool:
+        """Whether it was given no more time to leave, as Redis was away and it had nothing in hand."""
+        return self.stop.is_without_redis and not self.in_hand
 
     @property
     def limit(self) -> tuple[str, float] | None:
         """The limit that it hit: its name in the configuration, and its value."""
-        name, task = self._limit_name, self.event.task
+        name, task, why = self.reason.facts.limit, self.event.task, self.child.why
+        if self.is_late:
+            name = "drain_seconds" if self.stop.is_asked else "beat_seconds"
+        if not name or (self.reason is Reason.BOOT and why is not Reason.BOOT):
+            return None
         if name == TIME_LIMIT:
             return None if task is None else (name, round((task.deadline_ns - task.started_ns) / NANOSECONDS, 3))
-        if not name:
-            return None
         value = getattr(self.limits, name)
         return name, self.child.patience(value) if self.reason is Reason.HUNG and self.was_stopped else value
-
-    @property
-    def _limit_name(self) -> str:
-        if self.reason is Reason.STOP:
-            return "" if not self.is_late else "drain_seconds" if self.leaving else "beat_seconds"
-        return "" if self.reason is Reason.BOOT and self.child.why is not Reason.BOOT else self.reason.facts.limit
 
     @property
     def words(self) -> str:
@@ -127,11 +131,11 @@ class Death:
             (Reason.BOOT, code == life.EXIT_OTHER_VERSION, _OTHER_VERSION),
             (Reason.BOOT, why is Reason.BOOT, _BOOT_DEADLINE),
             (Reason.HUNG, self.was_stopped, _STOPPED),
-            (Reason.STOP, self.at_once, _AT_ONCE),
-            (Reason.STOP, self.without_redis, _WITHOUT_REDIS),
-            (Reason.DRAINED, self.leaving, AS_TOLD),  # the whole fleet was
-            (Reason.SURPLUS, self.leaving, _LEAVES),
-            (Reason.RELOAD, self.leaving, _LEAVES),
+            (Reason.STOP, self._is_at_once, _AT_ONCE),
+            (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
+            (Reason.DRAINED, self.stop.is_asked, AS_TOLD),  # the whole fleet was
+            (Reason.SURPLUS, self.stop.is_asked, _LEAVES),
+            (Reason.RELOAD, self.stop.is_asked, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_TOLD}: {UNWANTED}"),
             (Reason.DRAINED, why is Reason.SURPLUS, f"{AS_TOLD}: {ONE_TOO_MANY}"),
             (Reason.CRASH, code == life.EXIT_OVERWRITTEN, _OVERWRITTEN),

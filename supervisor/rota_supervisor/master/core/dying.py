@@ -19,7 +19,6 @@ from rota_supervisor.master.core.events import Died, OwnerRetired
 from rota_supervisor.master.core.leasing import tiers_of
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.stopping import Stage
 
 _EVENTS: Final = {
     Role.WORKER: names.WORKER_EXITED,
@@ -34,7 +33,8 @@ def died(state: MasterState, event: Died, now: float) -> list[do.Effect]:
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
-    death = _judged(state, child, event, now)
+    limits = state.config_of(child.generation).limits
+    death = Death(child, reason_of(child, event.ending), event, limits, now, state.stop, child.in_hand)
     child.move(ChildState.EXITED)
     child.in_hand = event.task is not None or event.outcomes != NOTHING
     effects = _report(state, death, now)
@@ -58,19 +58,6 @@ def not_started(
         end = End(child.asked_at, now, child.ready_at, explained=True, from_outside=from_outside, words=why)
         _feed_backoff(state, child, end)
     return [failed, do.CloseChannels(child.ref), *_give_back(state, child)]
-
-
-def _judged(state: MasterState, child: Child, event: Died, now: float) -> Death:
-    return Death(
-        child,
-        reason_of(child, event.ending),
-        event,
-        state.config_of(child.generation).limits,
-        now,
-        leaving=state.stop.is_asked,
-        at_once=state.stop.stage is Stage.AT_ONCE,
-        without_redis=state.stop.is_without_redis and not child.in_hand,
-    )
 
 
 def _report(state: MasterState, death: Death, now: float) -> list[do.Effect]:

@@ -72,9 +72,8 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     if desired.at_once:
         return [Signal(child.slot, Order.KILL, Reason.STOP) for child in everybody if child.state not in ENDING]
     actions, pools, condemned = _look_at_deadlines(desired, everybody, now)
-    wanted = {target.name for target in desired.targets}
     for name, members in pools.items():
-        if name not in wanted:
+        if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
     # Each free slot is found when it is asked for: a plan is made at every wake, and hardly any starts a child.
     taken = {child.slot for child in everybody}
@@ -135,9 +134,10 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
         found = min(found, (child.stopped_at + child.patience(beat_seconds), Reason.HUNG))
     if state is ChildState.DRAINING:
         found = min(found, (max(child.drain_awaited_since, awake_since) + beat_seconds, Reason.STOP))
-    leave_by = desired.leave_times.get((child.role, child.pool))
-    if leave_by is not None:
-        found = min(found, (leave_by if child.in_hand else min(leave_by, desired.idle_leave_by), Reason.STOP))
+    target = desired.by_name.get((child.role, child.pool))
+    if target is not None and target.leave_by < math.inf:
+        leave_by = target.leave_by if child.in_hand else min(target.leave_by, desired.idle_leave_by)
+        found = min(found, (leave_by, Reason.STOP))
     return found
 
 

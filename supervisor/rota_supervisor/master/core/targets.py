@@ -60,9 +60,8 @@ class Desired:
     idle_leave_by: float = math.inf
 
     @cached_property
-    def leave_times(self) -> dict[PoolName, float]:
-        """When the pools that are to leave must have left."""
-        return {target.name: target.leave_by for target in self.targets if target.leave_by < math.inf}
+    def by_name(self) -> dict[PoolName, Target]:
+        return {target.name: target for target in self.targets}
 
 
 @dataclass(frozen=True, slots=True)
