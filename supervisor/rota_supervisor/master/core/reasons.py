@@ -1,9 +1,8 @@
 """Why a child was told to leave or was killed, and why it died: one table with every fact about each reason."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from rota.protocol.entry import Setback
 
@@ -11,34 +10,6 @@ TIME_LIMIT: Final = "time_limit_seconds"
 UNWANTED: Final = "its generation or its pool is not wanted any more"
 ONE_TOO_MANY: Final = "it was one too many"
 AS_TOLD: Final = " as it was told"
-
-
-class Reason(StrEnum):
-    """The values are what the log says; `facts` has the rest."""
-
-    CRASH = "crash"
-    SIGNAL = "signal"
-    OOM = "oom"
-    HUNG = "hung"
-    TIMEOUT = "timeout"
-    MAX_TASKS = "max_tasks"
-    MAX_RSS = "max_rss"
-    RELOAD = "reload"
-    BOOT = "boot"
-    SURPLUS = "surplus"
-    STOP = "stop"
-    LOST = "lost"
-    DRAINED = "drained"
-
-    @property
-    def facts(self) -> "Facts":
-        """What follows from this reason."""
-        return _FACTS[self]
-
-    @property
-    def label(self) -> str:
-        """The label of the counter of restarts."""
-        return self.facts.counted_as or self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +23,7 @@ class Facts:
     blames_task: bool = True  # the task that ran is charged with the death
     asks_for_stack: bool = False  # the child is asked for its stack before it is killed for this
     mark: Setback = Setback.CRASH  # what the task that ran keeps of the death
-    counted_as: str = ""  # the label of the counter, if it is another one
+    counted_as: str = ""  # the label of the counter of restarts, if it is another one
 
 
 def _hit(limit: str, words: str, mark: Setback = Setback.CRASH) -> Facts:
@@ -63,19 +34,34 @@ def _expected(words: str, *, limit: str = "", counted_as: str = "") -> Facts:
     return Facts(words, limit, is_expected=True, blames_task=False, counted_as=counted_as)
 
 
-_FACTS: Final[Mapping[Reason, Facts]] = {
-    Reason.CRASH: Facts(is_explained=False),
-    Reason.SIGNAL: Facts(is_explained=False, mark=Setback.SIGNAL),
-    Reason.OOM: Facts(": the kernel ran out of memory for this cgroup", mark=Setback.OOM),
-    Reason.HUNG: _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", Setback.HUNG),
-    Reason.TIMEOUT: _hit(TIME_LIMIT, ", by its master: the task was over its time limit", Setback.TIMEOUT),
-    Reason.BOOT: _hit("boot_seconds", " before it was ready"),
-    Reason.LOST: Facts(": its lease was lost", blames_task=False, counted_as=Reason.CRASH),
-    Reason.MAX_TASKS: _expected(": recycled between tasks, as it had run as many as it may", limit="max_tasks"),
-    Reason.MAX_RSS: _expected(": recycled between tasks, as it had grown by as much as it may", limit="max_rss_mb"),
-    Reason.RELOAD: _expected(f", by its master: {UNWANTED}"),
-    Reason.SURPLUS: _expected(f", by its master: {ONE_TOO_MANY}", counted_as=Reason.RELOAD),
-    Reason.STOP: _expected(", by its master: it was to leave and did not in time", counted_as=Reason.RELOAD),
-    Reason.DRAINED: _expected(AS_TOLD, counted_as=Reason.RELOAD),
-}
+class Reason(StrEnum):
+    """The value is what the log says; `facts` has the rest."""
+
+    facts: Facts
+
+    def __new__(cls, value: str, facts: Facts) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.facts = value, facts
+        return member
+
+    CRASH = "crash", Facts(is_explained=False)
+    SIGNAL = "signal", Facts(is_explained=False, mark=Setback.SIGNAL)
+    OOM = "oom", Facts(": the kernel ran out of memory for this cgroup", mark=Setback.OOM)
+    HUNG = "hung", _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", Setback.HUNG)
+    TIMEOUT = "timeout", _hit(TIME_LIMIT, ", by its master: the task was over its time limit", Setback.TIMEOUT)
+    BOOT = "boot", _hit("boot_seconds", " before it was ready")
+    LOST = "lost", Facts(": its lease was lost", blames_task=False, counted_as="crash")
+    MAX_TASKS = "max_tasks", _expected(": recycled between tasks, as it had run as many as it may", limit="max_tasks")
+    MAX_RSS = "max_rss", _expected(": recycled between tasks, as it had grown by as much as it may", limit="max_rss_mb")
+    RELOAD = "reload", _expected(f", by its master: {UNWANTED}")
+    SURPLUS = "surplus", _expected(f", by its master: {ONE_TOO_MANY}", counted_as="reload")
+    STOP = "stop", _expected(", by its master: it was to leave and did not in time", counted_as="reload")
+    DRAINED = "drained", _expected(AS_TOLD, counted_as="reload")
+
+    @property
+    def label(self) -> str:
+        """The label of the counter of restarts."""
+        return self.facts.counted_as or self.value
+
+
 RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # a worker had asked to be replaced
