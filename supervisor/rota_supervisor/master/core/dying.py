@@ -11,12 +11,10 @@ from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import reloading
+from rota_supervisor.master.core import events, leasing, reloading
 from rota_supervisor.master.core.backoff import End
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
-from rota_supervisor.master.core.events import Died, OwnerRetired
-from rota_supervisor.master.core.leasing import tiers_of
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.state import MasterState
 
@@ -28,7 +26,7 @@ _EVENTS: Final = {
 }
 
 
-def died(state: MasterState, event: Died, now: float) -> list[do.Effect]:
+def died(state: MasterState, event: events.Died, now: float) -> list[do.Effect]:
     """The process of a child was reaped."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
@@ -113,11 +111,11 @@ def _give_back(state: MasterState, child: Child, death: Death | None = None) -> 
     state.leases.known_lost.discard(child.owner)
     limits = state.config_of(child.generation).restarts
     blame = Blame(crash_limit=limits.crash_limit, loss_limit=limits.loss_limit)
-    retire = do.Retire(child.slot, child.nonce, child.owner, "", blame, NOTHING, tiers_of(state, child))
-    return [retire if death is None else _with_what_it_did(retire, death)]
+    retire = do.Retire(child.slot, child.nonce, child.owner, "", blame, NOTHING, leasing.tiers_of(state, child))
+    return [retire if death is None else _with_its_work(retire, death)]
 
 
-def _with_what_it_did(retire: do.Retire, death: Death) -> do.Retire:
+def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
     event, facts = death.event, death.reason.facts
     if not event.slot_is_intact:  # nobody can read which task ran: the first of what the worker held is taken for it
         task_id, name = FIRST_HELD, UNKNOWN_TASK
@@ -133,7 +131,7 @@ def _freed(state: MasterState, child: Child) -> list[do.Effect]:
     return [do.FreeSlot(child.slot)]
 
 
-def owner_retired(state: MasterState, event: OwnerRetired, _now: float) -> list[do.Effect]:
+def owner_retired(state: MasterState, event: events.OwnerRetired, _now: float) -> list[do.Effect]:
     """What a dead worker held is back in its lanes, and the task that ran is dead if this was its last crash."""
     asked, retired = event
     child = state.children.get(asked.slot, asked.nonce)

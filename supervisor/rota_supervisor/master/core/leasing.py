@@ -8,9 +8,8 @@ from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core import events, settings
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed
-from rota_supervisor.master.core.settings import NO_TIERS
 from rota_supervisor.master.core.state import MasterState
 
 _RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
@@ -48,7 +47,7 @@ def hurry_for(state: MasterState, lease_seconds: float) -> None:
         hurry(state)
 
 
-def leases_renewed(state: MasterState, event: LeasesRenewed, now: float) -> list[do.Effect]:
+def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) -> list[do.Effect]:
     """A round of renewals is over."""
     leases = state.leases
     if event.failed:
@@ -65,7 +64,7 @@ def leases_renewed(state: MasterState, event: LeasesRenewed, now: float) -> list
     return effects
 
 
-def claim_held_up(state: MasterState, event: ClaimHeldUp, _now: float) -> list[do.Effect]:
+def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) -> list[do.Effect]:
     """Give back what waits behind a task that takes long: once for each task."""
     child, held_up = state.children.get(event.slot, event.nonce), event.held_up
     mark = event.nonce, held_up.number
@@ -78,5 +77,5 @@ def claim_held_up(state: MasterState, event: ClaimHeldUp, _now: float) -> list[d
 
 def tiers_of(state: MasterState, child: Child) -> Packed:
     """The queues that a worker takes from, by tier; none when its pool is no more."""
-    settings = state.settings_of(child)
-    return NO_TIERS if settings is None else settings.tiers
+    pool = state.settings_of(child)
+    return settings.NO_TIERS if pool is None else pool.tiers

@@ -33,13 +33,13 @@ IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The stage of stopping, when it began, and when who is still there is killed (CLOCK_BOOTTIME seconds).
-    `idle_leave_by`: of those that have nothing in hand, sooner while Redis is away."""
+    """The stage of stopping, when it began, when who is still there is killed (CLOCK_BOOTTIME seconds), and whether
+    Redis is away meanwhile."""
 
     stage: Stage = Stage.RUNNING
     began: float = math.inf
     leave_by: float = math.inf
-    idle_leave_by: float = math.inf
+    is_without_redis: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -47,9 +47,9 @@ class Stop:
         return self.stage is not Stage.RUNNING
 
     @property
-    def is_without_redis(self) -> bool:
-        """Whether Redis is away while the fleet leaves."""
-        return self.idle_leave_by < math.inf
+    def idle_leave_by(self) -> float:
+        """When those that have nothing in hand are killed if that is sooner, while Redis is away."""
+        return self.began + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
 
 
 def begin(stop: Stop, now: float, drain_seconds: float, *, at_once: bool) -> Stop:
@@ -60,20 +60,15 @@ def begin(stop: Stop, now: float, drain_seconds: float, *, at_once: bool) -> Sto
 
 
 def advance(stop: Stop, children: Children, now: float, silent_since: float) -> Stop:
-    """Note whether Redis is away, which has owed an answer since `silent_since`, and go on to the rest when no worker
-    is waited for any more."""
+    """Note whether Redis is away, which owes an answer since `silent_since`; go on to the rest when no worker is waited
+    for any more."""
     if not stop.is_asked:
         return stop
-    is_away = now - silent_since > AWAY_SECONDS
-    stop = _hurried(stop, is_away=is_away)
+    stop = replace(stop, is_without_redis=now - silent_since > AWAY_SECONDS)
     workers = children.of(Role.WORKER)
-    if stop.stage is Stage.WORKERS and not any(_is_waited_for(child, stop, now) for child in workers):
-        stop = _hurried(Stop(Stage.REST, now, now + LEAVE_SECONDS), is_away=is_away)
-    return stop
-
-
-def _hurried(stop: Stop, *, is_away: bool) -> Stop:
-    return replace(stop, idle_leave_by=stop.began + IDLE_SECONDS[stop.stage] if is_away else math.inf)
+    if stop.stage is not Stage.WORKERS or any(_is_waited_for(child, stop, now) for child in workers):
+        return stop
+    return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
 
 
 def _is_waited_for(worker: Child, stop: Stop, now: float) -> bool:
