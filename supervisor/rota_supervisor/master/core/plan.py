@@ -235,7 +235,7 @@ def _most_dispensable(children: list[Child]) -> list[Child]:
 
 
 def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
-    """Those that are ASKED wait: their pids come within milliseconds. The others that are not named here leave."""
+    """Have children leave. One that is ASKED is left alone: its pid comes within milliseconds."""
     for child in children:
         is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE  # it hears nothing
         if child.state is ChildState.REGISTERING or is_importing:

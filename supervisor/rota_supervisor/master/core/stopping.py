@@ -72,7 +72,8 @@ def advance(stop: Stop, children: Children, now: float, silent_since: float) -> 
 
 
 def _is_waited_for(worker: Child, stop: Stop, now: float) -> bool:
-    """Unless that takes too long: the lease runs out by itself, and then what was held is given back."""
+    """Whether it is still there, or its owner is to be retired. When Redis takes too long for that, the lease runs out
+    by itself, and then what was held is given back."""
     return _is_there(worker) or (_is_to_be_retired(worker, stop) and now <= stop.leave_by + RETIRE_SECONDS)
 
 

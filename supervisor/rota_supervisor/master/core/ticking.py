@@ -100,14 +100,10 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
     if child.role is Role.WORKER:
         return [do.Register(((child.slot, child.nonce),), state.config.lease.seconds)]
     config = state.config_of(child.generation) if child.role is Role.ZYGOTE else state.config
-    settings = first_settings(child, config, _free_rank(state, child), state.surroundings.import_paths)
-    return [do.Spawn(child.ref, settings)]
-
-
-def _free_rank(state: MasterState, child: Child) -> int:
-    """A poller's place among its node's pollers: how many others of its generation there are."""
+    # A poller's place among its node's pollers is how many others of its generation there are.
     others = [other for other in state.children.of(Role.POLLER) if other is not child and other.state in LIVE]
-    return sum(other.generation == child.generation for other in others)
+    rank = sum(other.generation == child.generation for other in others)
+    return [do.Spawn(child.ref, first_settings(child, config, rank, state.surroundings.import_paths))]
 
 
 def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
