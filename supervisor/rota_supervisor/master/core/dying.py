@@ -6,12 +6,12 @@ from typing import Final
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.protocol.entry import Entry
 from rota.protocol.store import FIRST_HELD, Blame
-from rota.protocol.wire import NOTHING
+from rota.protocol.wire import NOTHING, Packed
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import events, leasing, reloading
+from rota_supervisor.master.core import events, reloading, settings
 from rota_supervisor.master.core.backoff import End
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
@@ -111,8 +111,14 @@ def _give_back(state: MasterState, child: Child, death: Death | None = None) -> 
     state.leases.known_lost.discard(child.owner)
     limits = state.config_of(child.generation).restarts
     blame = Blame(crash_limit=limits.crash_limit, loss_limit=limits.loss_limit)
-    retire = do.Retire(child.slot, child.nonce, child.owner, "", blame, NOTHING, leasing.tiers_of(state, child))
+    retire = do.Retire(child.slot, child.nonce, child.owner, "", blame, NOTHING, tiers_of(state, child))
     return [retire if death is None else _with_its_work(retire, death)]
+
+
+def tiers_of(state: MasterState, child: Child) -> Packed:
+    """The queues that a worker takes from, by tier; none when its pool is no more."""
+    pool = state.settings_of(child)
+    return settings.NO_TIERS if pool is None else pool.tiers
 
 
 def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:

@@ -1,17 +1,19 @@
-"""The life of a child, from the decision to start it to its death: what is heard of its start, what its slot shows."""
+"""The life of a child, from the decision to start it to its death: what is heard of its start, what its slot shows, and
+the lease and the claims of a worker."""
 
 import math
 from typing import Final
 
 from rota.child.fence import NANOSECONDS
 from rota.child.slots import Phase, RecycleWish
+from rota.protocol.outcome import settlements_in
 from rota.telemetry import events as names
+from rota.telemetry import metrics as m
 from rota_supervisor import messages
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import dying, events, reloading
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
-from rota_supervisor.master.core.leasing import hurry_for
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.state import MasterState
 
@@ -21,6 +23,10 @@ _REASONS_TO_RECYCLE: Final = {
     RecycleWish.MAX_TASKS: Reason.MAX_TASKS,
     RecycleWish.MAX_RSS: Reason.MAX_RSS,
 }
+
+_RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
+_TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 
 # Its start
 
@@ -33,7 +39,7 @@ def owners_registered(state: MasterState, event: events.OwnersRegistered, now: f
         if child is not None and child.state is ChildState.REGISTERING:
             child.owner = owner
             effects += _ask_for(state, child, event.sent_ns, now)
-    hurry_for(state, event.lease_seconds)
+    _hurry_for(state, event.lease_seconds)
     return effects
 
 
@@ -190,3 +196,66 @@ def _note_drain(child: Child, look: events.Look, looked_before: float) -> None:
         child.drain_awaited_since = math.inf
     elif child.drain_awaited_since == math.inf:
         child.drain_awaited_since = max(child.drain_asked_at, looked_before)
+
+
+# Its lease, and what it claimed
+
+
+def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
+    """Renew the leases of all living workers, each for as long as its worker was told."""
+    leases, lease = state.leases, state.config.lease
+    if leases.is_renewing or now < leases.due_at:
+        return []
+    held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
+    leases.is_renewing, leases.is_urgent = True, False
+    leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
+    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds)]
+
+
+def _living(state: MasterState) -> list[Child]:
+    """The workers whose leases count."""
+    workers = state.children.of(Role.WORKER)
+    return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
+
+
+def hurry(state: MasterState) -> None:
+    """Renew at the next tick."""
+    state.leases.is_urgent = True
+    state.leases.due_at = 0.0
+
+
+def _hurry_for(state: MasterState, lease_seconds: float) -> None:
+    """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
+    leases shorter."""
+    if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
+        hurry(state)
+
+
+def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) -> list[do.Effect]:
+    """A round of renewals is over."""
+    leases = state.leases
+    if event.failed:
+        leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
+    leases.due_at = now if leases.is_urgent else now + leases.seconds
+    leases.is_renewing = False
+    # Nothing is said of an owner whose worker died while the renewal was on its way.
+    living = {child.owner for child in _living(state)} if event.lost else set()
+    lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
+    leases.known_lost.update(lost)
+    effects: list[do.Effect] = []
+    for owner in lost:
+        effects += [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
+    return effects
+
+
+def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) -> list[do.Effect]:
+    """Give back what waits behind a task that takes long: once for each task."""
+    child, held_up = state.children.get(event.slot, event.nonce), event.held_up
+    mark = event.nonce, held_up.number
+    if child is None or state.recalled.get(event.slot) == mark:
+        return []
+    state.recalled[event.slot] = mark
+    finished = settlements_in(*held_up.outcomes)
+    return [
+        do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, dying.tiers_of(state, child))
+    ]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.master.core import dying, events, leasing, living, reloading
+from rota_supervisor.master.core import dying, events, living, reloading
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.requests import requested
@@ -63,9 +63,9 @@ _TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[Effec
     events.StopSeen: living.stop_seen,
     events.Died: dying.died,
     events.OwnersRegistered: living.owners_registered,
-    events.LeasesRenewed: leasing.leases_renewed,
+    events.LeasesRenewed: living.leases_renewed,
     events.OwnerRetired: dying.owner_retired,
-    events.ClaimHeldUp: leasing.claim_held_up,
+    events.ClaimHeldUp: living.claim_held_up,
     events.RedisAnswered: _redis_answered,
     events.RedisFailed: _redis_failed,
     events.EvictionPolicySeen: _eviction_policy_seen,

@@ -8,7 +8,7 @@ from typing import Final
 
 from rota.telemetry import events as names
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.core import conditions, leasing, notifying, reloading, stopping
+from rota_supervisor.master.core import conditions, living, notifying, reloading, stopping
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
 from rota_supervisor.master.core.events import Ticked
@@ -40,7 +40,7 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
         if not actions:
             break
         effects += [effect for action in actions for effect in perform(state, action, now)]
-    effects = [*_registered_together(state, effects), *leasing.renew_when_due(state, now)]
+    effects = [*_registered_together(state, effects), *living.renew_when_due(state, now)]
     effects += [*conditions.show(state, desired.targets), *notifying.notify(state, now)]
     state.next_look = next_look(state.children, desired, now)
     state.has_ended = stopping.is_over(state.stop, state.children, now)
@@ -51,7 +51,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
     before, stop = state.stop, stopping.advance(state.stop, state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
-        leasing.hurry(state)  # to know soon whether Redis answers
+        living.hurry(state)  # to know soon whether Redis answers
     if before.is_without_redis or not stop.is_without_redis:
         return []
     seconds = round(max(0.0, stopping.ends_by(stop, state.children) - now), 1)
