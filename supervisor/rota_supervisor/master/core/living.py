@@ -255,7 +255,5 @@ def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) ->
     if child is None or state.recalled.get(event.slot) == mark:
         return []
     state.recalled[event.slot] = mark
-    finished = settlements_in(*held_up.outcomes)
-    return [
-        do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, dying.tiers_of(state, child))
-    ]
+    finished, tiers = settlements_in(*held_up.outcomes), dying.tiers_of(state, child)
+    return [do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, tiers)]
