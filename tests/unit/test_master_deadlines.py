@@ -21,6 +21,7 @@ from rota_supervisor.master.core.plan import (
     plan,
 )
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
 from rota_supervisor.master.core.targets import Desired, Target
 from rota_supervisor.master.core.ticking import perform
 
@@ -92,7 +93,7 @@ def test_one_that_cannot_answer_is_killed_at_once() -> None:
 
 def test_a_stop_at_once_and_the_end_of_a_drain_wait_for_no_stack() -> None:
     watched = Watched()
-    watched.desired = replace(DESIRED, at_once=True)
+    watched.desired = replace(DESIRED, stop=Stop(Stage.AT_ONCE))
     assert watched.step(BEAT + 0.01) == [kill(SLOT, Reason.STOP)]
     leaving = Watched(ChildState.DRAINING)
     leaving.desired = replace(DESIRED, targets=(Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),))

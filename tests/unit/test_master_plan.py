@@ -17,6 +17,7 @@ from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKe
 from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.plan import Action, Signal, Start, plan
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
 from rota_supervisor.master.core.targets import Desired, Target
 from rota_supervisor.master.core.ticking import perform
 
@@ -110,7 +111,7 @@ def test_at_once_kills_everything_that_is_not_dead() -> None:
         _child(10, ChildState.KILLED),
         _child(11, ChildState.EXITED),
     ]
-    desired = replace(_desired(4), at_once=True)
+    desired = replace(_desired(4), stop=Stop(Stage.AT_ONCE))
     assert plan(desired, children, 0.0) == [
         kill(2, Reason.STOP),
         kill(8, Reason.STOP),

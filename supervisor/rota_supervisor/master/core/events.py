@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
@@ -140,8 +139,7 @@ class StopSeen(NamedTuple):
     stopped: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnd:
+class ProcessEnd(NamedTuple):
     """How a process ended. `oom_killed`: the kernel counted a kill for want of memory that no other death explains;
     `max_rss_kb` includes the pages it shared with its zygote."""
 

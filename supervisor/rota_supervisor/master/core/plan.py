@@ -34,6 +34,7 @@ from rota_supervisor.master.core.backoff import CALM
 from rota_supervisor.master.core.children import AT_WORK, ENDING, LIVE, STARTING, UNSEEN, Child, ChildState
 from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage
 from rota_supervisor.master.core.targets import Desired, PoolName, Target
 
 RECYCLED_SHARE: Final = 8  # one in so many may be away
@@ -69,7 +70,7 @@ Action = Start | Signal
 def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action]:
     """What to do now."""
     everybody = list(children)
-    if desired.at_once:
+    if desired.stop.stage is Stage.AT_ONCE:
         return [Signal(child.slot, Order.KILL, Reason.STOP) for child in everybody if child.state not in ENDING]
     actions, pools, condemned = _look_at_deadlines(desired, everybody, now)
     for name, members in pools.items():
@@ -136,7 +137,7 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
         found = min(found, (max(child.drain_awaited_since, awake_since) + beat_seconds, Reason.STOP))
     target = desired.by_name.get((child.role, child.pool))
     if target is not None and target.leave_by < math.inf:
-        leave_by = target.leave_by if child.in_hand else min(target.leave_by, desired.idle_leave_by)
+        leave_by = target.leave_by if child.in_hand else min(target.leave_by, desired.stop.idle_leave_by)
         found = min(found, (leave_by, Reason.STOP))
     return found
 

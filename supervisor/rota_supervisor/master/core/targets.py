@@ -48,16 +48,14 @@ class Target:
 @dataclass(frozen=True)
 class Desired:
     """The fleet as it should be. `awake_since`: when the master last found that it had been stopped, or the machine had
-    slept: silence from before is held against nobody. `at_once`: everything is killed now.
-    `idle_leave_by`: when, of the pools that are to leave, those are killed that have nothing in hand."""
+    slept: silence from before is held against nobody."""
 
     targets: tuple[Target, ...]
     boot_seconds: float
     beat_seconds: float
     awake_since: float = 0.0
     backoffs: Mapping[PoolKey, StartBackoff] = field(default_factory=dict)
-    at_once: bool = False
-    idle_leave_by: float = math.inf
+    stop: Stop = field(default_factory=Stop)
 
     @cached_property
     def by_name(self) -> dict[PoolName, Target]:
@@ -97,8 +95,7 @@ def desired_of(
         beat_seconds=rollout.in_force.config.limits.beat_seconds,
         awake_since=awake_since,
         backoffs=backoffs,
-        at_once=stop.stage is Stage.AT_ONCE,
-        idle_leave_by=stop.idle_leave_by,
+        stop=stop,
     )
 
 
