@@ -1,6 +1,6 @@
 """A master's core by itself: what a test has happen to it, and what it wants done."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, TypeVar
 
@@ -9,8 +9,10 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import Answer, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import Effect, PreparePlace, ReadConfiguration, Respond, WriteLog
+from rota_supervisor.master.core.effects import Effect, Order, PreparePlace, ReadConfiguration, Respond, WriteLog
 from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested, RequestKind
+from rota_supervisor.master.core.plan import Action, Signal
+from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.core.take import take
 
@@ -90,6 +92,21 @@ class Core:
     def logged(self) -> list[tuple[str, Mapping[str, Any]]]:
         """The events of the log, with their fields."""
         return [(effect.event, effect.fields) for effect in self.done(WriteLog)]
+
+
+def drain(slot: int, reason: Reason) -> Signal:
+    """What a plan says of a child that is to leave."""
+    return Signal(slot, Order.LEAVE, reason)
+
+
+def kill(slot: int, reason: Reason) -> Signal:
+    """What a plan says of a child that is to be killed."""
+    return Signal(slot, Order.KILL, reason)
+
+
+def of_order(order: Order, actions: Iterable[Action]) -> list[Signal]:
+    """What a plan says of children that are given this order."""
+    return [action for action in actions if isinstance(action, Signal) and action.order is order]
 
 
 def _nothing(_: Any) -> None:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rota.child.fence import Fence
     from rota.client.sender import Batch, Sender
     from rota.server.connection import Connection
-    from rota_supervisor.master.core.desired import Action
     from rota_supervisor.master.core.effects import Effect
     from rota_supervisor.master.core.events import Died
+    from rota_supervisor.master.core.plan import Action
     from rota_supervisor.master.core.state import MasterState
 
 
@@ -54,12 +54,12 @@ def retire_who_is_asked_to_leave(
     original: "Callable[..., list[Effect]]", state: "MasterState", action: "Action", now: float
 ) -> "list[Effect]":
     """A worker's owner is retired when the worker is asked to leave, while it still runs its task."""
-    from rota_supervisor.master.core.desired import Drain  # noqa: PLC0415 - workers import this module too
-    from rota_supervisor.master.core.effects import Retire  # noqa: PLC0415 - likewise
+    from rota_supervisor.master.core.effects import Order, Retire  # noqa: PLC0415 - workers import this module too
+    from rota_supervisor.master.core.plan import Start  # noqa: PLC0415 - likewise
 
     effects = original(state, action, now)
-    owner = state.children.in_slot(action.slot).owner if isinstance(action, Drain) else ""
-    if owner:
+    is_asked = not isinstance(action, Start) and action.order is Order.LEAVE
+    if is_asked and (owner := state.children.in_slot(action.slot).owner):
         blame = Blame((), crash_limit=3, loss_limit=5)
         effects.append(Retire(action.slot, -1, owner, "", blame, NOTHING, NO_TIERS))
     return effects

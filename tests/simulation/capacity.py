@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ENDING, LIVE, Child, ChildState, PoolKey
-from rota_supervisor.master.core.deadlines import DUMP_SECONDS
-from rota_supervisor.master.core.plan import RECYCLED_SHARE
+from rota_supervisor.master.core.plan import DUMP_SECONDS, RECYCLED_SHARE
 from rota_supervisor.master.core.reasons import RECYCLED
 from simulation.violation import require
 

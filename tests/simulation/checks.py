@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Final
 
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
-from rota_supervisor.master.core.deadlines import (
+from rota_supervisor.master.core.effects import Effect, FreeSlot, Order, Register, Retire, Spawn, Tell
+from rota_supervisor.master.core.events import Ticked
+from rota_supervisor.master.core.plan import (
     DUMP_SECONDS,
     HARD_LIMIT_GRACE_SECONDS,
     can_be_dumped,
-    patience,
 )
-from rota_supervisor.master.core.effects import Effect, FreeSlot, Order, Register, Retire, Spawn, Tell
-from rota_supervisor.master.core.events import Ticked
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.stopping import Stage
 from rota_supervisor.master.core.take import take
@@ -145,7 +144,7 @@ class Checks:
     def _check_silence(self, child: Child, process: Process, now: float) -> None:
         silent = now - process.silent_since if process.silent_since is not None else 0.0
         beat_seconds = self._node.state.config.limits.beat_seconds
-        allowed = patience(child.role, beat_seconds) if child.stopped_at is not None else beat_seconds
+        allowed = child.patience(beat_seconds) if child.stopped_at is not None else beat_seconds
         require(silent > allowed, f"slot {child.slot} is killed after {silent:.2f} s of silence")
         if process.was_ready and not runs_a_task(process):
             late = min(silent, now - self._node.awake_since) - allowed
@@ -196,7 +195,7 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
     spare = DUMP_SECONDS + SLACK_SECONDS
     if process.stopped_since is not None:
         silent = now - max(process.stopped_since, node.awake_since)
-        allowed = patience(process.role, node.state.config.limits.beat_seconds) + SLACK_SECONDS
+        allowed = child.patience(node.state.config.limits.beat_seconds) + SLACK_SECONDS
         require(silent <= allowed, f"slot {number} is stopped for {silent:.2f} s")
         return
     if process.hung and process.was_ready and process.silent_since is not None and not runs_a_task(process):

@@ -10,10 +10,10 @@ from rota_supervisor import messages
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildRef
 from rota_supervisor.master.core.effects import CloseChannels, ForkWorker, FreeSlot, Order, SetQuiet, Spawn, Tell
-from rota_supervisor.master.core.ending import ProcessEnd
 from rota_supervisor.master.core.events import (
     Died,
     Event,
+    ProcessEnd,
     StackFileMade,
     Started,
     StopSeen,

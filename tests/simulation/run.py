@@ -13,7 +13,7 @@ from rota.child import slots
 from rota.telemetry import events, log
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS
-from rota_supervisor.master.core.deadlines import HARD_LIMIT_GRACE_SECONDS
+from rota_supervisor.master.core.plan import HARD_LIMIT_GRACE_SECONDS
 from rota_supervisor.master.core.stopping import LEAVE_SECONDS
 from simulation.faults import AT_STAKE, EVERYTHING, FILES, KILLS, NETWORK, PROCESSES, kill_all_workers_of
 from simulation.nemesis import SPELLS, Fault, Nemesis, draw_config

@@ -111,6 +111,6 @@ def _not_whole(node: Node) -> str:
     others = [f"{child.role} {child.slot} {child.state}" for child in state.children][:3]
     return (
         ""
-        if len(state.children) == most or is_hopeless
-        else f"{len(state.children)} children instead of {most}: {others}"
+        if len(list(state.children)) == most or is_hopeless
+        else f"{len(list(state.children))} children instead of {most}: {others}"
     )

@@ -11,11 +11,10 @@ from rota_supervisor.master.core import conditions
 from rota_supervisor.master.core.backoff import BUDGETS, End, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.conditions import held_back, waiting_workers
-from rota_supervisor.master.core.desired import Target
 from rota_supervisor.master.core.effects import Effect, PutUpNotice, SetGauge, WriteLog
 from rota_supervisor.master.core.events import Look, Looked, RequestKind
 from rota_supervisor.master.core.stopping import Stage, Stop
-from rota_supervisor.master.core.targets import Versions, desired_of
+from rota_supervisor.master.core.targets import Target, Versions, desired_of
 
 CONFIG = Config(pools={"mail": PoolConfig(workers=4)})
 LIMITS = Restarts()

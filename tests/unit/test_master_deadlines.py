@@ -5,24 +5,29 @@ from dataclasses import replace
 
 import pytest
 
-from cores import Core
+from cores import Core, drain, kill
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child, Children, ChildState
-from rota_supervisor.master.core.deadlines import (
+from rota_supervisor.master.core.effects import Order
+from rota_supervisor.master.core.plan import (
     DUMP_SECONDS,
     HARD_LIMIT_GRACE_SECONDS,
     SHORTEST_TICK_SECONDS,
     URGENT_SECONDS,
+    Action,
+    Signal,
     next_look,
+    plan,
 )
-from rota_supervisor.master.core.desired import Action, Desired, Drain, Dump, Interrupt, KillChild, Target
-from rota_supervisor.master.core.plan import plan
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
+from rota_supervisor.master.core.targets import Desired, Target
 from rota_supervisor.master.core.ticking import perform
 
 POOL, SLOT, BOOT, BEAT = "mail", 8, 60.0, 30.0
 TARGETS = (Target(Role.ZYGOTE, "generation-1", 1, 1, surge=0), Target(Role.WORKER, POOL, 1, 1))
+DUMP, INTERRUPT = Signal(SLOT, Order.WRITE_STACK), Signal(SLOT, Order.INTERRUPT)
 DESIRED = Desired(TARGETS, boot_seconds=BOOT, beat_seconds=BEAT)
 
 
@@ -71,37 +76,37 @@ def test_who_is_to_be_killed_for_what_it_did_is_first_asked_for_its_stack(
     if busy:
         watched.runs(until=5.0)
     assert watched.step(over) == []
-    assert watched.step(over + 0.01) == [Dump(SLOT)]
+    assert watched.step(over + 0.01) == [DUMP]
     assert watched.step(over + 0.01 + DUMP_SECONDS) == []
-    assert watched.step(over + 0.02 + DUMP_SECONDS) == [KillChild(SLOT, reason)]
+    assert watched.step(over + 0.02 + DUMP_SECONDS) == [kill(SLOT, reason)]
 
 
 def test_one_that_cannot_answer_is_killed_at_once() -> None:
-    assert Watched(has_stack=False).step(BEAT + 0.01) == [KillChild(SLOT, Reason.HUNG)]
+    assert Watched(has_stack=False).step(BEAT + 0.01) == [kill(SLOT, Reason.HUNG)]
     stopped = Watched()
     stopped.child.stopped_at = 1.0
-    assert stopped.step(BEAT + 1.01) == [KillChild(SLOT, Reason.HUNG)]
+    assert stopped.step(BEAT + 1.01) == [kill(SLOT, Reason.HUNG)]
     unborn = Watched(ChildState.ASKED)
     unborn.child.pid = 0
-    assert unborn.step(BOOT + 0.01) == [KillChild(SLOT, Reason.BOOT)]
+    assert unborn.step(BOOT + 0.01) == [kill(SLOT, Reason.BOOT)]
 
 
 def test_a_stop_at_once_and_the_end_of_a_drain_wait_for_no_stack() -> None:
     watched = Watched()
-    watched.desired = replace(DESIRED, at_once=True)
-    assert watched.step(BEAT + 0.01) == [KillChild(SLOT, Reason.STOP)]
+    watched.desired = replace(DESIRED, stop=Stop(Stage.AT_ONCE))
+    assert watched.step(BEAT + 0.01) == [kill(SLOT, Reason.STOP)]
     leaving = Watched(ChildState.DRAINING)
     leaving.desired = replace(DESIRED, targets=(Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),))
-    assert leaving.step(5.1) == [KillChild(SLOT, Reason.STOP)]
+    assert leaving.step(5.1) == [kill(SLOT, Reason.STOP)]
 
 
 def test_one_that_comes_back_while_it_is_asked_lives_and_is_asked_anew_the_next_time() -> None:
     watched = Watched()
     watched.runs(until=5.0)
-    assert watched.step(6.01) == [Dump(SLOT)]
+    assert watched.step(6.01) == [DUMP]
     watched.child.busy, watched.child.beat_at = False, 6.05
     assert watched.step(7.0) == []
-    assert watched.step(6.05 + BEAT + 0.01) == [Dump(SLOT)]
+    assert watched.step(6.05 + BEAT + 0.01) == [DUMP]
 
 
 def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_place() -> None:
@@ -117,9 +122,9 @@ def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_pla
         fleet._by_slot[zygote.slot] = zygote
     targets = (*(Target(Role.ZYGOTE, zygote.pool, 1, zygote.generation, surge=0) for zygote in zygotes),)
     rolling = Desired((*targets, Target(Role.WORKER, POOL, 1, 2)), BOOT, BEAT)
-    assert plan(rolling, fleet, 101.0) == [Drain(8, Reason.RELOAD)]
+    assert plan(rolling, fleet, 101.0) == [drain(8, Reason.RELOAD)]
     fleet._by_slot[9].beat_at = 0.0  # the new one hangs: the old one is not let go on its account
-    assert plan(rolling, fleet, 101.0) == [Dump(9)]
+    assert plan(rolling, fleet, 101.0) == [Signal(9, Order.WRITE_STACK)]
 
 
 # Told to leave, and deaf
@@ -127,24 +132,24 @@ def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_pla
 
 def test_one_that_does_not_begin_to_leave_is_killed_though_it_beats() -> None:
     watched = Watched()
-    perform(watched.core.state, Drain(SLOT, Reason.RELOAD), 100.0)
+    perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
     watched.child.beat_at = 100.0 + BEAT
     assert watched.step(100.0 + BEAT) == []
-    assert watched.step(100.1 + BEAT) == [KillChild(SLOT, Reason.STOP)]
+    assert watched.step(100.1 + BEAT) == [kill(SLOT, Reason.STOP)]
 
 
 def test_one_that_is_hung_is_killed_when_it_was_told_to_leave_as_at_any_other_time() -> None:
     watched = Watched()
     watched.child.beat_at = 90.0
-    perform(watched.core.state, Drain(SLOT, Reason.MAX_TASKS), 100.0)
-    assert watched.step(90.01 + BEAT) == [Dump(SLOT)]
-    assert watched.step(90.2 + BEAT) == [KillChild(SLOT, Reason.HUNG)]
+    perform(watched.core.state, drain(SLOT, Reason.MAX_TASKS), 100.0)
+    assert watched.step(90.01 + BEAT) == [DUMP]
+    assert watched.step(90.2 + BEAT) == [kill(SLOT, Reason.HUNG)]
 
 
 def test_one_that_has_begun_to_leave_has_all_the_time_that_its_task_and_redis_take() -> None:
     watched = Watched()
-    perform(watched.core.state, Drain(SLOT, Reason.RELOAD), 100.0)
-    watched.child.unheard_since = math.inf  # as its slot shows it
+    perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
+    watched.child.drain_awaited_since = math.inf  # as its slot shows it
     watched.child.beat_at = 10_000.0
     assert watched.step(10_001.0) == []
 
@@ -156,17 +161,17 @@ def test_a_task_is_interrupted_once_after_its_soft_limit_and_again_when_it_has_m
     watched = Watched()
     watched.runs(soft_until=5.0)
     assert watched.step(5.0) == []
-    assert watched.step(5.001) == [Interrupt(SLOT)]
+    assert watched.step(5.001) == [INTERRUPT]
     assert watched.step(6.0) == []
     watched.runs(soft_until=7.0)
     assert watched.step(6.5) == []
-    assert watched.step(7.001) == [Interrupt(SLOT)]
+    assert watched.step(7.001) == [INTERRUPT]
 
 
 def test_a_task_is_interrupted_in_a_worker_that_leaves_too_and_in_none_that_is_killed() -> None:
     watched = Watched(ChildState.DRAINING)
     watched.runs(soft_until=5.0)
-    assert watched.step(5.001) == [Interrupt(SLOT)]
+    assert watched.step(5.001) == [INTERRUPT]
     killed = Watched(ChildState.KILLED)
     killed.runs(soft_until=5.0)
     assert killed.step(5.001) == []
@@ -186,7 +191,7 @@ def test_the_loop_looks_at_each_deadline_that_is_still_to_come() -> None:
 
 def test_the_loop_looks_when_a_stack_has_had_its_time() -> None:
     watched = Watched()
-    assert watched.step(BEAT + 0.01) == [Dump(SLOT)]
+    assert watched.step(BEAT + 0.01) == [DUMP]
     assert watched.looks_next(BEAT + 0.01) == BEAT + 0.01 + DUMP_SECONDS
 
 

@@ -18,8 +18,7 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import AddToCounter, FreeSlot, Retire
-from rota_supervisor.master.core.ending import ProcessEnd
-from rota_supervisor.master.core.events import Died, OwnerRetired, Ticked
+from rota_supervisor.master.core.events import Died, OwnerRetired, ProcessEnd, Ticked
 from rota_supervisor.master.core.reasons import Reason
 
 TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1_000_000_000, 0)

@@ -6,10 +6,13 @@ import signal
 import pytest
 
 from rota.child.life import EXIT_DRAINED, EXIT_LOST
+from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ARROWS, Child, ChildState, WrongArrow
-from rota_supervisor.master.core.ending import ProcessEnd, is_from_outside, reason_of
+from rota_supervisor.master.core.death import Death, reason_of
+from rota_supervisor.master.core.events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stop
 
 KILLED = ProcessEnd(signal.SIGKILL)
 
@@ -66,7 +69,8 @@ def test_the_reason_is_our_kill_then_the_exit_code_then_the_evidence(
 def test_only_a_sigkill_that_neither_we_nor_the_kernel_sent_is_from_outside(
     child: Child, ending: ProcessEnd, from_outside: bool
 ) -> None:
-    assert is_from_outside(child, ending) is from_outside
+    death = Death(child, reason_of(child, ending), Died(8, 1, ending), Limits(), 0.0, Stop(), in_hand=False)
+    assert death.is_from_outside is from_outside
 
 
 def test_a_task_is_not_blamed_for_what_we_did_for_other_reasons() -> None:

@@ -5,16 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from cores import Core
+from cores import Core, drain
+from rota.child.fence import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, RecycleWish, Slot
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.desired import Drain
 from rota_supervisor.master.core.events import Looked
-from rota_supervisor.master.core.looking import NANOSECONDS
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.ticking import perform
 from rota_supervisor.master.effects.slots import SlotReader
@@ -43,7 +42,7 @@ class Watched:
 
     def tell_to_leave(self, now: float) -> None:
         self.core.state.ticked_at = now
-        perform(self.core.state, Drain(SLOT, Reason.RELOAD), now)
+        perform(self.core.state, drain(SLOT, Reason.RELOAD), now)
 
     def begin(self, at: float, *, limit: float = 0.0, soft: float = 0.0) -> None:
         begins, *ends = (round(each * NANOSECONDS) for each in (at, at + limit, at + soft))
@@ -112,15 +111,15 @@ def _leaves(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "unheard_since"),
+    ("does", "awaited_since"),
     [(_idle, 100.0), (_in_the_task_it_was_told_in, math.inf), (_in_a_later_task, 100.0), (_leaves, math.inf)],
 )
-def test_who_was_told_to_leave_has_not_heard_it_until_it_begins_to_but_may_inside_the_task_it_was_told_in(
-    watched: Watched, does: Callable[[Watched], None], unheard_since: float
+def test_a_drain_is_awaited_until_it_begins_but_not_inside_the_task_in_which_it_was_asked_for(
+    watched: Watched, does: Callable[[Watched], None], awaited_since: float
 ) -> None:
     watched.tell_to_leave(100.0)
     does(watched)
-    assert watched.look(110.0).unheard_since == unheard_since
+    assert watched.look(110.0).drain_awaited_since == awaited_since
 
 
 def test_a_task_begun_after_the_one_it_was_told_in_is_no_excuse(watched: Watched) -> None:
@@ -129,7 +128,7 @@ def test_a_task_begun_after_the_one_it_was_told_in_is_no_excuse(watched: Watched
     watched.look(110.0)
     watched.slot.end_task()
     watched.begin(112.0)
-    assert watched.look(120.0).unheard_since == 110.0
+    assert watched.look(120.0).drain_awaited_since == 110.0
 
 
 def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watched: Watched) -> None:

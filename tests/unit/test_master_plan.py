@@ -9,14 +9,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cores import Core
+from cores import Core, drain, kill, of_order
 from rota_supervisor.config.model import Config, Restarts
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.core.backoff import CALM, StartBackoff
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
-from rota_supervisor.master.core.desired import Abandon, Action, Desired, Drain, KillChild, Start, Target
-from rota_supervisor.master.core.plan import plan
+from rota_supervisor.master.core.effects import Order
+from rota_supervisor.master.core.plan import Action, Signal, Start, plan
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
+from rota_supervisor.master.core.targets import Desired, Target
 from rota_supervisor.master.core.ticking import perform
 
 POOL = "mail"
@@ -57,24 +59,24 @@ def test_of_too_many_the_unready_go_first_then_the_idle_then_the_busy() -> None:
     busy, idle, booting = _child(8), _child(9), _child(10, ChildState.BOOTING)
     busy.busy = True
     children = [_zygote(), busy, idle, booting]
-    assert plan(_desired(2), children, 0.0) == [Drain(10, Reason.SURPLUS)]
-    assert plan(_desired(1), children, 0.0) == [Drain(10, Reason.SURPLUS), Drain(9, Reason.SURPLUS)]
-    assert plan(_desired(0), [_zygote(), _child(8, ChildState.REGISTERING)], 0.0) == [Abandon(8, Reason.SURPLUS)]
+    assert plan(_desired(2), children, 0.0) == [drain(10, Reason.SURPLUS)]
+    assert plan(_desired(1), children, 0.0) == [drain(10, Reason.SURPLUS), drain(9, Reason.SURPLUS)]
+    assert plan(_desired(0), [_zygote(), _child(8, ChildState.REGISTERING)], 0.0) == [kill(8, Reason.SURPLUS)]
 
 
 def test_each_deadline_has_its_reason() -> None:
-    def why(now: float, child: Child) -> list[Action]:
-        return [action for action in plan(_desired(1), [_zygote(), child], now) if isinstance(action, KillChild)]
+    def why(now: float, child: Child) -> list[Signal]:
+        return of_order(Order.KILL, plan(_desired(1), [_zygote(), child], now))
 
-    zygote_too = KillChild(2, Reason.HUNG)
-    assert why(61.0, _child(8, ChildState.BOOTING)) == [zygote_too, KillChild(8, Reason.BOOT)]
-    assert why(31.0, _child(8)) == [zygote_too, KillChild(8, Reason.HUNG)]
+    zygote_too = kill(2, Reason.HUNG)
+    assert why(61.0, _child(8, ChildState.BOOTING)) == [zygote_too, kill(8, Reason.BOOT)]
+    assert why(31.0, _child(8)) == [zygote_too, kill(8, Reason.HUNG)]
     stopped, running = _child(8, ChildState.BOOTING), _child(8)
     stopped.stopped_at = -1.0
-    assert why(29.5, stopped) == [KillChild(8, Reason.HUNG)]
+    assert why(29.5, stopped) == [kill(8, Reason.HUNG)]
     running.busy, running.task_until = True, 5.0
     assert why(6.0, running) == []
-    assert why(6.1, running) == [KillChild(8, Reason.TIMEOUT)]
+    assert why(6.1, running) == [kill(8, Reason.TIMEOUT)]
     running.task_until = math.inf
     assert why(10_000.0, running) == [zygote_too]
 
@@ -83,7 +85,7 @@ def test_a_sleep_of_the_machine_is_not_counted_as_time_to_boot() -> None:
     zygote = _zygote(state=ChildState.BOOTING)
     desired = replace(_desired(1), awake_since=1000.0)
     assert plan(desired, [zygote], 1060.0) == []
-    assert plan(desired, [zygote], 1060.1)[:1] == [KillChild(2, Reason.BOOT)]
+    assert plan(desired, [zygote], 1060.1)[:1] == [kill(2, Reason.BOOT)]
 
 
 @pytest.mark.parametrize(("role", "pool"), [(Role.POLLER, "pollers"), (Role.EXPORTER, "exporter")])
@@ -91,14 +93,14 @@ def test_who_is_missed_at_once_is_replaced_sooner_than_a_worker_when_it_is_stopp
     desired = Desired((Target(role, pool, 1, 1),), boot_seconds=60.0, beat_seconds=30.0)
     child = Child(role, pool, 1, 4, 1, ChildState.READY, 0.0, pid=4, ready_at=0.0, stopped_at=1.0)
     assert plan(desired, [child], 1.5) == []
-    assert plan(desired, [child], 1.6)[:1] == [KillChild(4, Reason.HUNG)]
+    assert plan(desired, [child], 1.6)[:1] == [kill(4, Reason.HUNG)]
 
 
 def test_all_of_a_pool_leave_by_one_deadline() -> None:
     desired = Desired((Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),), 60.0, 1000.0)
     children = [_child(8, ChildState.DRAINING), _child(9, ChildState.ASKED), _child(10, ChildState.REGISTERING)]
-    assert plan(desired, children, 5.0) == [Abandon(10, Reason.SURPLUS)]
-    assert plan(desired, children, 5.1)[:2] == [KillChild(8, Reason.STOP), KillChild(9, Reason.STOP)]
+    assert plan(desired, children, 5.0) == [kill(10, Reason.SURPLUS)]
+    assert plan(desired, children, 5.1)[:2] == [kill(8, Reason.STOP), kill(9, Reason.STOP)]
 
 
 def test_at_once_kills_everything_that_is_not_dead() -> None:
@@ -109,11 +111,11 @@ def test_at_once_kills_everything_that_is_not_dead() -> None:
         _child(10, ChildState.KILLED),
         _child(11, ChildState.EXITED),
     ]
-    desired = replace(_desired(4), at_once=True)
+    desired = replace(_desired(4), stop=Stop(Stage.AT_ONCE))
     assert plan(desired, children, 0.0) == [
-        KillChild(2, Reason.STOP),
-        KillChild(8, Reason.STOP),
-        Abandon(9, Reason.STOP),
+        kill(2, Reason.STOP),
+        kill(8, Reason.STOP),
+        kill(9, Reason.STOP),
     ]
 
 
@@ -124,7 +126,7 @@ def test_stale_workers_stay_until_a_new_one_is_ready() -> None:
     assert plan(rolling, [*zygotes, *old], 0.0) == [Start(Role.WORKER, POOL, 2, 11)]
     assert plan(rolling, [*zygotes, *old, _child(11, ChildState.BOOTING, 2)], 0.0) == []
     drains = plan(rolling, [*zygotes, *old, _child(11, ChildState.READY, 2)], 0.0)
-    assert drains[:2] == [Drain(10, Reason.RELOAD), Drain(9, Reason.RELOAD)]  # 4 are ready, and at least 2 stay so
+    assert drains[:2] == [drain(10, Reason.RELOAD), drain(9, Reason.RELOAD)]  # 4 are ready, and at least 2 stay so
     assert drains[2:] == [Start(Role.WORKER, POOL, 2, 12), Start(Role.WORKER, POOL, 2, 13)]
 
 
@@ -134,20 +136,20 @@ def test_a_count_made_smaller_while_new_code_is_rolled_in_leaves_no_more_than_on
         _child(slot, ChildState.BOOTING, 2) for slot in (10, 11, 12)
     ]  # of a count of 4, when two stale ones were left
     drains = plan(rolling, [_zygote(1), _zygote(2), _child(8), _child(9), *fresh], 0.0)
-    assert drains == [Drain(12, Reason.SURPLUS), Drain(11, Reason.SURPLUS)]
+    assert drains == [drain(12, Reason.SURPLUS), drain(11, Reason.SURPLUS)]
 
 
 def test_the_only_worker_is_drained_after_its_successor_is_ready() -> None:
     rolling = replace(_desired(1, 2), targets=(*_desired(1, 1).targets[:1], *_desired(1, 2).targets))
     children = [_zygote(1), _zygote(2), _child(8)]
     assert plan(rolling, children, 0.0) == [Start(Role.WORKER, POOL, 2, 9)]
-    assert plan(rolling, [*children, _child(9, ChildState.READY, 2)], 0.0) == [Drain(8, Reason.RELOAD)]
+    assert plan(rolling, [*children, _child(9, ChildState.READY, 2)], 0.0) == [drain(8, Reason.RELOAD)]
 
 
 def test_where_there_is_one_slot_the_old_one_leaves_first() -> None:
     old = Child(Role.EXPORTER, "exporter", 1, 1, 1, ChildState.READY, 0.0, pid=1, ready_at=0.0)
     desired = Desired((Target(Role.EXPORTER, "exporter", 1, 2, surge=0),), 60.0, 30.0)
-    assert plan(desired, [old], 0.0) == [Drain(1, Reason.RELOAD)]
+    assert plan(desired, [old], 0.0) == [drain(1, Reason.RELOAD)]
     old.move(ChildState.DRAINING)
     assert plan(desired, [old], 0.0) == []
     assert plan(desired, [], 0.0) == [Start(Role.EXPORTER, "exporter", 2, 1)]
@@ -155,7 +157,7 @@ def test_where_there_is_one_slot_the_old_one_leaves_first() -> None:
 
 def test_a_zygote_that_still_imports_and_is_not_wanted_is_killed() -> None:
     children = [_zygote(1), _zygote(2, ChildState.BOOTING)]
-    assert plan(_desired(0, 1), children, 0.0) == [KillChild(3, Reason.RELOAD)]
+    assert plan(_desired(0, 1), children, 0.0) == [kill(3, Reason.RELOAD)]
 
 
 # The simulation
@@ -277,7 +279,7 @@ class Fates(RuleBasedStateMachine):
             self._check(action)
             self._perform(action)
         assert plan(desired, self.fleet, self.now) == []
-        drained_for = {action.reason for action in actions if isinstance(action, Drain)}
+        drained_for = {drained.reason for drained in of_order(Order.LEAVE, actions)}
         if drained_for:
             floor = max(1, self.count - 1) if has_successor else self.count
             if drained_for <= {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only one may go when it asks to

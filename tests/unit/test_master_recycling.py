@@ -2,11 +2,13 @@
 
 import pytest
 
+from cores import drain, of_order
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.desired import Desired, Drain, Start, Target
-from rota_supervisor.master.core.plan import plan
+from rota_supervisor.master.core.effects import Order
+from rota_supervisor.master.core.plan import Start, plan
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.targets import Desired, Target
 
 POOL, FIRST = "mail", 8
 
@@ -33,10 +35,10 @@ def _desired(count: int, generation: int = 1) -> Desired:
     return Desired((*zygotes, Target(Role.WORKER, POOL, count, generation)), boot_seconds=60.0, beat_seconds=1000.0)
 
 
-def _drains(count: int, children: list[Child], generation: int = 1) -> list[tuple[int, Reason]]:
+def _drains(count: int, children: list[Child], generation: int = 1) -> list[tuple[int, Reason | None]]:
     """By the number of the worker."""
     actions = plan(_desired(count, generation), [*map(_zygote, range(1, generation + 1)), *children], 0.0)
-    return [(action.slot - FIRST, action.reason) for action in actions if isinstance(action, Drain)]
+    return [(drained.slot - FIRST, drained.reason) for drained in of_order(Order.LEAVE, actions)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_when_all_wish_to_go_one_in_eight_may_but_always_one(count: int, away: i
 
 def test_who_may_go_is_replaced_at_once() -> None:
     actions = plan(_desired(2), [_zygote(), *_pool(2, 2)], 0.0)
-    assert actions == [Drain(FIRST, Reason.MAX_TASKS), Start(Role.WORKER, POOL, 1, FIRST + 2)]
+    assert actions == [drain(FIRST, Reason.MAX_TASKS), Start(Role.WORKER, POOL, 1, FIRST + 2)]
 
 
 def test_the_oldest_goes_first_and_for_the_reason_that_it_gave() -> None:

@@ -18,8 +18,7 @@ from rota_supervisor.master.core import reloading
 from rota_supervisor.master.core.backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import ConfigureLog, Leave, WriteLog
-from rota_supervisor.master.core.ending import ProcessEnd
-from rota_supervisor.master.core.events import Died, RequestKind, ZygoteSaid
+from rota_supervisor.master.core.events import Died, ProcessEnd, RequestKind, ZygoteSaid
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.effects.listening import Listening
 from rota_supervisor.master.effects.shown import Display

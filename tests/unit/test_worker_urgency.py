@@ -4,7 +4,7 @@ from rota.child.slot_outcomes import REGION_BYTES
 from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot
 from rota.worker.urgency import Urgency
-from rota_supervisor.master.core.deadlines import URGENT_SECONDS
+from rota_supervisor.master.core.plan import URGENT_SECONDS
 
 SECOND_NS = 1_000_000_000
 TENTH_NS = SECOND_NS // 10

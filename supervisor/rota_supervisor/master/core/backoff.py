@@ -15,7 +15,6 @@ What people are shown follows from it: `condition`.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -49,57 +48,50 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A child's end, as far as it matters here. Times are seconds of the master's clock; `ready_at` None for never.
-
-    `explained`: we ended it, or know why it ended. `from_outside`: somebody else killed it. `in_task`: a task ran.
-    `has_worked`: it had ended a task before.
-    """
+    """A child's end, as far as it matters here. Times are seconds of the master's clock."""
 
     asked_at: float
     at: float
-    ready_at: float | None = None
-    explained: bool = False
-    from_outside: bool = False
-    in_task: bool = False
-    has_worked: bool = False
+    ready_at: float | None = None  # None for never
+    explained: bool = False  # the master ended it, or knows why it ended
+    from_outside: bool = False  # somebody else killed it
+    in_task: bool = False  # a task ran
+    has_worked: bool = False  # it had ended a task before
     words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StartBackoff:
-    """`failures` and `relapses` in a row; `wait_until` the next start; `early`: times of early deaths in the last
-    minute; `ready_at`: the first READY since the last relapse; `words`: how the last child ended."""
+    """What is known of the ends of a pool's children, and since when they go well."""
 
-    failures: int = 0
-    wait_until: float = 0.0
-    failed_at: float = float("-inf")
+    failures: int = 0  # in a row
+    wait_until: float = 0.0  # the next start
+    failed_at: float = -math.inf
     ever_ready: bool = False
-    early: tuple[float, ...] = ()
-    relapses: int = 0
-    relapsed_at: float = float("-inf")
-    pause_seconds: float = 0.0
-    ready_at: float = math.inf
-    words: str = ""
+    early: tuple[float, ...] = ()  # the times of early deaths in the last minute
+    relapses: int = 0  # in a row
+    relapsed_at: float = -math.inf
+    pause_seconds: float = 0.0  # how long a probe has to stay
+    ready_at: float = math.inf  # the first READY since the last relapse
+    words: str = ""  # how the last child ended
 
     # What feeds it
 
     def after_end(self, end: End, limits: Restarts) -> "StartBackoff":
         """A child ended that was not asked to."""
-        return (self.after_work(end.asked_at) if end.has_worked else self).fed(end, limits)
-
-    def fed(self, end: End, limits: Restarts) -> "StartBackoff":
-        """The same, whatever the child had done before."""
-        feed = self._way_of(end, limits)
-        return self if feed is None else replace(feed(end.asked_at, end.at, limits), words=end.words)
-
-    def _way_of(self, end: End, limits: Restarts) -> "Callable[[float, float, Restarts], StartBackoff] | None":
+        known = self.after_work(end.asked_at) if end.has_worked else self
+        times = end.asked_at, end.at, limits
         if end.ready_at is None:
-            return self.after_outside_kill if end.from_outside else self.after_failed_start
-        if end.explained or end.at - end.ready_at >= limits.healthy_seconds:
-            return None
-        if not end.from_outside and not end.has_worked:
-            return self.after_relapse_in_task if end.in_task else self.after_relapse
-        return None if end.in_task else self.after_early_death
+            after = known.after_outside_kill(*times) if end.from_outside else known.after_failed_start(*times)
+        elif end.explained or end.at - end.ready_at >= limits.healthy_seconds:
+            return known
+        elif not end.from_outside and not end.has_worked:
+            after = known.after_relapse(*times, in_task=end.in_task)
+        elif not end.in_task:
+            after = known.after_early_death(*times)
+        else:
+            return known
+        return replace(after, words=end.words)
 
     def after_failed_start(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """A child asked for at `asked_at` died before it was READY."""
@@ -108,18 +100,13 @@ class StartBackoff:
         until = now + _pause(self.failures, limits)
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
 
-    def after_relapse(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """A child died soon after it was READY, of its own making, and had done nothing."""
-        return self._relapsed(asked_at, now, _pause(self.relapses - TOLERATED, limits))
-
-    def after_relapse_in_task(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """A worker died in its first task: the worker may be to blame, or the task."""
-        pause = min(_pause(self.relapses - TOLERATED, limits), TASK_PAUSE_SECONDS)
-        return self._relapsed(asked_at, now, pause)
-
-    def _relapsed(self, asked_at: float, now: float, pause: float) -> "StartBackoff":
+    def after_relapse(self, asked_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
+        """A child died soon after it was READY, of its own making, and had done nothing. In its first task, the worker
+        may be to blame, or the task."""
         if asked_at < self.relapsed_at:  # of the same wave as one already counted
             return self
+        pause = _pause(self.relapses - TOLERATED, limits)
+        pause = min(pause, TASK_PAUSE_SECONDS) if in_task else pause
         after = replace(self, relapses=self.relapses + 1, relapsed_at=now, ready_at=math.inf)
         return replace(after, pause_seconds=pause, wait_until=now + pause) if after.relapsing else after
 
@@ -127,8 +114,7 @@ class StartBackoff:
         """A child died soon after it was READY, and neither itself nor a task is to blame."""
         if self.early and asked_at < self.early[-1]:  # of the same wave as one already counted
             return self
-        recent = tuple(at for at in self.early if at > now - limits.healthy_seconds)[-EARLY_DEATHS:]
-        counted = replace(self, early=(*recent, now))
+        counted = replace(self, early=(*self._recent(now, limits)[-EARLY_DEATHS:], now))
         return counted.after_failed_start(asked_at, now, limits) if counted.flapping else counted
 
     def after_outside_kill(self, asked_at: float, now: float, limits: Restarts) -> "StartBackoff":
@@ -144,7 +130,7 @@ class StartBackoff:
         if self.flapping:
             return ready
         wait_until = now + self.pause_seconds if self.relapsing else 0.0
-        return replace(ready, failures=0, failed_at=float("-inf"), wait_until=wait_until)
+        return replace(ready, failures=0, failed_at=-math.inf, wait_until=wait_until)
 
     def after_work(self, asked_at: float) -> "StartBackoff":
         """A child asked for at `asked_at` has ended a task; one from before the last relapse proves nothing."""
@@ -152,19 +138,21 @@ class StartBackoff:
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
         """Forget early deaths that are older than a healthy minute and what they had fed, and relapses after one."""
-        recent = tuple(at for at in self.early if at > now - limits.healthy_seconds)
-        healthy = now - self.ready_at >= limits.healthy_seconds
-        known = self._without_relapses() if healthy else self
+        recent = self._recent(now, limits)
+        known = self._without_relapses() if now - self.ready_at >= limits.healthy_seconds else self
         if len(recent) == len(self.early):
             return known
         calm = replace(known, early=recent)
         return calm.after_ready(now) if self.ever_ready and self.flapping else calm
 
+    def _recent(self, now: float, limits: Restarts) -> tuple[float, ...]:
+        return tuple(at for at in self.early if at > now - limits.healthy_seconds)
+
     def _without_relapses(self) -> "StartBackoff":
         if not self.relapses:
             return self
         wait_until = self.wait_until if self.failures else 0.0
-        return replace(self, relapses=0, relapsed_at=float("-inf"), pause_seconds=0.0, wait_until=wait_until)
+        return replace(self, relapses=0, relapsed_at=-math.inf, pause_seconds=0.0, wait_until=wait_until)
 
     def forgiven(self) -> "StartBackoff":
         """A person asked to start afresh."""

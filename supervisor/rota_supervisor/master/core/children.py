@@ -42,9 +42,20 @@ AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # it may ru
 ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
 UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # nothing is read from its slot, and it has no deadline
 
+STOPPED_SECONDS: Final = 0.5  # of a poller or an exporter; with tick and start another is there within 2 s
+
 
 class WrongArrow(Exception):
     """A child was moved along an arrow that does not exist: a fault of the master."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """One generation of one pool."""
+
+    role: Role
+    pool: str
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,55 +70,42 @@ class ChildRef:
 
 @dataclass(slots=True)
 class Child:
-    """One child, from the decision to start it until its slot is free again.
-
-    What it is: `pool`: of a worker its pool, of others a name of their own. `nonce`: the number of this life of the
-    slot. `owner`: the name under which a worker claims tasks; "" for other roles and until it is registered.
-    `asked_at`: when its process was asked for, `asked_of`: the nonce of the zygote that was asked.
-    `lease_seconds`: the lease that the worker was told. `has_stack`: it has a file to write its stack to.
-
-    What its slot showed last: `beat_at`: its last sign of life. `busy`: it runs a task, until `task_until` at most
-    (`inf` without a limit) and `soft_until` by its soft limit. `in_hand`: it runs one, or has outcomes that no answer
-    has confirmed. `shortest_soft_seconds`: the shortest soft limit that it
-    met of late, last at `shortest_soft_met_at`. `has_worked`: it has ended a task. `recycle_for`: why it asks to be
-    replaced. `is_quiet`: it claims nothing for now.
-
-    What was done with it: `interrupted_for`: the soft limit for which it was interrupted last. `dumped_at`: when it was
-    last asked for its stack. `told_at`: when it was told to leave; -inf once it has begun to. `unheard_since`: since
-    when it could have begun to leave and has not; `inf` before it was told, once it has begun, and during the task in
-    which it was told. `why`: the reason for which it was told to leave or killed. `stopped_at`: when a signal stopped
-    it, None while it runs.
-    """
+    """One child, from the decision to start it until its slot is free again."""
 
     role: Role
-    pool: str
+    pool: str  # of a worker its pool, of others a name of their own
     generation: int
     slot: int
-    nonce: int
+    nonce: int  # the number of this life of the slot
     state: ChildState
-    asked_at: float
-    owner: str = ""
-    asked_of: int = 0
-    lease_seconds: float = 0.0
-    has_stack: bool = False
+    asked_at: float  # when its process was asked for
+    owner: str = ""  # the name under which a worker claims tasks, once that is registered
+    asked_of: int = 0  # the nonce of the zygote that was asked for it
+    lease_seconds: float = 0.0  # the lease that the worker was given
+    has_stack: bool = False  # it has a file to write its stack to
     pid: int = 0
     ready_at: float | None = None
-    beat_at: float = 0.0
-    busy: bool = False
-    in_hand: bool = False
-    task_until: float = math.inf
-    soft_until: float = math.inf
-    shortest_soft_seconds: float = math.inf
-    shortest_soft_met_at: float = -math.inf
-    has_worked: bool = False
-    recycle_for: Reason | None = None
-    is_quiet: bool = False
-    interrupted_for: float = math.inf
-    dumped_at: float = -math.inf
-    told_at: float = math.inf
-    unheard_since: float = math.inf
-    why: Reason | None = None
-    stopped_at: float | None = None
+
+    # What its slot showed last
+    beat_at: float = 0.0  # its last sign of life
+    busy: bool = False  # it runs a task
+    in_hand: bool = False  # it runs a task, or has outcomes that no answer has confirmed
+    task_until: float = math.inf  # the hard limit of its task
+    soft_until: float = math.inf  # the soft limit of its task
+    shortest_soft_seconds: float = math.inf  # the shortest soft limit that a task of it had lately
+    shortest_soft_met_at: float = -math.inf  # when a task had that limit last
+    has_worked: bool = False  # it has ended a task
+    recycle_for: Reason | None = None  # why it asks to be replaced
+    is_quiet: bool = False  # it claims nothing for now
+
+    # What the master did with it
+    interrupted_for: float = math.inf  # the soft limit for which its task was interrupted last
+    dumped_at: float = -math.inf  # when it was last asked for its stack
+    drain_asked_at: float = math.inf  # when it was told to drain
+    has_begun_drain: bool = False  # its slot has shown that it drains
+    drain_awaited_since: float = math.inf  # it could have begun since; `inf` during the task in which it was told
+    why: Reason | None = None  # the reason for which it was told to drain, or killed
+    stopped_at: float | None = None  # when a signal stopped it; None while it runs
 
     def move(self, state: ChildState) -> None:
         """Take a step. Raises WrongArrow when the table does not have it."""
@@ -115,8 +113,12 @@ class Child:
             raise WrongArrow(f"{self.role} in slot {self.slot}: {self.state} to {state}")
         self.state = state
 
+    def patience(self, beat_seconds: float) -> float:
+        """How long it may be stopped. Without a poller nothing is promoted, without the exporter no probe answered."""
+        return min(beat_seconds, STOPPED_SECONDS) if self.role in (Role.POLLER, Role.EXPORTER) else beat_seconds
+
     @property
-    def key(self) -> "PoolKey":
+    def key(self) -> PoolKey:
         """The pool it belongs to, with its generation: what back-off is kept by."""
         return PoolKey(self.role, self.pool, self.generation)
 
@@ -124,20 +126,6 @@ class Child:
     def ref(self) -> ChildRef:
         """What an effect needs to know of it."""
         return ChildRef(self.role, self.slot, self.nonce, self.pid)
-
-    @property
-    def is_unreported(self) -> bool:
-        """Whether a zygote was asked for it, and nobody has said yet what became of it."""
-        return self.state in (ChildState.ASKED, ChildState.KILLED) and not self.pid
-
-
-@dataclass(frozen=True, slots=True)
-class PoolKey:
-    """One generation of one pool."""
-
-    role: Role
-    pool: str
-    generation: int
 
 
 class Children:
@@ -149,9 +137,6 @@ class Children:
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._by_slot.values()))
-
-    def __len__(self) -> int:
-        return len(self._by_slot)
 
     def in_slot(self, slot: int) -> Child:
         """The child in a slot that is taken."""

@@ -1,27 +1,22 @@
-"""The end of a child: why it died, what is told of it, what it means for its pool, and what it held given back."""
+"""The death of a child: what is reported of it, what it means for its pool, and what it held given back."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Final
 
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.protocol.entry import Entry
 from rota.protocol.store import FIRST_HELD, Blame
-from rota.protocol.wire import NOTHING
+from rota.protocol.wire import NOTHING, Packed
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import reloading
-from rota_supervisor.master.core.account import Circumstances, Death, epitaph_of, fields_of, judge
+from rota_supervisor.master.core import events, reloading, settings
 from rota_supervisor.master.core.backoff import End
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import Effect
-from rota_supervisor.master.core.ending import ProcessEnd
-from rota_supervisor.master.core.events import Died, OwnerRetired
+from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.settings import NO_TIERS
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.stopping import Stage
 
 _EVENTS: Final = {
     Role.WORKER: names.WORKER_EXITED,
@@ -31,61 +26,51 @@ _EVENTS: Final = {
 }
 
 
-def died(state: MasterState, event: Died, now: float) -> list[Effect]:
+def died(state: MasterState, event: events.Died, now: float) -> list[do.Effect]:
     """The process of a child was reaped."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
-    death = judge(child, event.ending, _circumstances(state, child, event, now))
+    limits = state.config_of(child.generation).limits
+    death = Death(child, reason_of(child, event.ending), event, limits, now, state.stop, child.in_hand)
     child.move(ChildState.EXITED)
     child.in_hand = event.task is not None or event.outcomes != NOTHING
-    effects = _tell(state, death, now)
-    _feed_backoff(state, child, _end_of(death, event, now), death.reason)
+    effects = _report(state, death, now)
+    if not (death.reason.facts.is_expected or _was_unwanted(child)):
+        _feed_backoff(state, child, _end_of(death))
     if not state.stop.is_asked and child.why is not Reason.SURPLUS:
         effects.append(do.AddToCounter(m.PROCESS_RESTARTS, (child.role.value, death.reason.label)))
     if child.ready_at is None:
         effects += reloading.died_starting(state, death, now)
-    return [*effects, do.CloseChannels(child.ref), *_give_back(state, death, event)]
+    return [*effects, do.CloseChannels(child.ref), *_give_back(state, child, death)]
 
 
-def not_started(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False) -> list[Effect]:
+def not_started(
+    state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False
+) -> list[do.Effect]:
     """A child was to be started, and there is no process. `from_outside`: for no fault of its own."""
-    is_expected = child.why is not None and child.why.facts.is_expected
-    say = do.info if is_expected else do.error
-    said = say(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
+    say = do.info if _was_unwanted(child) else do.error
+    failed = say(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
-    end = End(child.asked_at, now, child.ready_at, explained=True, from_outside=from_outside, words=why)
-    _feed_backoff(state, child, end, Reason.BOOT)
-    nothing = Circumstances(state.config_of(child.generation).limits, now)
-    death = Death(child, Reason.LOST, ProcessEnd(0), nothing)
-    return [said, do.CloseChannels(child.ref), *_give_back(state, death, Died(child.slot, child.nonce, death.ending))]
+    if not _was_unwanted(child):
+        end = End(child.asked_at, now, child.ready_at, explained=True, from_outside=from_outside, words=why)
+        _feed_backoff(state, child, end)
+    return [failed, do.CloseChannels(child.ref), *_give_back(state, child)]
 
 
-def _circumstances(state: MasterState, child: Child, event: Died, now: float) -> Circumstances:
-    return Circumstances(
-        state.config_of(child.generation).limits,
-        now,
-        event.task,
-        event.stack,
-        leaving=state.stop.is_asked,
-        at_once=state.stop.stage is Stage.AT_ONCE,
-        without_redis=state.stop.is_without_redis and not child.in_hand,
-    )
-
-
-def _tell(state: MasterState, death: Death, now: float) -> list[Effect]:
+def _report(state: MasterState, death: Death, now: float) -> list[do.Effect]:
     """One event a death. One that nobody wanted is kept, for people who ask for the status."""
-    said = fields_of(death)
+    fields = fields_of(death)
     if death.reason.facts.is_expected and not death.is_late:
-        return [do.info(_event_of(death), **said)]
-    state.last_death = {**said, "at": now}
-    return [do.warning(_event_of(death), **said)]
+        return [do.info(_event_of(death), **fields)]
+    state.last_death = {**fields, "at": now}
+    return [do.warning(_event_of(death), **fields)]
 
 
 def _event_of(death: Death) -> str:
     """Of a worker the name says whether its master ended it."""
     child = death.child
-    if child.role is not Role.WORKER or child.why is not death.reason or death.ending.signal_name != "SIGKILL":
+    if child.role is not Role.WORKER or child.why is not death.reason or death.event.ending.signal_name != "SIGKILL":
         return _EVENTS[child.role]
     return names.WORKER_HUNG if death.reason is Reason.HUNG else names.WORKER_KILLED
 
@@ -93,11 +78,16 @@ def _event_of(death: Death) -> str:
 # What it means for its pool
 
 
-def _end_of(death: Death, event: Died, now: float) -> End:
-    child = death.child
+def _was_unwanted(child: Child) -> bool:
+    """Whether it was told to leave or killed for nothing that it did wrong."""
+    return child.why is not None and child.why.facts.is_expected
+
+
+def _end_of(death: Death) -> End:
+    child, event = death.child, death.event
     return End(
         child.asked_at,
-        now,
+        death.died_at,
         child.ready_at,
         explained=death.reason.facts.is_explained,
         from_outside=death.is_from_outside,
@@ -107,85 +97,78 @@ def _end_of(death: Death, event: Died, now: float) -> End:
     )
 
 
-def _feed_backoff(state: MasterState, child: Child, end: End, reason: Reason) -> None:
-    if not any(each is not None and each.facts.is_expected for each in (reason, child.why)):
-        state.backoffs[child.key] = state.backoff_of(child.key).after_end(end, state.config.restarts)
+def _feed_backoff(state: MasterState, child: Child, end: End) -> None:
+    state.backoffs[child.key] = state.backoff_of(child.key).after_end(end, state.config.restarts)
 
 
 # What it held
 
 
-def _give_back(state: MasterState, death: Death, event: Died) -> list[Effect]:
-    """Retire the owner of a dead worker: until that is done its slot stays taken."""
-    child = death.child
+def _give_back(state: MasterState, child: Child, death: Death | None = None) -> list[do.Effect]:
+    """Retire the owner of a worker that died, or never had a process. Until that is done its slot stays taken."""
     if not child.owner:
         return _freed(state, child)
     state.leases.known_lost.discard(child.owner)
-    settings = state.settings_of(child)
-    tiers = NO_TIERS if settings is None else settings.tiers
-    task_id, name = _task_of(event)
-    ran = task_id if name else None
-    blame = _blame(state, death, ran, event.wall)
-    return [do.Retire(child.slot, child.nonce, child.owner, name, blame, event.outcomes, tiers, death.has_left)]
+    limits = state.config_of(child.generation).restarts
+    blame = Blame(crash_limit=limits.crash_limit, loss_limit=limits.loss_limit)
+    retire = do.Retire(child.slot, child.nonce, child.owner, "", blame, NOTHING, tiers_of(state, child))
+    return [retire if death is None else _with_its_work(retire, death)]
 
 
-def _task_of(event: Died) -> tuple[str, str]:
-    """The id and the name of the task that ran. In a slot that was written over nobody can read them: then the first of
-    what the worker held is taken for it."""
-    if not event.slot_is_intact:
-        return FIRST_HELD, UNKNOWN_TASK
-    return ("", "") if event.task is None else (event.task.id, event.task.name)
+def tiers_of(state: MasterState, child: Child) -> Packed:
+    """The queues that a worker takes from, by tier; none when its pool is no more."""
+    pool = state.settings_of(child)
+    return settings.NO_TIERS if pool is None else pool.tiers
 
 
-def _blame(state: MasterState, death: Death, task_id: str | None, wall: float) -> Blame:
-    limits = state.config_of(death.child.generation).restarts
-    ran: tuple[tuple[str, bytes], ...] = ()
-    if task_id is not None and death.is_task_to_blame:
-        ran = ((task_id, epitaph_of(death, datetime.fromtimestamp(wall, UTC))),)
-    mark = death.reason.facts.mark
-    return Blame(ran, crash_limit=limits.crash_limit, loss_limit=limits.loss_limit, setback=mark)
+def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
+    event, facts = death.event, death.reason.facts
+    if not event.slot_is_intact:  # nobody can read which task ran: the first of what the worker held is taken for it
+        task_id, name = FIRST_HELD, UNKNOWN_TASK
+    else:
+        task_id, name = ("", "") if event.task is None else (event.task.id, event.task.name)
+    ran = ((task_id, epitaph_of(death)),) if name and facts.blames_task else ()
+    blame = replace(retire.blame, ran=ran, setback=facts.mark)
+    return retire._replace(task_name=name, blame=blame, settlements=event.outcomes, has_left=death.has_left)
 
 
-def _freed(state: MasterState, child: Child) -> list[Effect]:
+def _freed(state: MasterState, child: Child) -> list[do.Effect]:
     state.children.forget(child)
     return [do.FreeSlot(child.slot)]
 
 
-def owner_retired(state: MasterState, event: OwnerRetired, _now: float) -> list[Effect]:
+def owner_retired(state: MasterState, event: events.OwnerRetired, _now: float) -> list[do.Effect]:
     """What a dead worker held is back in its lanes, and the task that ran is dead if this was its last crash."""
-    child = state.children.get(event.asked.slot, event.asked.nonce)
-    freed = [] if child is None else _freed(state, child)
-    return [*freed, *_counted(event), *_told_of_tasks(event)]
+    asked, retired = event
+    child = state.children.get(asked.slot, asked.nonce)
+    effects = [] if child is None else _freed(state, child)
+    for entry in retired.requeued:
+        effects += _given_back(entry, asked)
+    for entry in retired.dead:
+        effects += _set_aside(entry, asked)
+    return effects
 
 
-def _counted(event: OwnerRetired) -> list[Effect]:
-    """Entries are released if their worker had left, and recovered if it had died."""
-    name, counted = event.asked.task_name, []
-    for entry in event.retired.requeued:
-        released = m.TASKS_PROCESSED, (entry.queue, "", "released")
-        recovered = m.TASKS_RECOVERED, (entry.queue, "child_exit")
-        counted.append(do.AddToCounter(*(released if event.asked.has_left else recovered)))
-    for entry in event.retired.dead:
-        counted.append(do.AddToCounter(m.TASKS_DEAD, (entry.queue, name, "crashed")))
-        counted.append(do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, "dead")))
-    return [*counted]
+def _given_back(entry: Entry, asked: do.Retire) -> list[do.Effect]:
+    """A task is released if its worker had left, and recovered if it had died."""
+    fields = _fields(entry, asked)
+    if asked.has_left:
+        released = do.info(names.TASK_RELEASED, **fields, kind=entry.kind.label, outcome="released")
+        return [do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, "", "released")), released]
+    counted = do.AddToCounter(m.TASKS_RECOVERED, (entry.queue, "child_exit"))
+    return [counted, do.warning(names.TASK_RECOVERED, **fields)]
 
 
-def _told_of_tasks(event: OwnerRetired) -> list[Effect]:
-    retired = event.retired
+def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
     return [
-        *(_told_of(entry, event.asked, is_dead=False) for entry in retired.requeued),
-        *(_told_of(entry, event.asked, is_dead=True) for entry in retired.dead),
+        do.AddToCounter(m.TASKS_DEAD, (entry.queue, asked.task_name, "crashed")),
+        do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, asked.task_name, "dead")),
+        do.error(names.TASK_DEAD, **_fields(entry, asked), reason="crashed"),
     ]
 
 
-def _told_of(entry: Entry, asked: do.Retire, *, is_dead: bool) -> Effect:
-    said: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
-    if entry.id in {task_id for task_id, _ in asked.blame.ran}:
-        said |= {"task": asked.task_name, "cause": asked.blame.setback.label}
-    said["crashes"] = entry.crashes
-    if is_dead:
-        return do.error(names.TASK_DEAD, **said, reason="crashed")
-    if asked.has_left:
-        return do.info(names.TASK_RELEASED, **said, kind=entry.kind.label, outcome="released")
-    return do.warning(names.TASK_RECOVERED, **said)
+def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
+    fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
+    if entry.id in dict(asked.blame.ran):
+        fields |= {"task": asked.task_name, "cause": asked.blame.setback.label}
+    return {**fields, "crashes": entry.crashes}

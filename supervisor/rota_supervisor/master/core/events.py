@@ -1,6 +1,8 @@
 """What can happen to a master: one frozen value for each thing. What was read from the world stands in the event."""
 
 import math
+import os
+import signal
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
@@ -13,7 +15,6 @@ from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.control.port import ScaleOrder
 from rota_supervisor.master.core.effects import Retire
-from rota_supervisor.master.core.ending import ProcessEnd
 
 
 class Ticked(NamedTuple):
@@ -136,6 +137,31 @@ class StopSeen(NamedTuple):
     slot: int
     nonce: int
     stopped: bool
+
+
+class ProcessEnd(NamedTuple):
+    """How a process ended. `oom_killed`: the kernel counted a kill for want of memory that no other death explains;
+    `max_rss_kb` includes the pages it shared with its zygote."""
+
+    wait_status: int
+    oom_killed: bool = False
+    max_rss_kb: int = 0
+
+    @property
+    def signal_name(self) -> str:
+        """`SIGKILL`, or "" when it was no signal."""
+        if not os.WIFSIGNALED(self.wait_status):
+            return ""
+        number = os.WTERMSIG(self.wait_status)
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number > signal.SIGRTMIN else f"signal {number}"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, or None when a signal ended it."""
+        return os.WEXITSTATUS(self.wait_status) if os.WIFEXITED(self.wait_status) else None
 
 
 class Died(NamedTuple):

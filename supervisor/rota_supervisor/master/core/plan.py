@@ -1,134 +1,167 @@
 """Decide what to do about the children: a pure function of what is desired, what is there, and the time.
 
-Performing an action moves its child at once (`performing.perform`), so a second plan after performing is empty.
+Performing an action moves its child at once (`ticking.perform`), so a second plan after performing is empty.
 
-1. What broke a deadline is killed, see `deadlines`; a moment before it is asked for its stack. From then on it counts
-   for nothing but its place. A task over its soft limit is interrupted.
-2. In each pool: what is missing is started, as its back-off allows and when there is a zygote to fork from.
-3. Children of an older generation are *stale*: one new child is started beside them, and they are drained only
+Deadlines:
+
+1. Whoever starts has boot_seconds. Outside of a task a child beats within beat_seconds; inside one the task's own
+   time limit rules. Who is stopped has beat_seconds, whatever it does; a poller and an exporter less.
+2. Who was told to drain has beat_seconds to begin, from the end of the task in which it was told: a task may have put
+   another handler in place of ours, and its process would work on for ever.
+3. When the fleet leaves there is one deadline for all of a pool; while Redis is away a sooner one for those that have
+   nothing in hand, as what they wait for may not come.
+4. Who broke a deadline is killed. If that was for what it did, it is asked for its stack first, and has DUMP_SECONDS to
+   write it; from then on it counts for nothing but its place. A task over its soft limit is interrupted.
+
+Pools:
+
+1. What is missing is started, as the pool's back-off allows and when there is a zygote to fork from.
+2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only
    once a new one is READY, so that never fewer than n - 1 are (1 when n is 1).
-4. What is too many is drained: the unready first, then the idle, then the busy.
-5. Who asks to be replaced is drained when enough others are READY: of n at most n/8 are away, but one may be;
+3. What is too many is drained: the unready first, then the idle, then the busy.
+4. Who asks to be replaced is drained when enough others are READY: of n at most n/8 are away, but one may be;
    and no more than one while there are stale ones.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import filterfalse, islice
-from typing import Final
+from typing import Final, NamedTuple
 
-from rota_supervisor.layout import RANGES, Role
+from rota_supervisor.layout import RANGES, TICK_SECONDS, Role
 from rota_supervisor.master.core.backoff import CALM
-from rota_supervisor.master.core.children import ENDING, LIVE, STARTING, Child, ChildState, PoolKey
-from rota_supervisor.master.core.deadlines import (
-    DUMP_SECONDS,
-    PoolName,
-    can_be_dumped,
-    deadline,
-    is_to_be_interrupted,
-    leave_times,
-)
-from rota_supervisor.master.core.desired import (
-    Abandon,
-    Action,
-    Desired,
-    Drain,
-    Dump,
-    Interrupt,
-    KillChild,
-    Start,
-    Target,
-)
+from rota_supervisor.master.core.children import AT_WORK, ENDING, LIVE, STARTING, UNSEEN, Child, ChildState
+from rota_supervisor.master.core.effects import Order
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage
+from rota_supervisor.master.core.targets import Desired, PoolName, Target
 
 RECYCLED_SHARE: Final = 8  # one in so many may be away
+HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # what a task gets beyond its hard limit
+DUMP_SECONDS: Final = 0.1  # a stack takes 0.7 ms, and longer on a machine that has too much to do
+SHORTEST_TICK_SECONDS: Final = 0.1  # however short a soft limit is, no more than ten looks a second are made for it
+URGENT_SECONDS: Final = 65.0  # a worker rings again for a soft limit that it has not met for 60 s
+
+_Pools = defaultdict[PoolName, list[Child]]
+
+
+class Start(NamedTuple):
+    """Begin a child in a free slot."""
+
+    role: Role
+    pool: str
+    generation: int
+    slot: int
+
+
+class Signal(NamedTuple):
+    """Signal an order to the child in a slot. `reason`: why it is to leave, or is killed. KILL gives up a child without
+    a process."""
+
+    slot: int
+    order: Order
+    reason: Reason | None = None
+
+
+Action = Start | Signal
 
 
 def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action]:
     """What to do now."""
     everybody = list(children)
-    if desired.at_once:
-        return [_end_now(child, Reason.STOP) for child in everybody if child.state not in ENDING]
-    looked = _look_at_deadlines(desired, everybody, now)
-    actions = looked.actions
-    wanted = {target.name for target in desired.targets}
-    for name, members in looked.staying.items():
-        if name not in wanted:
+    if desired.stop.stage is Stage.AT_ONCE:
+        return [Signal(child.slot, Order.KILL, Reason.STOP) for child in everybody if child.state not in ENDING]
+    actions, pools, condemned = _look_at_deadlines(desired, everybody, now)
+    for name, members in pools.items():
+        if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
-    free = _free_slots(everybody)
-    zygotes = _ready_zygotes(looked.staying)
+    # Each free slot is found when it is asked for: a plan is made at every wake, and hardly any starts a child.
+    taken = {child.slot for child in everybody}
+    free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
+    zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
+    forkable = {child.generation for child in zygotes if child.state is ChildState.READY}
     for target in desired.targets:
-        members = looked.staying.get(target.name, [])
-        can_start = target.role is not Role.WORKER or target.forked_from in zygotes
+        members = pools.get(target.name, [])
+        can_start = target.role is not Role.WORKER or (target.zygote or target.generation) in forkable
         drains = _plan_drains(target, members, can_start=can_start)
         actions += drains
         if can_start:
-            staying = _without(members, drains) + looked.condemned.get(target.name, [])
+            staying = _without(members, drains) + condemned.get(target.name, [])
             actions += _plan_starts(desired, target, staying, free[target.role], now)
     return actions
 
 
-def _ready_zygotes(pools: "_Pools") -> set[int]:
-    """The generations that workers can be forked of."""
-    zygotes = (child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members)
-    return {child.generation for child in zygotes if child.state is ChildState.READY}
-
-
-def _free_slots(children: list[Child]) -> dict[Role, Iterator[int]]:
-    """By role, each found when it is asked for: a plan is made at every wake, and hardly any starts a child."""
-    taken = {child.slot for child in children}
-    return {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
-
-
-def _without(members: list[Child], drains: list[Action]) -> list[Child]:
+def _without(members: list[Child], drains: list[Signal]) -> list[Child]:
     leaving = {drain.slot for drain in drains}
     return [child for child in members if child.slot not in leaving] if leaving else members
 
 
 # Deadlines
 
-_Pools = defaultdict[PoolName, list[Child]]
 
-
-@dataclass(slots=True)
-class _Looked:
+def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
     """What follows from deadlines; by pool who stays, and who will be killed when it has written down its stack."""
-
-    actions: list[Action] = field(default_factory=list)
-    staying: _Pools = field(default_factory=lambda: defaultdict(list))
-    condemned: _Pools = field(default_factory=lambda: defaultdict(list))
-
-
-def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> _Looked:
-    looked, leaving = _Looked(), leave_times(desired)
+    actions: list[Action] = []
+    staying, condemned = _Pools(list), _Pools(list)
     for child in everybody:
-        broken_at, reason = deadline(child, desired, leaving)
+        broken_at, reason = deadline(child, desired)
         if now <= broken_at:
-            looked.staying[child.role, child.pool].append(child)
-            if is_to_be_interrupted(child, now):
-                looked.actions.append(Interrupt(child.slot))
-            continue
-        ending = _ending(child, reason, broken_at, now)
-        if not isinstance(ending, KillChild):
-            looked.condemned[child.role, child.pool].append(child)
-        if ending is not None:
-            looked.actions.append(ending)
-    return looked
+            staying[child.role, child.pool].append(child)
+            # Once for each soft limit: a task that beats gets a new one.
+            if child.busy and child.state in AT_WORK and now > child.soft_until != child.interrupted_for:
+                actions.append(Signal(child.slot, Order.INTERRUPT))
+        elif can_be_dumped(child, reason) and (child.dumped_at <= broken_at or now <= child.dumped_at + DUMP_SECONDS):
+            condemned[child.role, child.pool].append(child)
+            if child.dumped_at <= broken_at:
+                actions.append(Signal(child.slot, Order.WRITE_STACK))
+        else:
+            actions.append(Signal(child.slot, Order.KILL, reason))
+    return actions, staying, condemned
 
 
-def _ending(child: Child, reason: Reason, broken_at: float, now: float) -> Action | None:
-    """What to do with a child that is over its deadline; None while it writes down its stack."""
-    if can_be_dumped(child, reason):
-        if child.dumped_at <= broken_at:
-            return Dump(child.slot)
-        if now <= child.dumped_at + DUMP_SECONDS:
-            return None
-    return _end_now(child, reason)
+def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
+    """The first instant after which it is killed, and for what."""
+    state, awake_since, beat_seconds = child.state, desired.awake_since, desired.beat_seconds
+    if state in UNSEEN:
+        return math.inf, Reason.STOP
+    if child.busy:
+        found = child.task_until + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT
+    elif state in STARTING:
+        found = max(child.asked_at, awake_since) + desired.boot_seconds, Reason.BOOT
+    else:
+        found = max(child.beat_at, awake_since) + beat_seconds, Reason.HUNG
+    if child.stopped_at is not None:
+        found = min(found, (child.stopped_at + child.patience(beat_seconds), Reason.HUNG))
+    if state is ChildState.DRAINING:
+        found = min(found, (max(child.drain_awaited_since, awake_since) + beat_seconds, Reason.STOP))
+    target = desired.by_name.get((child.role, child.pool))
+    if target is not None and target.leave_by < math.inf:
+        leave_by = target.leave_by if child.in_hand else min(target.leave_by, desired.stop.idle_leave_by)
+        found = min(found, (leave_by, Reason.STOP))
+    return found
 
 
-def _end_now(child: Child, reason: Reason) -> Action:
-    return Abandon(child.slot, reason) if child.state is ChildState.REGISTERING else KillChild(child.slot, reason)
+def can_be_dumped(child: Child, reason: Reason) -> bool:
+    """Whether it is asked for its stack before it is killed. One that is stopped could not answer."""
+    return reason.facts.asks_for_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
+
+
+def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
+    """The next instant, of those still to come, after which a plan may have something to do."""
+    tick, times = TICK_SECONDS, []
+    for child in children:
+        times.append(deadline(child, desired)[0])
+        if child.busy:
+            times.append(child.soft_until)
+        if child.dumped_at > -math.inf:
+            times.append(child.dumped_at + DUMP_SECONDS)
+        # A task that began after this look is seen no later than the shortest soft limit that it may have: that of late
+        # tasks, and of one that beats, which has its soft limit anew, however long ago it began.
+        if child.soft_until < math.inf or now - child.shortest_soft_met_at < URGENT_SECONDS:
+            tick = min(tick, child.shortest_soft_seconds)
+    soonest = min((at for at in times if at >= now), default=math.inf)
+    return min(soonest, now + max(tick, SHORTEST_TICK_SECONDS))
 
 
 # One pool
@@ -136,13 +169,13 @@ def _end_now(child: Child, reason: Reason) -> Action:
 
 def _plan_starts(
     desired: Desired, target: Target, members: list[Child], free: Iterator[int], now: float
-) -> Iterator[Action]:
+) -> Iterator[Start]:
     live = [child for child in members if child.state in LIVE]
     fresh = [child for child in live if child.generation == target.generation]
     missing = target.count - len(fresh)
     if len(fresh) < len(live):
         missing = min(missing, target.count + target.surge - len(live))
-    backoff = desired.backoffs.get(PoolKey(target.role, target.pool, target.generation), CALM)
+    backoff = desired.backoffs.get(target.key, CALM)
     allowance = backoff.allowance(now, sum(child.state in STARTING for child in fresh))
     if allowance is not None:
         missing = min(missing, allowance)
@@ -150,7 +183,7 @@ def _plan_starts(
         yield Start(target.role, target.pool, target.generation, slot)
 
 
-def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> list[Action]:
+def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> list[Signal]:
     live = [child for child in members if child.state in LIVE]
     fresh = [child for child in live if child.generation == target.generation]
     stale = [child for child in live if child.generation != target.generation]
@@ -166,18 +199,18 @@ def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> li
     asking = [child for child in fresh_ready if child.recycle_for is not None] if can_start else []
     if asking:
         staying = _without(live, drains)
-        drains += _grant(target, [child for child in asking if child in staying], staying)
+        drains += _recycle(target, [child for child in asking if child in staying], staying)
     return drains
 
 
-def _grant(target: Target, asking: list[Child], staying: list[Child]) -> list[Action]:
+def _recycle(target: Target, asking: list[Child], staying: list[Child]) -> list[Signal]:
     """Let those go that ask for it, the oldest first, as far as enough of those that stay are READY."""
     rolling = any(child.generation != target.generation for child in staying)
     most_away = 1 if rolling else max(1, target.count // RECYCLED_SHARE)
     floor = max(target.count - most_away, 1 if rolling else 0)
     granted = max(0, sum(child.state is ChildState.READY for child in staying) - floor)
     oldest = sorted(asking, key=lambda child: (child.asked_at, child.slot))
-    return [Drain(child.slot, child.recycle_for) for child in oldest[:granted] if child.recycle_for is not None]
+    return [Signal(child.slot, Order.LEAVE, child.recycle_for) for child in oldest[:granted]]
 
 
 def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
@@ -202,14 +235,11 @@ def _most_dispensable(children: list[Child]) -> list[Child]:
     return sorted(children, key=lambda child: (child.state is ChildState.READY, child.busy, -child.slot))
 
 
-def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Action]:
+def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
+    """Have children leave. One that is ASKED is left alone: its pid comes within milliseconds."""
     for child in children:
-        match child.state:
-            case ChildState.REGISTERING:
-                yield Abandon(child.slot, reason)
-            case ChildState.BOOTING if child.role is Role.ZYGOTE:  # busy importing, it hears nothing
-                yield KillChild(child.slot, reason)
-            case ChildState.BOOTING | ChildState.READY:
-                yield Drain(child.slot, reason)
-            case _:  # ASKED: its pid comes within milliseconds; the rest is leaving
-                pass
+        is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE  # it hears nothing
+        if child.state is ChildState.REGISTERING or is_importing:
+            yield Signal(child.slot, Order.KILL, reason)
+        elif child.state in (ChildState.BOOTING, ChildState.READY):
+            yield Signal(child.slot, Order.LEAVE, reason)

@@ -17,7 +17,6 @@ from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.account import Death
 from rota_supervisor.master.core.change import (
     Change,
     change_between,
@@ -27,6 +26,7 @@ from rota_supervisor.master.core.change import (
     unserved_queues,
 )
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
+from rota_supervisor.master.core.death import Death
 from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.events import ConfigurationRead, PlacePrepared, PlaceTaken
 from rota_supervisor.master.core.previewing import preview_of

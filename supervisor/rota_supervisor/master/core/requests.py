@@ -13,7 +13,7 @@ from rota_supervisor.master.core import reloading, stopping
 from rota_supervisor.master.core.children import UNSEEN
 from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.events import Requested, RequestKind
-from rota_supervisor.master.core.leasing import hurry
+from rota_supervisor.master.core.living import hurry
 from rota_supervisor.master.core.quieting import Quiet
 from rota_supervisor.master.core.scaling import chosen_pool, ordered_count
 from rota_supervisor.master.core.state import MasterState, Reload

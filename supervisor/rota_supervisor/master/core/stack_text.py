@@ -18,15 +18,7 @@ _BETWEEN: Final = " < "
 
 class _Frame(NamedTuple):
     file: str
-    line: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.file}:{self.line})"
-
-    @property
-    def is_own(self) -> bool:
-        return self.file.startswith(_OWN)
+    text: str
 
 
 def of_fatal_error(text: str) -> str:
@@ -63,20 +55,20 @@ def _in_order(text: str) -> list[list[_Frame]]:
             current = len(threads) if head["current"] != "Thread" else current
             threads.append([])
         elif threads and (frame := _FRAME.match(line)):
-            threads[-1].append(_Frame(frame["file"], frame["line"], frame["name"]))
+            threads[-1].append(_Frame(frame["file"], f"{frame['name']} ({frame['file']}:{frame['line']})"))
     failed = [threads.pop(current)] if _FATAL in text and current >= 0 else []
     return [frames for frames in [*failed, *reversed(threads)] if frames]
 
 
 def _theirs(frames: list[_Frame]) -> list[_Frame]:
     frames = [frame for frame in frames if not frame.file.startswith(_IMPORTER)] or frames
-    outermost = next((at for at in range(len(frames), 0, -1) if not frames[at - 1].is_own), 0)
+    outermost = next((at for at in range(len(frames), 0, -1) if not frames[at - 1].file.startswith(_OWN)), 0)
     return frames[:outermost] or frames
 
 
 def _joined(frames: list[_Frame], most: int) -> str:
     """As many as fit, of the innermost at least a part."""
-    texts = [str(frame) for frame in frames]
+    texts = [frame.text for frame in frames]
     for kept in range(len(texts), 0, -1):
         end = f"{_BETWEEN}... {len(texts) - kept} more" if kept < len(texts) else ""
         line = _BETWEEN.join(texts[:kept]) + end

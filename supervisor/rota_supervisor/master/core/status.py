@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rota.child.fence import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
 from rota_supervisor.config.resolve import pool_sizes
@@ -12,7 +13,6 @@ from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.backoff import Condition
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.looking import NANOSECONDS
 from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
 

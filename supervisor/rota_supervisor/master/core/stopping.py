@@ -1,7 +1,7 @@
 """The stages of stopping: workers leave first, then everything else. One deadline for all of a stage.
 
 While Redis is away nobody waits for it who has nothing in hand: such a fleet is gone within 2 s, whatever hangs. Tasks
-that run and outcomes that are not told yet are given the whole drain, and RETIRE_SECONDS to be given back.
+that run and outcomes that are not settled yet are given the whole drain, and RETIRE_SECONDS to be given back.
 """
 
 import math
@@ -23,9 +23,8 @@ class Stage(Enum):
     AT_ONCE = auto()
 
 
-LEAVE_SECONDS: Final = (
-    5.0  # what zygote, pollers and exporter get to leave; all to retire, when the fleet leaves at once
-)
+# What zygote, pollers and exporter get to leave; all to retire, when the fleet leaves at once.
+LEAVE_SECONDS: Final = 5.0
 RETIRE_SECONDS: Final = 3.0  # from the end of the drain on; with the rest, and some time to spare, 5 s
 AWAY_SECONDS: Final = 0.8  # so long without an answer that was asked for: Redis is away
 # What who has nothing in hand gets while Redis is away.
@@ -34,13 +33,13 @@ IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The stage of stopping, when it began, and when who is still there is killed (CLOCK_BOOTTIME seconds).
-    `idle_leave_by`: of those that have nothing in hand, sooner while Redis is away."""
+    """The stage of stopping, when it began, when who is still there is killed (CLOCK_BOOTTIME seconds), and whether
+    Redis is away meanwhile."""
 
     stage: Stage = Stage.RUNNING
     began: float = math.inf
     leave_by: float = math.inf
-    idle_leave_by: float = math.inf
+    is_without_redis: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -48,9 +47,9 @@ class Stop:
         return self.stage is not Stage.RUNNING
 
     @property
-    def is_without_redis(self) -> bool:
-        """Whether Redis is away while the fleet leaves."""
-        return self.idle_leave_by < math.inf
+    def idle_leave_by(self) -> float:
+        """When those that have nothing in hand are killed if that is sooner, while Redis is away."""
+        return self.began + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
 
 
 def begin(stop: Stop, now: float, drain_seconds: float, *, at_once: bool) -> Stop:
@@ -61,16 +60,29 @@ def begin(stop: Stop, now: float, drain_seconds: float, *, at_once: bool) -> Sto
 
 
 def advance(stop: Stop, children: Children, now: float, silent_since: float) -> Stop:
-    """Take note whether Redis is away, which has owed an answer since then, and go on to the rest when no worker is
-    waited for any more."""
+    """Note whether Redis is away, which owes an answer since `silent_since`; go on to the rest when no worker is waited
+    for any more."""
     if not stop.is_asked:
         return stop
-    is_away = now - silent_since > AWAY_SECONDS
-    stop = _hurried(stop, is_away=is_away)
+    stop = replace(stop, is_without_redis=now - silent_since > AWAY_SECONDS)
     workers = children.of(Role.WORKER)
-    if stop.stage is Stage.WORKERS and not any(_is_waited_for(child, stop, now) for child in workers):
-        stop = _hurried(Stop(Stage.REST, now, now + LEAVE_SECONDS), is_away=is_away)
-    return stop
+    if stop.stage is not Stage.WORKERS or any(_is_waited_for(child, stop, now) for child in workers):
+        return stop
+    return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
+
+
+def _is_waited_for(worker: Child, stop: Stop, now: float) -> bool:
+    """Whether it is still there, or its owner is to be retired. When Redis takes too long for that, the lease runs out
+    by itself, and then what was held is given back."""
+    return _is_there(worker) or (_is_to_be_retired(worker, stop) and now <= stop.leave_by + RETIRE_SECONDS)
+
+
+def _is_there(child: Child) -> bool:
+    return child.state is not ChildState.EXITED
+
+
+def _is_to_be_retired(child: Child, stop: Stop) -> bool:
+    return child.in_hand or not stop.is_without_redis
 
 
 def is_over(stop: Stop, children: Children, now: float) -> bool:
@@ -97,20 +109,3 @@ def in_hand(children: Children) -> int:
 def deadlines(stop: Stop, silent_since: float) -> tuple[float, ...]:
     """The instants after which `advance` and `is_over` may say something else, whatever the children do."""
     return stop.leave_by, stop.leave_by + RETIRE_SECONDS, silent_since + AWAY_SECONDS
-
-
-def _hurried(stop: Stop, *, is_away: bool) -> Stop:
-    return replace(stop, idle_leave_by=stop.began + IDLE_SECONDS[stop.stage] if is_away else math.inf)
-
-
-def _is_waited_for(worker: Child, stop: Stop, now: float) -> bool:
-    """Unless that takes too long: the lease runs out by itself, and then what was held is given back."""
-    return _is_there(worker) or (_is_to_be_retired(worker, stop) and now <= stop.leave_by + RETIRE_SECONDS)
-
-
-def _is_to_be_retired(child: Child, stop: Stop) -> bool:
-    return child.in_hand or not stop.is_without_redis
-
-
-def _is_there(child: Child) -> bool:
-    return child.state is not ChildState.EXITED

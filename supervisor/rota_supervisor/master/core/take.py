@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.master.core import dying, events, leasing, looking, reloading, starting
+from rota_supervisor.master.core import dying, events, living, reloading
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.requests import requested
@@ -55,17 +55,17 @@ _TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[Effec
     events.ConfigurationRead: reloading.configuration_read,
     events.PlacePrepared: reloading.place_prepared,
     events.PlaceTaken: reloading.place_taken,
-    events.Looked: looking.looked,
-    events.Started: starting.started,
-    events.StackFileMade: starting.stack_file_made,
-    events.ZygoteSaid: starting.zygote_said,
-    events.ZygoteGone: starting.zygote_gone,
-    events.StopSeen: starting.stop_seen,
+    events.Looked: living.looked,
+    events.Started: living.started,
+    events.StackFileMade: living.stack_file_made,
+    events.ZygoteSaid: living.zygote_said,
+    events.ZygoteGone: living.zygote_gone,
+    events.StopSeen: living.stop_seen,
     events.Died: dying.died,
-    events.OwnersRegistered: starting.owners_registered,
-    events.LeasesRenewed: leasing.leases_renewed,
+    events.OwnersRegistered: living.owners_registered,
+    events.LeasesRenewed: living.leases_renewed,
     events.OwnerRetired: dying.owner_retired,
-    events.ClaimHeldUp: leasing.claim_held_up,
+    events.ClaimHeldUp: living.claim_held_up,
     events.RedisAnswered: _redis_answered,
     events.RedisFailed: _redis_failed,
     events.EvictionPolicySeen: _eviction_policy_seen,

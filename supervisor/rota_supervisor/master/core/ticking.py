@@ -4,20 +4,15 @@ Every action of a plan moves its child at once, so that a second tick at the sam
 """
 
 import math
-from typing import Final, assert_never
+from typing import Final
 
 from rota.telemetry import events as names
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.core import conditions, reloading, stopping
+from rota_supervisor.master.core import conditions, living, notifying, reloading, stopping
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
-from rota_supervisor.master.core.deadlines import next_look
-from rota_supervisor.master.core.desired import Abandon, Action, Drain, Dump, Interrupt, KillChild, Start
-from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.events import Ticked
-from rota_supervisor.master.core.leasing import hurry, renew_when_due
-from rota_supervisor.master.core.notifying import notify
-from rota_supervisor.master.core.plan import plan
+from rota_supervisor.master.core.plan import Action, Start, next_look, plan
 from rota_supervisor.master.core.settings import first_settings
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import desired_of
@@ -25,14 +20,16 @@ from rota_supervisor.master.core.targets import desired_of
 _LATE_TICKS: Final = 3
 
 
-def ticked(state: MasterState, event: Ticked, now: float) -> list[Effect]:
+def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
     """Look, plan, and move what the plan is about."""
     if state.has_ended:
         return []
-    _note_sleep(state, now)
-    state.redis_silent_since = event.redis_silent_since
+    if now - state.ticked_at > _LATE_TICKS * TICK_SECONDS:
+        # This process was stopped, or the machine slept: nobody else may have had time either.
+        state.awake_since = now
+    state.ticked_at, state.redis_silent_since = now, event.redis_silent_since
     conditions.calm_down(state, now)
-    effects: list[Effect] = []
+    effects: list[do.Effect] = []
     while True:  # what was moved may let a candidate take over, and that may leave others to be moved
         effects += [] if state.stop.is_asked else reloading.settle(state, now)
         if any(isinstance(effect, do.Leave) for effect in effects):
@@ -43,30 +40,23 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[Effect]:
         if not actions:
             break
         effects += [effect for action in actions for effect in perform(state, action, now)]
-    effects = [*_registered_together(state, effects), *renew_when_due(state, now)]
-    effects += [*conditions.show(state, desired.targets), *notify(state, now)]
+    effects = [*_registered_together(state, effects), *living.renew_when_due(state, now)]
+    effects += [*conditions.show(state, desired.targets), *notifying.notify(state, now)]
     state.next_look = next_look(state.children, desired, now)
     state.has_ended = stopping.is_over(state.stop, state.children, now)
     return [*effects, do.Leave()] if state.has_ended else effects
 
 
-def _advance_stop(state: MasterState, now: float) -> list[Effect]:
+def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
     before, stop = state.stop, stopping.advance(state.stop, state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
-        hurry(state)  # to know soon whether Redis answers
+        living.hurry(state)  # to know soon whether Redis answers
     if before.is_without_redis or not stop.is_without_redis:
         return []
     seconds = round(max(0.0, stopping.ends_by(stop, state.children) - now), 1)
     waiting = stopping.in_hand(state.children)
     return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=waiting)]
-
-
-def _note_sleep(state: MasterState, now: float) -> None:
-    """Notice that this process was stopped, or the machine slept: nobody else may have had time either."""
-    if now - state.ticked_at > _LATE_TICKS * TICK_SECONDS:
-        state.awake_since = now
-    state.ticked_at = now
 
 
 def wake_at(state: MasterState) -> float:
@@ -83,55 +73,41 @@ def wake_at(state: MasterState) -> float:
 # Performing: the record moves, and the effect is returned
 
 
-def perform(state: MasterState, action: Action, now: float) -> list[Effect]:
+def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
     """Move the child that an action is about; a Start makes it."""
-    match action:
-        case Start(role, pool, generation, slot):
-            return _start(state, state.children.begin(role, pool, generation, slot, now))
-        case Interrupt(slot):
-            child = state.children.in_slot(slot)
-            child.interrupted_for = child.soft_until
-            return [do.Tell(child.ref, do.Order.INTERRUPT)]
-        case Dump(slot):
-            child = state.children.in_slot(slot)
-            child.dumped_at = now
-            return [do.Tell(child.ref, do.Order.WRITE_STACK)]
-        case Drain():
-            child = _end(state, action, ChildState.DRAINING)
-            child.told_at = child.unheard_since = now
-            return [do.Tell(child.ref, do.Order.LEAVE)]
-        case KillChild():
-            return [do.Tell(_end(state, action, ChildState.KILLED).ref, do.Order.KILL)]
-        case Abandon():
-            state.children.forget(_end(state, action, ChildState.EXITED))
-            return []
-        case _:
-            assert_never(action)
-
-
-def _end(state: MasterState, action: Drain | KillChild | Abandon, to: ChildState) -> Child:
+    if isinstance(action, Start):
+        return _start(state, state.children.begin(*action, now))
     child = state.children.in_slot(action.slot)
-    child.move(to)
-    child.why = action.reason
-    return child
+    child.why = action.reason or child.why
+    match action.order:
+        case do.Order.INTERRUPT:
+            child.interrupted_for = child.soft_until
+        case do.Order.WRITE_STACK:
+            child.dumped_at = now
+        case do.Order.LEAVE:
+            child.move(ChildState.DRAINING)
+            child.drain_asked_at = child.drain_awaited_since = now
+        case do.Order.KILL if child.state is ChildState.REGISTERING:
+            child.move(ChildState.EXITED)
+            state.children.forget(child)
+            return []
+        case do.Order.KILL:
+            child.move(ChildState.KILLED)
+    return [do.Tell(child.ref, action.order)]
 
 
-def _start(state: MasterState, child: Child) -> list[Effect]:
+def _start(state: MasterState, child: Child) -> list[do.Effect]:
     if child.role is Role.WORKER:
         return [do.Register(((child.slot, child.nonce),), state.config.lease.seconds)]
     config = state.config_of(child.generation) if child.role is Role.ZYGOTE else state.config
-    settings = first_settings(child, config, _free_rank(state, child), state.surroundings.import_paths)
-    return [do.Spawn(child.ref, settings)]
-
-
-def _free_rank(state: MasterState, child: Child) -> int:
-    """A poller's place among its node's pollers: how many others of its generation there are."""
+    # A poller's place among its node's pollers is how many others of its generation there are.
     others = [other for other in state.children.of(Role.POLLER) if other is not child and other.state in LIVE]
-    return sum(other.generation == child.generation for other in others)
+    rank = sum(other.generation == child.generation for other in others)
+    return [do.Spawn(child.ref, first_settings(child, config, rank, state.surroundings.import_paths))]
 
 
-def _registered_together(state: MasterState, effects: list[Effect]) -> list[Effect]:
+def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
     """The owners of all workers that a tick starts are registered in one call."""
     places = tuple(place for effect in effects if isinstance(effect, do.Register) for place in effect.places)
-    others: list[Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
+    others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
     return [*others, do.Register(places, state.config.lease.seconds)] if places else others

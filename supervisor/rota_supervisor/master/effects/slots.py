@@ -3,11 +3,11 @@
 import time
 from collections.abc import Iterable
 
+from rota.child.fence import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota_supervisor.master.core.children import AT_WORK, UNSEEN, Child, ChildState
 from rota_supervisor.master.core.events import Look
-from rota_supervisor.master.core.looking import NANOSECONDS
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.status import Glance
 

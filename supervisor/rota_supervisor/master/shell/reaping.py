@@ -17,8 +17,7 @@ from rota.protocol.outcome import settlements_in
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.ending import ProcessEnd
-from rota_supervisor.master.core.events import Died, Event, StopSeen, ZygoteSaid
+from rota_supervisor.master.core.events import Died, Event, ProcessEnd, StopSeen, ZygoteSaid
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.processes import kill_group
 from rota_supervisor.master.effects.stacks import Stacks, name_of

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +12,11 @@ from rota.child.life import EXIT_DRAINED, EXIT_OTHER_VERSION
 from rota.child.slot_task import TaskInSlot
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.account import Circumstances, Death, epitaph_of, fields_of, judge
-from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.deadlines import STOPPED_SECONDS
-from rota_supervisor.master.core.ending import ProcessEnd
+from rota_supervisor.master.core.children import STOPPED_SECONDS, Child, ChildState
+from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
+from rota_supervisor.master.core.events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
 
 TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, deadline_ns=3_000_000_000)
 STACK = 'Current thread 0x01 (most recent call first):\n  File "/shop/tasks.py", line 7 in send\n'
@@ -24,6 +25,8 @@ SAID = f"{STACK}Last words: a.b raised OSError\n"
 UNWANTED = "its generation or its pool is not wanted any more"
 LIMITS = Limits(beat_seconds=20, boot_seconds=40, drain_seconds=10, max_tasks=1000, max_rss_mb=300)
 KILLED = ProcessEnd(signal.SIGKILL, max_rss_kb=2048)
+LEAVING, AT_ONCE = Stop(Stage.WORKERS), Stop(Stage.AT_ONCE)
+WALL = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
 
 
 def child(state: ChildState = ChildState.READY, why: Reason | None = None, **fields: Any) -> Child:
@@ -35,8 +38,15 @@ def exporter(**fields: Any) -> Child:
     return Child(Role.EXPORTER, "exporter", 1, 1, 1, state, 0.0, pid=77, ready_at=1.0, why=why, **fields)
 
 
-def died(dead: Child, ending: ProcessEnd = KILLED, **scene: Any) -> Death:
-    return judge(dead, ending, Circumstances(LIMITS, died_at=3.5, **scene))
+def died(
+    dead: Child,
+    ending: ProcessEnd = KILLED,
+    task: TaskInSlot | None = None,
+    stack: str = "",
+    stop: Stop = Stop(),  # noqa: B008 - frozen
+) -> Death:
+    event = Died(dead.slot, dead.nonce, ending, task, stack=stack, wall=WALL)
+    return Death(dead, reason_of(dead, ending), event, LIMITS, 3.5, stop, in_hand=False)
 
 
 def exited(code: int) -> ProcessEnd:
@@ -65,7 +75,7 @@ def test_the_event_of_a_crashed_task_tells_the_task_its_time_its_memory_and_wher
 
 def test_the_epitaph_tells_the_same() -> None:
     death = died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.4), task=TASK, stack=STACK)
-    assert json.loads(epitaph_of(death, datetime(2026, 1, 2, tzinfo=UTC))) == {
+    assert json.loads(epitaph_of(death)) == {
         "reason": "crashed",
         "error": "killed by SIGKILL, by its master: the task was over its time limit",
         "cause": "timeout",
@@ -91,12 +101,12 @@ def test_the_epitaph_tells_the_same() -> None:
         (died(child(ChildState.BOOTING, ready_at=None)), None),
         (died(child(ChildState.DRAINING, Reason.MAX_TASKS), exited(EXIT_DRAINED)), ("max_tasks", 1000)),
         (died(child(ChildState.DRAINING, Reason.MAX_RSS), exited(EXIT_DRAINED)), ("max_rss_mb", 300)),
-        (died(child(ChildState.KILLED, Reason.STOP), leaving=True), ("drain_seconds", 10)),
+        (died(child(ChildState.KILLED, Reason.STOP), stop=LEAVING), ("drain_seconds", 10)),
         (
             died(child(ChildState.KILLED, Reason.STOP)),
             ("beat_seconds", 20),
         ),  # deaf to the signal that tells it to leave
-        (died(child(ChildState.KILLED, Reason.STOP), leaving=True, at_once=True), None),
+        (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), None),
         (died(child()), None),
     ],
 )
@@ -115,16 +125,16 @@ def test_the_limit_that_was_hit_is_named_with_its_value(death: Death, limit: tup
         (died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)), "it had been stopped, as by SIGSTOP, for 20 s"),
         (died(child(ChildState.KILLED, Reason.HUNG)), "it gave no sign of life for 20 s"),
         (died(child(ChildState.KILLED, Reason.BOOT, ready_at=None)), "it was not ready within 40 s"),
-        (died(child(ChildState.KILLED, Reason.STOP), at_once=True), "the fleet leaves at once"),
+        (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), "the fleet leaves at once"),
         (
             died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED)),
             "0 as it was told: it was one too many",
         ),
         (died(child(ChildState.DRAINING, Reason.RELOAD), exited(EXIT_DRAINED)), f"0 as it was told: {UNWANTED}"),
         (died(child(ChildState.KILLED, Reason.RELOAD)), f"killed by SIGKILL, by its master: {UNWANTED}"),
-        (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), leaving=True), "code 0 as it was told"),
+        (died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED), stop=LEAVING), "code 0 as it was told"),
         (
-            died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), leaving=True),
+            died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), stop=LEAVING),
             "the fleet leaves, and it was still starting",
         ),
         (died(child(ChildState.BOOTING, ready_at=None), exited(1)), "left with exit code 1 before it was ready"),
@@ -143,7 +153,7 @@ def test_the_words_tell_who_did_it_and_why(death: Death, words: str) -> None:
 def test_every_reason_has_words() -> None:
     for reason in Reason:
         for ending, how in ((KILLED, "killed by SIGKILL"), (exited(3), "left with exit code 3")):
-            assert Death(child(), reason, ending, Circumstances(LIMITS)).words.startswith(how)
+            assert replace(died(child(), ending), reason=reason).words.startswith(how)
 
 
 def test_a_child_that_met_another_version_of_the_package_says_what_to_do() -> None:

@@ -1,0 +1,214 @@
+"""A child's death, judged: why it died, and what is said of it in the log and to the task that ran."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rota.child import life
+from rota.child.fence import NANOSECONDS
+from rota_supervisor.config.model import Limits
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import stack_text
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.events import Died, ProcessEnd
+from rota_supervisor.master.core.reasons import AS_TOLD, ONE_TOO_MANY, RECYCLED, TIME_LIMIT, UNWANTED, Reason
+from rota_supervisor.master.core.stopping import Stage, Stop
+
+STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of 4,096 bytes; the names take up to 1,000, the rest 600
+STACK_CHARACTERS_OF_AN_EPITAPH: Final = 4000
+_FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
+
+_AT_ONCE: Final = ", by its master: the fleet leaves at once"
+_WITHOUT_REDIS: Final = ", by its master: the fleet leaves, Redis is away, and it had nothing in hand"
+_LEAVES: Final = ", by its master: the fleet leaves, and it was still starting"
+_STOPPED: Final = ", by its master: it had been stopped, as by SIGSTOP, for {value:g} s"
+_BOOT_DEADLINE: Final = ", by its master: it was not ready within {value:g} s"
+_OTHER_VERSION: Final = ": another version of the package was installed under this master: restart it"
+_SOMEBODY: Final = ": somebody else sent it, as the kernel counted no kill for want of memory"
+_NATIVE: Final = ": native code failed"
+_ABORTED: Final = ": it gave itself up, as native code does by abort()"
+_NO_ANSWER: Final = "it did not answer: it blocks signals, or stands in the kernel"
+_BY_ITSELF: Final = ": the process was ended from inside, as by os._exit"
+_OVERWRITTEN: Final = ": a task, or what one had started, wrote over the memory in which it shows what it does"
+_BY_A_SIGNAL: Final = ": not told by its master, perhaps by a signal from somebody else"
+
+
+def reason_of(child: Child, ending: ProcessEnd) -> Reason:
+    """Why it died: our own kill first, then its exit code, then the kernel's evidence. The child is in the state in
+    which it died."""
+    was_killed = ending.signal_name == "SIGKILL"
+    if child.state is ChildState.KILLED and child.why is not None and was_killed:
+        return child.why
+    if _has_left_as_told(child, ending):
+        return child.why if child.state is ChildState.DRAINING and child.why in RECYCLED else Reason.DRAINED
+    if ending.exit_code == life.EXIT_LOST:
+        return Reason.LOST
+    if was_killed and ending.oom_killed:
+        return Reason.OOM
+    if child.ready_at is None:
+        return Reason.BOOT
+    return Reason.SIGNAL if ending.signal_name else Reason.CRASH
+
+
+def _has_left_as_told(child: Child, ending: ProcessEnd) -> bool:
+    # Our TERM ends one that has no handler for it yet, or whose task took it away.
+    if child.state is ChildState.DRAINING and ending.signal_name == "SIGTERM":
+        return True
+    return ending.exit_code == life.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A child's death, and what held when it died: its limits, the time (seconds of the master's clock), how far the
+    fleet had stopped, and whether the child had anything in hand when its slot was last looked at."""
+
+    child: Child
+    reason: Reason
+    event: Died
+    limits: Limits
+    died_at: float
+    stop: Stop
+    in_hand: bool
+
+    @property
+    def is_from_outside(self) -> bool:
+        """Whether somebody else killed it, as far as can be known: a fault of its own ends in another way."""
+        ending = self.event.ending
+        return ending.signal_name == "SIGKILL" and not ending.oom_killed and self.child.why is None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it left as it was told, between two tasks. What it still held came with an answer that it never
+        read."""
+        event = self.event
+        return self.reason.facts.is_expected and event.ending.exit_code == life.EXIT_DRAINED and event.task is None
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it stood still when it was killed."""
+        return self.child.stopped_at is not None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it was told to leave, had time to, and had to be killed."""
+        return self.reason is Reason.STOP and not (self._is_at_once or self._is_without_redis)
+
+    @property
+    def _is_at_once(self) -> bool:
+        return self.stop.stage is Stage.AT_ONCE
+
+    @property
+    def _is_without_redis(self) -> bool:
+        """Whether it was given no more time to leave, as Redis was away and it had nothing in hand."""
+        return self.stop.is_without_redis and not self.in_hand
+
+    @property
+    def limit(self) -> tuple[str, float] | None:
+        """The limit that it hit: its name in the configuration, and its value."""
+        name, task, why = self.reason.facts.limit, self.event.task, self.child.why
+        if self.is_late:
+            name = "drain_seconds" if self.stop.is_asked else "beat_seconds"
+        if not name or (self.reason is Reason.BOOT and why is not Reason.BOOT):
+            return None
+        if name == TIME_LIMIT:
+            return None if task is None else (name, round((task.deadline_ns - task.started_ns) / NANOSECONDS, 3))
+        value = getattr(self.limits, name)
+        return name, self.child.patience(value) if self.reason is Reason.HUNG and self.was_stopped else value
+
+    @property
+    def words(self) -> str:
+        """The death in words."""
+        name, value = self.event.ending.signal_name, 0.0 if self.limit is None else self.limit[1]
+        ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
+        said = "" if name or self.child.ready_at is not None else stack_text.last_words(self.event.stack)
+        return ended + self._why.format(value=value) + (f": {said}" if said else "")
+
+    @property
+    def _why(self) -> str:
+        code, name, why = self.event.ending.exit_code, self.event.ending.signal_name, self.child.why
+        special = (
+            (Reason.BOOT, code == life.EXIT_OTHER_VERSION, _OTHER_VERSION),
+            (Reason.BOOT, why is Reason.BOOT, _BOOT_DEADLINE),
+            (Reason.HUNG, self.was_stopped, _STOPPED),
+            (Reason.STOP, self._is_at_once, _AT_ONCE),
+            (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
+            (Reason.DRAINED, self.stop.is_asked, AS_TOLD),  # the whole fleet was
+            (Reason.SURPLUS, self.stop.is_asked, _LEAVES),
+            (Reason.RELOAD, self.stop.is_asked, _LEAVES),
+            (Reason.DRAINED, why is Reason.RELOAD, f"{AS_TOLD}: {UNWANTED}"),
+            (Reason.DRAINED, why is Reason.SURPLUS, f"{AS_TOLD}: {ONE_TOO_MANY}"),
+            (Reason.CRASH, code == life.EXIT_OVERWRITTEN, _OVERWRITTEN),
+            (Reason.CRASH, self.event.task is not None, _BY_ITSELF),
+            (Reason.CRASH, code == life.EXIT_DRAINED, _BY_A_SIGNAL),
+            (Reason.SIGNAL, name == "SIGKILL", _SOMEBODY),
+            (Reason.SIGNAL, name == "SIGABRT", _ABORTED),
+            (Reason.SIGNAL, name in _FATAL_SIGNALS, _NATIVE),
+        )
+        usual = self.reason.facts.words
+        return next((words for reason, holds, words in special if holds and reason is self.reason), usual)
+
+    def stack(self, most: int) -> str:
+        """Where it stood when it failed or was killed, in so many characters; "" when that is not known."""
+        if self.event.ending.signal_name in _FATAL_SIGNALS:
+            return stack_text.shortened(stack_text.of_fatal_error(self.event.stack), most)
+        was_asked = self.child.why is self.reason and self.child.dumped_at >= self.child.asked_at
+        return stack_text.shortened(self.event.stack, most) or _NO_ANSWER if was_asked else ""
+
+
+def fields_of(death: Death) -> dict[str, Any]:
+    """The fields of the event; what does not apply is left out."""
+    child, task = death.child, death.event.task
+    is_worker = child.role is Role.WORKER
+    return _without_none(
+        {
+            "child": child.role.value,
+            "slot": child.slot,
+            "child_pid": child.pid,
+            "generation": child.generation,
+            "pool": child.pool if is_worker else None,
+            "reason": death.reason.value,
+            "words": death.words,
+            "idle": task is None if is_worker and child.ready_at is not None else None,
+            "task": task.name if task else None,
+            "task_id": task.id if task else None,
+            "queue": task.queue if task else None,
+            **_facts(death),
+            "stack": death.stack(STACK_CHARACTERS_OF_A_LINE) or None,
+        }
+    )
+
+
+def epitaph_of(death: Death) -> bytes:
+    """What stays with the task that ran, while it lives and if this death is its last: a JSON object as
+    `rota.protocol.epitaph` has it."""
+    said = {
+        "reason": "crashed",
+        "error": death.words,
+        "cause": death.reason.value,
+        **_facts(death),
+        "owner": death.child.owner,
+        "pid": death.child.pid,
+        "stack": death.stack(STACK_CHARACTERS_OF_AN_EPITAPH) or None,
+        "at": datetime.fromtimestamp(death.event.wall, UTC).isoformat(timespec="milliseconds"),
+    }
+    return json.dumps(_without_none(said), separators=(",", ":")).encode()
+
+
+def _facts(death: Death) -> dict[str, Any]:
+    ending, task = death.event.ending, death.event.task
+    limit, value = death.limit or (None, None)
+    return {
+        "signal": ending.signal_name or None,
+        "exit_code": ending.exit_code,
+        "limit": limit,
+        "limit_value": value,
+        "stopped": death.was_stopped or None,
+        "oom_killed": ending.oom_killed or None,
+        "elapsed_seconds": round(max(0.0, death.died_at - task.started_ns / NANOSECONDS), 3) if task else None,
+        "max_rss_mb_with_shared": round(ending.max_rss_kb / 1024, 1) or None,
+    }
+
+
+def _without_none(said: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in said.items() if value is not None}

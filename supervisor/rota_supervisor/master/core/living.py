@@ -1,0 +1,259 @@
+"""The life of a child, from the decision to start it to its death: what is heard of its start, what its slot shows, and
+the lease and the claims of a worker."""
+
+import math
+from typing import Final
+
+from rota.child.fence import NANOSECONDS
+from rota.child.slots import Phase, RecycleWish
+from rota.protocol.outcome import settlements_in
+from rota.telemetry import events as names
+from rota.telemetry import metrics as m
+from rota_supervisor import messages
+from rota_supervisor.layout import TICK_SECONDS, Role
+from rota_supervisor.master.core import dying, events, reloading
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
+from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.state import MasterState
+
+_SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
+_REASONS_TO_RECYCLE: Final = {
+    RecycleWish.NONE: None,
+    RecycleWish.MAX_TASKS: Reason.MAX_TASKS,
+    RecycleWish.MAX_RSS: Reason.MAX_RSS,
+}
+
+_RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
+_TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+# Its start
+
+
+def owners_registered(state: MasterState, event: events.OwnersRegistered, now: float) -> list[do.Effect]:
+    """Workers have owners: ask the zygote for them. The owner of one that was abandoned meanwhile expires, empty."""
+    effects: list[do.Effect] = []
+    for slot, nonce, owner in event.owners:
+        child = state.children.get(slot, nonce)
+        if child is not None and child.state is ChildState.REGISTERING:
+            child.owner = owner
+            effects += _ask_for(state, child, event.sent_ns, now)
+    _hurry_for(state, event.lease_seconds)
+    return effects
+
+
+def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> list[do.Effect]:
+    generation, settings = state.rollout.of(child.generation), state.settings_of(child)
+    zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
+    zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
+    if zygote is None or settings is None:
+        why = "its zygote or its pool went before it could be asked for"
+        return dying.not_started(state, child, why, now, from_outside=True)
+    child.move(ChildState.ASKED)
+    child.asked_at, child.asked_of = now, zygote.nonce
+    child.lease_seconds = settings.settings.lease_seconds
+    quiet = state.quiet.is_asked
+    return [do.ForkWorker(zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet)]
+
+
+def started(state: MasterState, event: events.Started, now: float) -> list[do.Effect]:
+    """A child has a process, or the kernel refused."""
+    child = state.children.get(event.slot, event.nonce)
+    if child is None:
+        return []
+    child.pid = event.pid
+    return dying.not_started(state, child, event.error, now) if event.error else []
+
+
+def zygote_said(state: MasterState, event: events.ZygoteSaid, now: float) -> list[do.Effect]:
+    """A zygote or one of its intermediates has sent something."""
+    number = event.generation
+    match event.message:
+        case messages.Spawned() as spawned:
+            return _forked(state, spawned)
+        case messages.ForkFailed(slot, nonce, why):
+            child = state.children.get(slot, nonce)
+            return [] if child is None else _not_forked(state, child, why, now, from_outside=False)
+        case messages.Importing(module):
+            state.code_of(number).importing = module
+        case messages.Imported(tasks):
+            state.code_of(number).tasks.update(tasks)
+        case messages.Ready(modules, objects):
+            return [do.info(names.ZYGOTE_READY, generation=number, modules=modules, objects_frozen=objects)]
+        case messages.Warned(text):
+            return [do.warning(names.ZYGOTE_WARNING, generation=number, warning=text)]
+        case messages.ImportFailed(module, why, where):
+            failed = do.error(names.ZYGOTE_FAILED, module=module, error=why, where=where)
+            return [failed, *reloading.import_failed(state, number, module, f"{why} ({where})" if where else why, now)]
+        case other:
+            raise ValueError(f"a zygote sends no {type(other).__name__}")
+    return []
+
+
+def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
+    """A worker has a process. One that was to be killed before it had a number is killed now."""
+    child = state.children.get(event.slot, event.nonce)
+    if child is None or child.pid:
+        return []
+    child.pid = event.pid
+    if child.state is ChildState.ASKED:
+        child.move(ChildState.BOOTING)
+    return [do.Tell(child.ref, do.Order.KILL)] if child.state is ChildState.KILLED else []
+
+
+def _not_forked(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
+    """A worker that a zygote was asked for will not come, unless it is known that it came. If it does come late, it
+    finds its slot closed: to retire its owner may take as long as an outage of Redis."""
+    if child.pid or child.state not in (ChildState.ASKED, ChildState.KILLED):
+        return []
+    return [do.FreeSlot(child.slot), *dying.not_started(state, child, why, now, from_outside=from_outside)]
+
+
+def zygote_gone(state: MasterState, event: events.ZygoteGone, now: float) -> list[do.Effect]:
+    """What it was asked for and nobody has reported will not come; nor can anything else be asked of it.
+
+    Its channel may end before there is a zombie to wait for. Until then it must not count as READY, or the next plan
+    would ask it for workers. One that is BOOTING still is asked for none: its exit code says why it leaves.
+    """
+    effects: list[do.Effect] = []
+    zygote = state.children.get(event.slot, event.nonce)
+    if zygote is not None and zygote.state is ChildState.READY:
+        zygote.move(ChildState.KILLED)
+        effects.append(do.Tell(zygote.ref, do.Order.KILL))
+    for child in state.children.of(Role.WORKER):
+        if child.asked_of == event.nonce:
+            effects += _not_forked(state, child, "its zygote died", now, from_outside=True)
+    return effects
+
+
+def stack_file_made(state: MasterState, event: events.StackFileMade, _now: float) -> list[do.Effect]:
+    """A child can be asked for its stack."""
+    child = state.children.get(event.slot, event.nonce)
+    if child is not None:
+        child.has_stack = True
+    return []
+
+
+# What it does
+
+
+def stop_seen(state: MasterState, event: events.StopSeen, now: float) -> list[do.Effect]:
+    """A signal stopped a child, or it goes on."""
+    child = state.children.get(event.slot, event.nonce)
+    if child is not None:
+        child.stopped_at = now if event.stopped else None
+    return []
+
+
+def looked(state: MasterState, event: events.Looked, now: float) -> list[do.Effect]:
+    """The slots of some children show something new."""
+    effects: list[do.Effect] = []
+    for look in event.looks:
+        child = state.children.get(look.slot, look.nonce)
+        if child is not None and child.state not in UNSEEN:
+            _note(child, look, now, state.ticked_at)
+            if child.state is ChildState.BOOTING and look.phase in _SERVING:
+                effects += _ready(state, child, now)
+    return effects
+
+
+def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
+    """A child is READY, for the first time: that ends the back-off of its pool."""
+    child.move(ChildState.READY)
+    child.ready_at = now
+    state.backoffs[child.key] = state.backoff_of(child.key).after_ready(now)
+    return reloading.zygote_ready(state, child, now) if child.role is Role.ZYGOTE else []
+
+
+def _note(child: Child, look: events.Look, now: float, looked_before: float) -> None:
+    """Write into a child's record what its slot shows. `looked_before`: when the slots were last looked at."""
+    beat_at = look.beat_ns / NANOSECONDS
+    # The silence of a child begins when a task ends, however long ago its last beat before the task was.
+    spoke_at = looked_before if child.busy else 0.0
+    # What lies further ahead is no time at which it can have beaten.
+    child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
+    task = look.task
+    child.busy = task is not None
+    child.task_until = task.deadline_ns / NANOSECONDS if task and task.deadline_ns else math.inf
+    child.soft_until = task.soft_deadline_ns / NANOSECONDS if task and task.soft_deadline_ns else math.inf
+    child.is_quiet = look.phase is Phase.QUIET
+    child.has_worked = look.has_worked
+    if child.role is Role.WORKER:
+        child.in_hand = child.busy or look.has_outcomes
+        child.recycle_for = _REASONS_TO_RECYCLE[look.wish]
+        child.shortest_soft_seconds = look.shortest_soft_ns / NANOSECONDS or math.inf
+        child.shortest_soft_met_at = look.shortest_soft_met_ns / NANOSECONDS
+    if child.state is ChildState.DRAINING and not child.has_begun_drain:
+        _note_drain(child, look, looked_before)
+
+
+def _note_drain(child: Child, look: events.Look, looked_before: float) -> None:
+    """Whether a child that was told to drain has begun to. It cannot, in the task in which it was told."""
+    child.has_begun_drain = look.phase is Phase.DRAINING
+    is_in_same_task = look.task is not None and look.task.started_ns / NANOSECONDS <= child.drain_asked_at
+    if child.has_begun_drain or is_in_same_task:
+        child.drain_awaited_since = math.inf
+    elif child.drain_awaited_since == math.inf:
+        child.drain_awaited_since = max(child.drain_asked_at, looked_before)
+
+
+# Its lease, and what it claimed
+
+
+def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
+    """Renew the leases of all living workers, each for as long as its worker was told."""
+    leases, lease = state.leases, state.config.lease
+    if leases.is_renewing or now < leases.due_at:
+        return []
+    held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
+    leases.is_renewing, leases.is_urgent = True, False
+    leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
+    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds)]
+
+
+def _living(state: MasterState) -> list[Child]:
+    """The workers whose leases count."""
+    workers = state.children.of(Role.WORKER)
+    return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
+
+
+def hurry(state: MasterState) -> None:
+    """Renew at the next tick."""
+    state.leases.is_urgent = True
+    state.leases.due_at = 0.0
+
+
+def _hurry_for(state: MasterState, lease_seconds: float) -> None:
+    """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
+    leases shorter."""
+    if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
+        hurry(state)
+
+
+def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) -> list[do.Effect]:
+    """A round of renewals is over."""
+    leases = state.leases
+    if event.failed:
+        leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
+    leases.due_at = now if leases.is_urgent else now + leases.seconds
+    leases.is_renewing = False
+    # Nothing is said of an owner whose worker died while the renewal was on its way.
+    living = {child.owner for child in _living(state)} if event.lost else set()
+    lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
+    leases.known_lost.update(lost)
+    effects: list[do.Effect] = []
+    for owner in lost:
+        effects += [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
+    return effects
+
+
+def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) -> list[do.Effect]:
+    """Give back what waits behind a task that takes long: once for each task."""
+    child, held_up = state.children.get(event.slot, event.nonce), event.held_up
+    mark = event.nonce, held_up.number
+    if child is None or state.recalled.get(event.slot) == mark:
+        return []
+    state.recalled[event.slot] = mark
+    finished, tiers = settlements_in(*held_up.outcomes), dying.tiers_of(state, child)
+    return [do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, tiers)]
