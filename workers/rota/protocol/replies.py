@@ -1,11 +1,11 @@
-"""What the transitions answer, as values: the reply side of the store. `views` has that of the read-only scripts.
+"""What the transitions return, as values: the reply side of the store. `views` has that of the read-only scripts.
 
-Scripts answer words, numbers and lists of bytes; each parser here names what stands where. A reply of another shape is
+Scripts return words, numbers and lists of bytes; each parser here names what stands where. A reply of another shape is
 a bug on our side, or no answer of ours. It surfaces as an error of its parser, and callers see it as one of the server:
 see `rota.server.server_errors.read_reply`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -16,13 +16,18 @@ from rota.protocol.wire import text_of
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
 
-def _pairs(raw: Sequence[Raw]) -> list[tuple[Raw, Raw]]:
-    return list(zip(raw[::2], raw[1::2], strict=True))
+def _pairs(raw: Sequence[Raw]) -> Iterable[tuple[Raw, Raw]]:
+    return zip(raw[::2], raw[1::2], strict=True)
+
+
+def texts_of(raw: Sequence[Raw]) -> list[str]:
+    """A list of names."""
+    return list(map(text_of, raw))
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The answer for one enqueued item.
+    """What became of one enqueued item.
 
     `duplicate`: the id is live, the first one stays. `holder`: the id of the task that holds the unique
     key, else "". `unserved`: accepted, though no running master serves the queue.
@@ -33,27 +38,22 @@ class Enqueued:
     unserved: bool = False
 
 
+_ACCEPTED = Enqueued()  # nearly every answer
+_ENQUEUED = {"ok": _ACCEPTED, "unserved": Enqueued(unserved=True), "duplicate": Enqueued(duplicate=True)}
+
+
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
     """One word an item: `ok`, `unserved`, `duplicate` or `held ID`."""
     return [_ACCEPTED if word == b"ok" else _parse_enqueued_word(text_of(word)) for word in raw]
 
 
-_ACCEPTED = Enqueued()  # nearly every answer
-
-
 def _parse_enqueued_word(text: str) -> Enqueued:
     word, _, holder = text.partition(" ")
-    match word:
-        case "ok":
-            return _ACCEPTED
-        case "unserved":
-            return Enqueued(unserved=True)
-        case "duplicate":
-            return Enqueued(duplicate=True)
-        case "held":
-            return Enqueued(duplicate=True, holder=holder)
-        case _:
-            raise ValueError(f"enqueue answered {text!r}")
+    if word == "held":
+        return Enqueued(duplicate=True, holder=holder)
+    if word not in _ENQUEUED:
+        raise ValueError(f"enqueue answered {text!r}")
+    return _ENQUEUED[word]
 
 
 class TurnWord(StrEnum):
@@ -75,7 +75,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TurnReply:
-    """The answer of a turn.
+    """What a turn returns.
 
     `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry
     through, 0 when none holds one back. `stale`: texts of settled entries that were no longer held.
@@ -92,15 +92,13 @@ class TurnReply:
 
 def parse_turn(raw: Raw) -> TurnReply:
     """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`"""
-    word, now, wait, stale, claims, dropped = raw
-    return TurnReply(
-        TurnWord(word.decode()),
-        int(now),
-        int(wait),
-        tuple(stale),
-        tuple(Claim(parse_entry(text), body) for text, body in _pairs(claims)),
-        tuple(parse_entry(text) for text in dropped),
-    )
+    word, now, wait, stale, pairs, dropped = raw
+    claims = tuple(Claim(parse_entry(text), body) for text, body in _pairs(pairs))
+    return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped))
+
+
+def _entries(raw: Sequence[Raw]) -> tuple[Entry, ...]:
+    return tuple(map(parse_entry, raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +115,9 @@ class Promoted:
 
 def parse_promoted(raw: Raw) -> Promoted:
     """`[now, next due or "", more 0|1, buried, [queue, count, ...]]`"""
-    now, next_due, more, buried, moved = raw
-    return Promoted(
-        {text_of(queue): int(count) for queue, count in _pairs(moved)},
-        int(buried),
-        int(next_due) if next_due else None,
-        int(now),
-        bool(more),
-    )
+    now, next_due, more, buried, pairs = raw
+    moved = {text_of(queue): int(count) for queue, count in _pairs(pairs)}
+    return Promoted(moved, int(buried), int(next_due) if next_due else None, int(now), bool(more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +131,7 @@ class Renewed:
 def parse_renewed(raw: Raw) -> Renewed:
     """`[[lost owner...], [id...]]`"""
     lost, cancelled = raw
-    return Renewed(tuple(map(text_of, lost)), tuple(map(text_of, cancelled)))
+    return Renewed(tuple(texts_of(lost)), tuple(texts_of(cancelled)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +148,7 @@ class Retired:
 def parse_retired(raw: Raw) -> Retired:
     """`[ok|alive, settled, [entry...], [entry...]]`"""
     word, settled, requeued, dead = raw
-    return Retired(word == b"alive", int(settled), tuple(map(parse_entry, requeued)), tuple(map(parse_entry, dead)))
+    return Retired(word == b"alive", int(settled), _entries(requeued), _entries(dead))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +167,7 @@ class Swept:
 def parse_swept(raw: Raw) -> Swept:
     """`[now, rescues, grace until, [owner...], next due or ""]`"""
     now, rescues, grace, expired, next_due = raw
-    owners = tuple(map(text_of, expired))
+    owners = tuple(texts_of(expired))
     return Swept(int(now), int(rescues), int(grace), owners, int(next_due) if next_due else None)
 
 
@@ -204,13 +197,3 @@ def parse_bounded(raw: Raw) -> Bounded:
     """`[count, more 0|1]`"""
     count, more = raw
     return Bounded(int(count), bool(more))
-
-
-def parse_names(raw: Raw) -> list[str]:
-    """A list of names."""
-    return [text_of(name) for name in raw]
-
-
-def parse_int(raw: Raw) -> int:
-    """A number."""
-    return int(raw)

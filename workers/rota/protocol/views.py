@@ -1,4 +1,4 @@
-"""What the read-only scripts answer, as values: the books, where an id stands, the queues, the dead."""
+"""What the read-only scripts return, as values: the books, where an id stands, the queues, the dead."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,11 +31,8 @@ def parse_audit(raw: Raw) -> Audit:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown.
-
-    `entry` is the text of the entry (ready, running) in whole; `ticket` the counters while delayed or
-    dead; times in microseconds of Redis time, 0 when they do not apply.
-    """
+    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown; times in
+    microseconds of Redis time, 0 when they do not apply."""
 
     state: str
     queue: str = ""
@@ -51,19 +48,10 @@ class TaskState:
 
 def parse_status(raw: Raw) -> TaskState:
     """`[state, queue, due, failures, crashes, losses, owner, body, epitaph, result]`"""
-    state, queue, due, failures, crashes, losses, owner, body, epitaph, result = raw
-    return TaskState(
-        text_of(state),
-        text_of(queue),
-        int(due),
-        int(failures),
-        int(crashes),
-        int(losses),
-        shown(text_of(owner)),
-        body,
-        epitaph,
-        result,
-    )
+    state, queue, *numbers, owner, body, epitaph, result = raw
+    due, failures, crashes, losses = map(int, numbers)
+    place = text_of(state), text_of(queue)
+    return TaskState(*place, due, failures, crashes, losses, shown(text_of(owner)), body, epitaph, result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +90,8 @@ def parse_overview(raw: Raw) -> Overview:
 def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
     queue, *numbers = row
     ready, scheduled, overdue, inflight, dead, accepted, ready_age, overdue_age, paused, served = map(int, numbers)
-    return QueueState(
-        shown(text_of(queue)),
-        ready,
-        scheduled,
-        overdue,
-        inflight,
-        dead,
-        accepted,
-        ready_age,
-        overdue_age,
-        bool(paused),
-        bool(served),
-    )
+    counts = ready, scheduled, overdue, inflight, dead, accepted
+    return QueueState(shown(text_of(queue)), *counts, ready_age, overdue_age, bool(paused), bool(served))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +116,5 @@ class DeadPage:
 def parse_dead_page(raw: Raw) -> DeadPage:
     """`[total, [id, died, queue, epitaph, body], ...]`"""
     total, *rows = raw
-    return DeadPage(
-        int(total),
-        tuple(DeadTask(text_of(row[0]), int(row[1]), text_of(row[2]), row[3], row[4]) for row in rows),
-    )
+    tasks = (DeadTask(text_of(row[0]), int(row[1]), text_of(row[2]), row[3], row[4]) for row in rows)
+    return DeadPage(int(total), tuple(tasks))

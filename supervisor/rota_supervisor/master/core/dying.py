@@ -143,7 +143,7 @@ def _blame(state: MasterState, death: Death, task_id: str | None, wall: float) -
     if task_id is not None and death.is_task_to_blame:
         ran = ((task_id, epitaph_of(death, datetime.fromtimestamp(wall, UTC))),)
     mark = death.reason.facts.mark
-    return Blame(ran, crash_limit=limits.crash_limit, loss_limit=limits.loss_limit, setback=mark)
+    return Blame(ran, crash_limit=limits.crash_limit, loss_limit=limits.loss_limit, crash=mark)
 
 
 def _freed(state: MasterState, child: Child) -> list[Effect]:
@@ -182,7 +182,7 @@ def _told_of_tasks(event: OwnerRetired) -> list[Effect]:
 def _told_of(entry: Entry, asked: do.Retire, *, is_dead: bool) -> Effect:
     said: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
     if entry.id in {task_id for task_id, _ in asked.blame.ran}:
-        said |= {"task": asked.task_name, "cause": asked.blame.setback.label}
+        said |= {"task": asked.task_name, "cause": asked.blame.crash.label}
     said["crashes"] = entry.crashes
     if is_dead:
         return do.error(names.TASK_DEAD, **said, reason="crashed")

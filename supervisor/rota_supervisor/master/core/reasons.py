@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rota.protocol.entry import Setback
+from rota.protocol.entry import CrashKind
 
 TIME_LIMIT: Final = "time_limit_seconds"
 UNWANTED: Final = "its generation or its pool is not wanted any more"
@@ -58,7 +58,7 @@ class Facts:
     is_explained: bool = True
     blames_task: bool = True
     asks_for_stack: bool = False
-    mark: Setback = Setback.CRASH
+    mark: CrashKind = CrashKind.CRASH
     counted_as: str = ""
 
 
@@ -68,16 +68,16 @@ def _expected(words: str, *, limit: str = "", counted_as: str = "") -> Facts:
 
 _FACTS: Final[Mapping[Reason, Facts]] = {
     Reason.CRASH: Facts(is_explained=False),
-    Reason.SIGNAL: Facts(is_explained=False, mark=Setback.SIGNAL),
-    Reason.OOM: Facts(": the kernel ran out of memory for this cgroup", mark=Setback.OOM),
+    Reason.SIGNAL: Facts(is_explained=False, mark=CrashKind.SIGNAL),
+    Reason.OOM: Facts(": the kernel ran out of memory for this cgroup", mark=CrashKind.OOM),
     Reason.HUNG: Facts(
         ", by its master: it gave no sign of life for {value:g} s",
         "beat_seconds",
         asks_for_stack=True,
-        mark=Setback.HUNG,
+        mark=CrashKind.HUNG,
     ),
     Reason.TIMEOUT: Facts(
-        ", by its master: the task was over its time limit", TIME_LIMIT, asks_for_stack=True, mark=Setback.TIMEOUT
+        ", by its master: the task was over its time limit", TIME_LIMIT, asks_for_stack=True, mark=CrashKind.TIMEOUT
     ),
     Reason.BOOT: Facts(" before it was ready", "boot_seconds", asks_for_stack=True),
     Reason.LOST: Facts(": its lease was lost", blames_task=False, counted_as=Reason.CRASH),
