@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.client.handle import Handle
+    from rota.client.status import Handle
 
 
 class RotaError(Exception):
