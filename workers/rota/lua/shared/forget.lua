@@ -1,4 +1,4 @@
--- Forget a dead task for good; answers whether it was there.
+-- Forget a dead task for good; returns whether it was there.
 local function forget(id)
   if redis.call('ZREM', PREFIX .. 'dead', id) == 0 then return false end
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
