@@ -17,7 +17,7 @@ import time
 from _thread import get_ident, interrupt_main
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from rota.errors import TimeLimit
@@ -119,9 +119,7 @@ class _Deferred:
     def __enter__(self) -> None:
         soft_limit.hold()
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         soft_limit.let_go()
 
 

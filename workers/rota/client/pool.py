@@ -2,7 +2,7 @@
 
 An exchange tells three things apart for each command, because a caller must do three things: it was
 answered, it was refused (so not carried out), or it was sent and nothing came back. A connection on which all
-was answered is kept here for the next exchange, since eight threads enqueue 1.7 times as much so (ADR 20); any
+was answered is kept here for the next exchange, since eight threads enqueue 1.6 times as much so (ADR 20); any
 other goes back to redis-py's pool, which mends it.
 """
 
