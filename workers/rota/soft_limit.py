@@ -30,7 +30,8 @@ class SoftLimit:
 
     `_end` raises, or has a coroutine cancelled; None while nothing is under a limit. `_deadline_ns` (CLOCK_BOOTTIME) is
     0 once that was done: it is done once a deadline. `_holds` has an item for each reason to wait. A list, as that
-    is changed without a step of Python's in which the handler could run.
+    is changed without a step of Python's in which the handler could run. In a `with` block of the limit itself
+    TimeLimit waits for the block's end; threads of the task that make one keep nothing from it.
     """
 
     __slots__ = ("_deadline_ns", "_end", "_holds", "_thread")
@@ -80,13 +81,11 @@ class SoftLimit:
         if not self._holds:
             self._look()
 
-    def hold(self) -> None:
-        """Wait from here on: said by the thread under the limit, and by others in vain."""
+    def __enter__(self) -> None:
         if get_ident() == self._thread:
             self._holds.append(None)
 
-    def let_go(self) -> None:
-        """Wait no more."""
+    def __exit__(self, *_: object) -> None:
         if get_ident() == self._thread:
             self._holds.pop()
             self.signalled()
@@ -111,21 +110,9 @@ class SoftLimit:
         self._holds.clear()
 
 
-class _Deferred:
-    """A block in which TimeLimit waits for the block's end."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        soft_limit.hold()
-
-    def __exit__(self, *_: object) -> None:
-        soft_limit.let_go()
-
-
 def _raise_time_limit() -> None:
     raise TimeLimit("the soft time limit has passed")
 
 
 soft_limit: Final = SoftLimit()
-time_limit_deferred: Final = _Deferred()
+time_limit_deferred: Final = soft_limit

@@ -1,28 +1,57 @@
 """What the transitions return, as values: the reply side of the store. `views` has that of the read-only scripts.
 
-Scripts return words, numbers and lists of bytes; each parser here names what stands where. A reply of another shape is
-a bug on our side, or no answer of ours. It surfaces as an error of its parser, and callers see it as one of the server:
-see `rota.server.server_errors.read_reply`.
+Scripts return words, numbers and lists of bytes, most in the order of the fields that they become. A reply of another
+shape is a bug on our side, or no answer of ours. It surfaces as an error of its parser, and callers see it as one of
+the server: see `rota.server.server_errors.read_reply`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.wire import text_of
 
+T = TypeVar("T")
+
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
 
-def _pairs(raw: Sequence[Raw]) -> Iterable[tuple[Raw, Raw]]:
-    return zip(raw[::2], raw[1::2], strict=True)
+def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw], T]:
+    """The parser of a list that has one item for each field of a value, read by these in their order."""
+
+    def parse(raw: Raw) -> T:
+        return make(*[part(item) for part, item in zip(parts, raw, strict=True)])
+
+    return parse
 
 
 def texts_of(raw: Sequence[Raw]) -> list[str]:
     """A list of names."""
     return list(map(text_of, raw))
+
+
+def as_it_is(raw: Raw) -> bytes:
+    """Bytes that are not ours to read."""
+    found: bytes = raw
+    return found
+
+
+def _names(raw: Sequence[Raw]) -> tuple[str, ...]:
+    return tuple(map(text_of, raw))
+
+
+def _entries(raw: Sequence[Raw]) -> tuple[Entry, ...]:
+    return tuple(map(parse_entry, raw))
+
+
+def _time_or_none(raw: Raw) -> int | None:
+    return int(raw) if raw else None
+
+
+def _pairs(raw: Sequence[Raw]) -> Iterable[tuple[Raw, Raw]]:
+    return zip(raw[::2], raw[1::2], strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +126,6 @@ def parse_turn(raw: Raw) -> TurnReply:
     return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped))
 
 
-def _entries(raw: Sequence[Raw]) -> tuple[Entry, ...]:
-    return tuple(map(parse_entry, raw))
-
-
 @dataclass(frozen=True, slots=True)
 class Promoted:
     """`moved`: how many a queue. `next_due_us`: the earliest due time still waiting, or None.
@@ -117,7 +142,7 @@ def parse_promoted(raw: Raw) -> Promoted:
     """`[now, next due or "", more 0|1, buried, [queue, count, ...]]`"""
     now, next_due, more, buried, pairs = raw
     moved = {text_of(queue): int(count) for queue, count in _pairs(pairs)}
-    return Promoted(moved, int(buried), int(next_due) if next_due else None, int(now), bool(more))
+    return Promoted(moved, int(buried), _time_or_none(next_due), int(now), bool(more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +153,7 @@ class Renewed:
     cancelled: tuple[str, ...]
 
 
-def parse_renewed(raw: Raw) -> Renewed:
-    """`[[lost owner...], [id...]]`"""
-    lost, cancelled = raw
-    return Renewed(tuple(texts_of(lost)), tuple(texts_of(cancelled)))
+parse_renewed = reply(Renewed, _names, _names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +167,7 @@ class Retired:
     dead: tuple[Entry, ...]
 
 
-def parse_retired(raw: Raw) -> Retired:
-    """`[ok|alive, settled, [entry...], [entry...]]`"""
-    word, settled, requeued, dead = raw
-    return Retired(word == b"alive", int(settled), _entries(requeued), _entries(dead))
+parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +183,7 @@ class Swept:
     next_due_us: int | None
 
 
-def parse_swept(raw: Raw) -> Swept:
-    """`[now, rescues, grace until, [owner...], next due or ""]`"""
-    now, rescues, grace, expired, next_due = raw
-    owners = tuple(texts_of(expired))
-    return Swept(int(now), int(rescues), int(grace), owners, int(next_due) if next_due else None)
+parse_swept = reply(Swept, int, int, int, _names, _time_or_none)
 
 
 class CancelWord(StrEnum):
@@ -193,7 +208,4 @@ class Bounded:
     more: bool
 
 
-def parse_bounded(raw: Raw) -> Bounded:
-    """`[count, more 0|1]`"""
-    count, more = raw
-    return Bounded(int(count), bool(more))
+parse_bounded = reply(Bounded, int, bool)

@@ -1,10 +1,13 @@
 """What the read-only scripts return, as values: the books, where an id stands, the queues, the dead."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rota.protocol.replies import Raw
+from rota.protocol.replies import Raw, as_it_is, reply
 from rota.protocol.wire import shown, text_of
+
+
+def _shown_name(raw: Raw) -> str:
+    return shown(text_of(raw))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,7 @@ class Audit:
         return self.accepted - self.done - self.cancelled - self.expired - self.purged - self.live
 
 
-def parse_audit(raw: Raw) -> Audit:
-    """`[accepted, done, cancelled, expired, purged, live]`"""
-    return Audit(*map(int, raw))
+parse_audit = reply(Audit, *[int] * 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,7 @@ class TaskState:
     result: bytes = b""
 
 
-def parse_status(raw: Raw) -> TaskState:
-    """`[state, queue, due, failures, crashes, losses, owner, body, epitaph, result]`"""
-    state, queue, *numbers, owner, body, epitaph, result = raw
-    due, failures, crashes, losses = map(int, numbers)
-    place = text_of(state), text_of(queue)
-    return TaskState(*place, due, failures, crashes, losses, shown(text_of(owner)), body, epitaph, result)
+parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, as_it_is, as_it_is, as_it_is)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +77,12 @@ class Overview:
 
 
 def parse_overview(raw: Raw) -> Overview:
-    """`[now, owners, [queue, ready, scheduled, overdue, inflight, dead, accepted, ready age, overdue age,
-    paused 0|1, served 0|1], ...]`"""
+    """`[now, owners, a list a queue...]`"""
     now, owners, *rows = raw
-    return Overview(int(now), int(owners), tuple(_parse_queue_state(row) for row in rows))
+    return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)))
 
 
-def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
-    queue, *numbers = row
-    ready, scheduled, overdue, inflight, dead, accepted, ready_age, overdue_age, paused, served = map(int, numbers)
-    counts = ready, scheduled, overdue, inflight, dead, accepted
-    return QueueState(shown(text_of(queue)), *counts, ready_age, overdue_age, bool(paused), bool(served))
+_parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +105,9 @@ class DeadPage:
 
 
 def parse_dead_page(raw: Raw) -> DeadPage:
-    """`[total, [id, died, queue, epitaph, body], ...]`"""
+    """`[total, a list a task...]`"""
     total, *rows = raw
-    tasks = (DeadTask(text_of(row[0]), int(row[1]), text_of(row[2]), row[3], row[4]) for row in rows)
-    return DeadPage(int(total), tuple(tasks))
+    return DeadPage(int(total), tuple(map(_parse_dead_task, rows)))
+
+
+_parse_dead_task = reply(DeadTask, text_of, int, text_of, as_it_is, as_it_is)
