@@ -84,7 +84,7 @@ class Uncertain(RotaError, TimeoutError):
     def repeat(self) -> "list[Handle[Any]]":
         """Send the enqueue of `ids` again; whatever the server took the first time, it does not take again.
 
-        Answers their handles. Raises Uncertain when there is no answer again, or more than 50 s after the call:
+        Returns their handles. Raises Uncertain when there is no answer again, or more than 50 s after the call:
         the server knows it for 60 s. Raises ValueError when it was no enqueue, or was made in another process.
         """
         if self._again is None:

@@ -1,7 +1,7 @@
 """The soft time limit: TimeLimit raised in the call of a task that is over it, and nowhere else.
 
-The master tells a worker by a signal, whose handler Python runs between any two steps of the main thread, and what a
-handler raises comes out there. So it raises only
+The master signals a worker, whose handler Python runs between any two steps of the main thread, and what a handler
+raises comes out there. So it raises only
 
 1. while a call is under a limit (`SoftLimit.call`), whose deadline is read from the clock once more,
 2. and not in a call to our own code that the task makes (`time_limit_deferred`): there it waits until that is over, so
@@ -61,7 +61,7 @@ class SoftLimit:
             self._end = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[], None]) -> R:
-        """Await what the last call answered; `cancel` is called when the deadline passes meanwhile, at any step."""
+        """Await what the last call returned; `cancel` is called when the deadline passes meanwhile, at any step."""
         try:
             self._begin(self._deadline_ns, cancel)
             return await awaited
@@ -73,7 +73,7 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
 
     def is_over(self) -> bool:
-        """Whether the call was told of its deadline, and has got none since."""
+        """Whether the deadline has passed and TimeLimit was raised, with no new deadline since."""
         return self._end is not None and self._deadline_ns == 0
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:

@@ -21,7 +21,7 @@ def connection_settings(address: Address, seconds: float) -> dict[str, Any]:
         "password": address.password or None,
         "socket_timeout": seconds,
         "socket_connect_timeout": seconds,
-        # Scripts answer bytes, and retries are ours to decide. RESP 2, since with RESP 3 redis-py turns on maintenance
+        # Scripts return bytes, and retries are ours to decide. RESP 2, since with RESP 3 redis-py turns on maintenance
         # notifications, and then no longer looks for answers that were left unread before it hands out a connection.
         "retry": Retry(NoBackoff(), 0),
         "health_check_interval": 0,

@@ -27,18 +27,8 @@ def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw
     return parse
 
 
-def texts_of(raw: Sequence[Raw]) -> list[str]:
+def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
     """A list of names."""
-    return list(map(text_of, raw))
-
-
-def as_it_is(raw: Raw) -> bytes:
-    """Bytes that are not ours to read."""
-    found: bytes = raw
-    return found
-
-
-def _names(raw: Sequence[Raw]) -> tuple[str, ...]:
     return tuple(map(text_of, raw))
 
 
@@ -153,7 +143,7 @@ class Renewed:
     cancelled: tuple[str, ...]
 
 
-parse_renewed = reply(Renewed, _names, _names)
+parse_renewed = reply(Renewed, names_of, names_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +162,7 @@ parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _en
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """`rescues`: doorbells rung for entries nobody had been told of. `expired`: owners whose lease ran
+    """`rescues`: doorbells rung for entries for which nobody had rung. `expired`: owners whose lease ran
     out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
     earliest due time of the delayed set, or None."""
 
@@ -183,7 +173,7 @@ class Swept:
     next_due_us: int | None
 
 
-parse_swept = reply(Swept, int, int, int, _names, _time_or_none)
+parse_swept = reply(Swept, int, int, int, names_of, _time_or_none)
 
 
 class CancelWord(StrEnum):

@@ -168,7 +168,7 @@ class Store:
     # Producing
 
     def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[replies.Enqueued]]:
-        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and answers the same."""
+        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same."""
         args: list[Arg] = [nonce]
         for task_id, queue, body, due, unique_key, hold_ms in tasks:
             args += (task_id, queue, due, unique_key, hold_ms, body)
@@ -195,9 +195,9 @@ class Store:
 
     # Owning
 
-    def register(self, lease_ms: int, places: Sequence[str]) -> Command[list[str]]:
+    def register(self, lease_ms: int, places: Sequence[str]) -> Command[tuple[str, ...]]:
         """Begin a life for each place (`node:slot`); returns the owners' names, `node:slot:life`."""
-        return self._command("register", pack((lease_ms, *places)), replies.texts_of)
+        return self._command("register", pack((lease_ms, *places)), replies.names_of)
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[replies.Renewed]:
         """Extend the leases of up to 100 owners."""
@@ -287,5 +287,5 @@ class Store:
         return self._command("trim", pack((max_age_us, max_count)), replies.parse_bounded)
 
     def heal(self, cursor: str) -> Command[str]:
-        """Recount one portion; begin with cursor "0" and go on with each answer until it is "0" again."""
+        """Recount one portion; begin with cursor "0" and go on with what each returns until it is "0" again."""
         return self._command("heal", pack((cursor,)), text_of)

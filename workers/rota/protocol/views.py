@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 
-from rota.protocol.replies import Raw, as_it_is, reply
+from rota.protocol.replies import Raw, reply
 from rota.protocol.wire import shown, text_of
 
 
 def _shown_name(raw: Raw) -> str:
     return shown(text_of(raw))
+
+
+def _as_it_is(raw: Raw) -> Raw:
+    return raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class TaskState:
     result: bytes = b""
 
 
-parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, as_it_is, as_it_is, as_it_is)
+parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, _as_it_is, _as_it_is, _as_it_is)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +114,4 @@ def parse_dead_page(raw: Raw) -> DeadPage:
     return DeadPage(int(total), tuple(map(_parse_dead_task, rows)))
 
 
-_parse_dead_task = reply(DeadTask, text_of, int, text_of, as_it_is, as_it_is)
+_parse_dead_task = reply(DeadTask, text_of, int, text_of, _as_it_is, _as_it_is)

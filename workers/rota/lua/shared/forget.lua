@@ -11,3 +11,12 @@ local function forget(id)
   end
   return true
 end
+
+-- Returns how many of these were there.
+local function forget_all(ids)
+  local forgotten = 0
+  for _, id in ipairs(ids) do
+    if forget(id) then forgotten = forgotten + 1 end
+  end
+  return forgotten
+end
