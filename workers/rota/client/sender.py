@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, assert_never
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rota.client.pool import Answer, Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.status import Handle
@@ -98,17 +98,12 @@ class Sender:
         refused: list[Unavailable] = []
         doubts: list[tuple[Batch, str]] = []
         for batch, answer in zip(batches, answers, strict=True):
-            match answer:
-                case Answered(words):
-                    handles += [self._handle_of(task, word) for task, word in zip(batch.tasks, words, strict=True)]
-                case NotAccepted(error):
-                    refused.append(error)
-                case Unanswered(why):
-                    doubts.append((batch, f"{why}; {_PERHAPS}"))
-                case Unconfirmed(why):
-                    doubts.append((batch, why))
-                case _:
-                    assert_never(answer)
+            if isinstance(answer, Answered):
+                handles += [self._handle_of(task, word) for task, word in zip(batch.tasks, answer.value, strict=True)]
+            elif isinstance(answer, NotAccepted):
+                refused.append(answer.error)
+            else:
+                doubts.append((batch, answer.why if isinstance(answer, Unconfirmed) else f"{answer.why}; {_PERHAPS}"))
         if not doubts and not refused:
             return handles
         failure = self._uncertain(doubts[0][1], [batch for batch, _ in doubts], sent_at) if doubts else refused[0]
