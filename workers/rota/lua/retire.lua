@@ -71,7 +71,8 @@ local function let_go(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then return end_task(e, 'cancelled') end
   if is_last then return set_aside(e, account) end
   if account then keep_account(e, mark, account) end
-  table.insert(give_back(e, now) and requeued or dead, 1, entry_text(e))
+  local went_to = give_back(e, now) and requeued or dead
+  table.insert(went_to, 1, entry_text(e))
 end
 
 local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}
