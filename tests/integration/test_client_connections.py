@@ -111,7 +111,7 @@ def test_a_round_of_many_large_tasks_is_bounded(
     sizes: list[int] = []
     exchange = client._pool.exchange
 
-    def weighed(commands: Iterable[Command[T]]) -> list[Answer[T]]:
+    def weighed(commands: Iterable[Command[T]], _: object) -> list[Answer[T]]:
         made = list(commands)
         sizes.append(sum(len(command.by_sha()) for command in made))
         return exchange(made)

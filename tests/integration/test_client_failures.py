@@ -181,7 +181,7 @@ def test_many_name_those_accepted_and_those_in_doubt(
     exchange = client._pool.exchange
     rounds = itertools.count(1)
 
-    def exchange_losing_the_second_round(commands: Iterable[Command[T]]) -> list[Answer[T]]:
+    def exchange_losing_the_second_round(commands: Iterable[Command[T]], _: object) -> list[Answer[T]]:
         if next(rounds) >= 2:  # and its repetition
             link.lose_replies(1)
         return exchange(commands)
@@ -226,7 +226,7 @@ def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, 
 
 
 def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(commands: Iterable[Command[T]]) -> list[Answer[T]]:
+    def lose(commands: Iterable[Command[T]], _: object) -> list[Answer[T]]:
         return [Unanswered("the way there was cut") for _ in commands]
 
     monkeypatch.setattr(client._pool, "exchange", lose)

@@ -64,6 +64,6 @@ def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
     pool = ClientPool(f"redis://127.0.0.1:{scripted.server_address[1]}", 5.0)
-    answers = pool.exchange_confirmed(commands, WAIT)
+    answers = pool.exchange(commands, WAIT)
     pool.close()
     assert [type(answer) for answer in answers] == [expected, expected]

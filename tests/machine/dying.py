@@ -7,7 +7,7 @@ from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, t
 from machine.working import OUTCOMES, VERBS, Working, modelled
 from model.answers import Retired as ModelRetired
 from protocol import LEASE_MS, pack_settlements
-from rota.protocol.entry import Setback
+from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Settlement
 from rota.protocol.replies import Renewed, Retired
 from rota.protocol.store import Blame
@@ -46,7 +46,7 @@ class Dying(Working):
     def send_retire_exited(self, worker: Worker, guilty: list[str], delivery: str) -> None:
         settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
         ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}')
-        blame = Blame(ran=tuple((task_id, account.encode()) for task_id, account in ran.items()), setback=Setback.OOM)
+        blame = Blame(ran=tuple((task_id, account.encode()) for task_id, account in ran.items()), crash=CrashKind.OOM)
         told = modelled(worker.pending)
 
         def check(reply: Retired) -> None:

@@ -70,8 +70,8 @@ class Working(Producing):
     def register(self, pool: str, delivery: str) -> None:
         """A copy of the call makes an owner that nobody bears."""
 
-        def check(names: list[str]) -> None:
-            assert names == self.model.register(self.now, ["node:1"])
+        def check(names: tuple[str, ...]) -> None:
+            assert list(names) == self.model.register(self.now, ["node:1"])
             self.named += names
 
         names = self.call(self.fleet.store.register(LEASE_MS, ["node:1"]), check, delivery)

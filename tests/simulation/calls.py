@@ -42,8 +42,8 @@ def _parse_nothing(raw: Any) -> Any:
 class Calls(Store):
     """The transitions that master and poller make."""
 
-    def register(self, lease_ms: int, places: Sequence[str]) -> Command[list[str]]:
-        return _call(lambda server: server.register(lease_ms, list(places)))
+    def register(self, lease_ms: int, places: Sequence[str]) -> Command[tuple[str, ...]]:
+        return _call(lambda server: tuple(server.register(lease_ms, list(places))))
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
         return _call(lambda server: Renewed(tuple(server.renew(lease_ms, list(owners))), ()))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.client.arguments import _OUTER_LEVELS, _faults_inside, check_arguments
+from rota.client.arguments import _OUTER_LEVELS, _faults, check_arguments
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH
 
@@ -83,7 +83,7 @@ VALUES = st.recursive(
 def test_the_quick_look_passes_nothing_that_the_search_for_faults_finds(
     args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    faults = [*_faults_inside("args", args, _OUTER_LEVELS), *_faults_inside("kwargs", kwargs, _OUTER_LEVELS)]
+    faults = [*_faults("args", args, _OUTER_LEVELS), *_faults("kwargs", kwargs, _OUTER_LEVELS)]
     if faults:
         where, fault = faults[0]
         with pytest.raises(InvalidArguments) as caught:

@@ -50,7 +50,7 @@ def test_it_is_found_by_its_name() -> None:
     assert default_registry.get("unknown") is None
     assert "add" in default_registry
     assert list(default_registry) == [task, other]
-    assert len(default_registry) == 2
+    assert len(list(default_registry)) == 2
     assert [task.options.queue for task in default_registry] == ["default", "sums"]
 
 

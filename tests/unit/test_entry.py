@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.entry import FIELDS, Entry, Kind, Setback, parse_entry
+from rota.protocol.entry import FIELDS, CrashKind, Entry, Kind, parse_entry
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _NUMBERS = st.integers(min_value=0, max_value=2**53)
@@ -58,20 +58,20 @@ def test_failures_crashes_and_losses_count_as_starts_and_releases_do_not() -> No
 
 
 @pytest.mark.parametrize(
-    ("flag", "setback"),
+    ("flag", "kind"),
     [
         ("-", None),
         ("u", None),
-        ("O", Setback.OOM),
-        ("uT", Setback.TIMEOUT),
+        ("O", CrashKind.OOM),
+        ("uT", CrashKind.TIMEOUT),
         ("X", None),
         ("uX", None),
         ("7", None),
-        ("u12C", Setback.CRASH),
+        ("u12C", CrashKind.CRASH),
     ],
 )
-def test_the_flag_tells_the_last_crash_or_loss(flag: str, setback: Setback | None) -> None:
-    assert parse_entry(f"id-1 mail i 1 1 0 1 0 0 {flag}".encode()).setback is setback
+def test_the_flag_tells_the_last_crash_or_loss(flag: str, kind: CrashKind | None) -> None:
+    assert parse_entry(f"id-1 mail i 1 1 0 1 0 0 {flag}".encode()).last_crash is kind
 
 
 @pytest.mark.parametrize("kind", list(Kind))

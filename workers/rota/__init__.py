@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.default import configure, enqueue_many
-    from rota.client.handle import Handle
-    from rota.client.status import TaskStatus
+    from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
     from rota.errors import (
@@ -75,9 +74,8 @@ _HOMES = {
     "client.client": ("Client",),
     "current": ("CurrentTask", "current_task"),
     "client.default": ("configure", "enqueue_many"),
-    "client.handle": ("Handle",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
-    "client.status": ("TaskStatus",),
+    "client.status": ("Handle", "TaskStatus"),
     "client.tasks": ("Task", "task"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

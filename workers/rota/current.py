@@ -49,7 +49,7 @@ def current_task() -> CurrentTask:
 
 
 class Running:
-    """A block of code in which the task that `ask` answers is the current one. A class, as it stands round each
+    """A block of code in which the task that `ask` returns is the current one. A class, as it stands round each
     attempt: a generator costs three times as much."""
 
     __slots__ = ("_ask", "_token")

@@ -22,17 +22,13 @@ def seconds(duration: Duration, what: str) -> float:
     elif isinstance(duration, bool) or not isinstance(duration, int | float):
         raise TypeError(f"{what} must be seconds or a timedelta, got {duration!r}")
     else:
-        value = _float(duration)
+        try:
+            value = float(duration)
+        except OverflowError:  # JSON has integers that no float can hold
+            value = math.inf if duration > 0 else -math.inf
     if not math.isfinite(value) or abs(value) > MAX_SECONDS:
         raise ValueError(f"{what} must be at most 100 years, got {value:g} s")
     return value
-
-
-def _float(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:  # JSON has integers that no float can hold
-        return math.inf if number > 0 else -math.inf
 
 
 def positive_seconds(duration: Duration, what: str) -> float:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.client.handle import Handle
+    from rota.client.status import Handle
 
 
 class RotaError(Exception):
@@ -84,7 +84,7 @@ class Uncertain(RotaError, TimeoutError):
     def repeat(self) -> "list[Handle[Any]]":
         """Send the enqueue of `ids` again; whatever the server took the first time, it does not take again.
 
-        Answers their handles. Raises Uncertain when there is no answer again, or more than 50 s after the call:
+        Returns their handles. Raises Uncertain when there is no answer again, or more than 50 s after the call:
         the server knows it for 60 s. Raises ValueError when it was no enqueue, or was made in another process.
         """
         if self._again is None:

@@ -73,14 +73,11 @@ def on_dead(function: AnyDeadHook) -> AnyDeadHook:
 
 
 def _add_plain(hooks: list[Any], function: AnyHook) -> AnyHook:
-    if not inspect.isroutine(function) or _runs_nothing(function):
+    # To call a coroutine function or a generator only makes an object that nobody would drive.
+    runs_nothing = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+    if runs_nothing or not inspect.isroutine(function):
         raise TypeError(f"a hook is a plain function, neither a coroutine function nor a generator, got {function!r}")
     return _add(hooks, function)
-
-
-def _runs_nothing(function: Callable[..., Any]) -> bool:
-    # Calling one of these only makes an object that nobody would drive.
-    return inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
 
 
 def _add(hooks: list[Any], function: AnyHook) -> AnyHook:

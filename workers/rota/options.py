@@ -67,7 +67,7 @@ def check_options(given: TaskArguments) -> TaskOptions:
 
     Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
     """
-    values: dict[str, Any] = {name: _CHECKS[name](value) for name, value in given.items()}
+    values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items()}
     options = TaskOptions(**values)
     soft, hard = options.soft_time_limit, options.time_limit
     if soft is not None and hard is not None and soft >= hard:
@@ -90,7 +90,7 @@ def effective_options(
         changes = {_OVERRIDES[name]: value for name, value in dataclasses.asdict(override).items() if value is not None}
     for name in ("retries", "expires"):
         try:
-            changes[name] = _CHECKS[name](enqueued[name])
+            changes[name] = _CHECKS[name](enqueued[name], name)
         except (KeyError, TypeError, ValueError):
             continue
     return dataclasses.replace(options, **changes) if changes else options
@@ -104,79 +104,73 @@ _OVERRIDES = {
 }
 
 
-def check_retries(value: object) -> int:
+def check_retries(value: object, what: str = "retries") -> int:
     """A number of retries. Raises TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"retries must be a whole number, got {value!r}")
+        raise TypeError(f"{what} must be a whole number, got {value!r}")
     if value < 0:
-        raise ValueError(f"retries must be 0 or more, got {value}")
+        raise ValueError(f"{what} must be 0 or more, got {value}")
     return value
 
 
-def check_queue(value: str) -> str:
+def check_queue(value: str, what: str = "queue") -> str:
     """A queue's name. Raises InvalidName."""
-    fault = fault_in_queue_name(value) if isinstance(value, str) else f"queue must be a string, got {value!r}"
+    fault = fault_in_queue_name(value) if isinstance(value, str) else f"{what} must be a string, got {value!r}"
     if fault:
         raise InvalidName(fault)
     return value
 
 
-def check_unique(value: object) -> Unique:
+def check_unique(value: object, what: str = "unique") -> Unique:
     """True, False, or a callable making the key from the task's arguments. Raises TypeError."""
     if isinstance(value, bool) or callable(value):
         return value
-    raise TypeError(f"unique must be True, False or a callable that makes the key, got {value!r}")
+    raise TypeError(f"{what} must be True, False or a callable that makes the key, got {value!r}")
 
 
-def _check_backoff(value: object) -> Backoff:
+def _backoff(value: object, what: str) -> Backoff:
     if value == "exponential" or value == "linear" or callable(value):  # noqa: PLR1714 - mypy narrows only this form
         return value
-    raise ValueError(f'backoff must be "exponential", "linear" or a callable taking the failures, got {value!r}')
+    raise ValueError(f'{what} must be "exponential", "linear" or a callable taking the failures, got {value!r}')
 
 
-def _check_jitter(value: object) -> bool:
+def _boolean(value: object, what: str) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"jitter must be True or False, got {value!r}")
+        raise TypeError(f"{what} must be True or False, got {value!r}")
     return value
 
 
-def _exceptions(what: str) -> Callable[[Any], tuple[type[BaseException], ...]]:
-    def check(value: Any) -> tuple[type[BaseException], ...]:
-        classes = value if isinstance(value, tuple) else (value,)
-        for one in classes:
-            if not (isinstance(one, type) and issubclass(one, BaseException)):
-                raise TypeError(f"{what} must be exception classes, got {one!r}")
-        return classes
-
-    return check
+def _exceptions(value: Any, what: str) -> tuple[type[BaseException], ...]:
+    classes = value if isinstance(value, tuple) else (value,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise TypeError(f"{what} must be exception classes, got {one!r}")
+    return classes
 
 
-def _optional_duration(what: str) -> Callable[[Any], float | None]:
-    return lambda value: None if value is None else positive_seconds(value, what)
+def _optional_duration(value: Any, what: str) -> float | None:
+    return None if value is None else positive_seconds(value, what)
 
 
-def _not_negative(what: str) -> Callable[[Any], float]:
-    def check(value: Any) -> float:
-        checked = seconds(value, what)
-        if checked < 0:
-            raise ValueError(f"{what} must be 0 seconds or more, got {value!r}")
-        return checked
-
-    return check
+def _not_negative(value: Any, what: str) -> float:
+    checked = seconds(value, what)
+    if checked < 0:
+        raise ValueError(f"{what} must be 0 seconds or more, got {value!r}")
+    return checked
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "queue": check_queue,
     "retries": check_retries,
-    "backoff": _check_backoff,
-    "base": _not_negative("base"),
-    "max_delay": _not_negative("max_delay"),
-    "jitter": _check_jitter,
-    "retry_on": _exceptions("retry_on"),
-    "dead_on": _exceptions("dead_on"),
-    "time_limit": _optional_duration("time_limit"),
-    "soft_time_limit": _optional_duration("soft_time_limit"),
-    "expires": _optional_duration("expires"),
+    "backoff": _backoff,
+    "base": _not_negative,
+    "max_delay": _not_negative,
+    "jitter": _boolean,
+    "retry_on": _exceptions,
+    "dead_on": _exceptions,
+    "time_limit": _optional_duration,
+    "soft_time_limit": _optional_duration,
+    "expires": _optional_duration,
     "unique": check_unique,
-    "unique_for": _optional_duration("unique_for"),
+    "unique_for": _optional_duration,
 }

@@ -37,9 +37,6 @@ class Registry:
     def __iter__(self) -> "Iterator[AnyTask]":
         return iter(self._tasks.values())
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
     def __contains__(self, name: str) -> bool:
         return name in self._tasks
 

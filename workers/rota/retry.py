@@ -24,7 +24,7 @@ class DeadReason(StrEnum):
     DEAD_ON = "dead_on"  # the exception is one of the task's dead_on
     NOT_RETRIED = "not_retried"  # the exception is none of the task's retry_on
     ASKED = "asked"  # the task raised rota.Dead
-    BACKOFF = "backoff"  # the task's own backoff function failed or answered no duration
+    BACKOFF = "backoff"  # the task's own backoff function failed or returned no duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,15 @@ def decide(
 ) -> RetryOutcome | GiveUp:
     """Decide what follows an attempt that ended with `exception`.
 
-    `failures` counts this one, so it is `entry.failures + 1`. `random` answers a number in [0, 1).
+    `failures` counts this one, so it is `entry.failures + 1`. `random` returns a number in [0, 1).
     """
     end = _end(options, failures, exception)
     if end is not None:
         return end
     try:
-        return RetryOutcome(_delay_us(options, failures, exception, random))
+        asked = exception.delay if isinstance(exception, Retry) else None
+        delay = _backoff(options, failures, random) if asked is None else seconds(asked, "the delay of rota.Retry")
+        return RetryOutcome(max(0, round(delay * MICROSECONDS)))
     except BaseException as error:  # noqa: BLE001 - the task boundary: the application's backoff may even sys.exit()
         why = f"its backoff gave no delay: {error_line(error)} (after {error_line(exception)})"
         return GiveUp(DeadReason.BACKOFF, why)
@@ -54,7 +56,9 @@ def decide(
 
 def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:
     if isinstance(exception, Dead):
-        return GiveUp(DeadReason.ASKED, _asked(exception))
+        why: object = exception.why
+        said = why if isinstance(why, str) else error_line(exception)  # it may be an exception
+        return GiveUp(DeadReason.ASKED, said or "the task asked for it")
     if isinstance(exception, options.dead_on):
         return GiveUp(DeadReason.DEAD_ON, error_line(exception))
     if not _is_retried(options, exception):
@@ -64,24 +68,11 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
     return None
 
 
-def _asked(dead: Dead) -> str:
-    why: object = dead.why
-    if not isinstance(why, str):  # an exception, most likely
-        return error_line(dead)
-    return why or "the task asked for it"
-
-
 def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
     if isinstance(exception, (Retry, *options.retry_on)):
         return True
     # sys.exit() and the soft time limit fail an attempt as any Exception does.
     return Exception in options.retry_on and not isinstance(exception, Exception)
-
-
-def _delay_us(options: TaskOptions, failures: int, exception: BaseException, random: Callable[[], float]) -> int:
-    asked = exception.delay if isinstance(exception, Retry) else None
-    delay = _backoff(options, failures, random) if asked is None else seconds(asked, "the delay of rota.Retry")
-    return max(0, round(delay * MICROSECONDS))
 
 
 def _backoff(options: TaskOptions, failures: int, random: Callable[[], float]) -> float:

@@ -1,7 +1,7 @@
 """The soft time limit: TimeLimit raised in the call of a task that is over it, and nowhere else.
 
-The master tells a worker by a signal, whose handler Python runs between any two steps of the main thread, and what a
-handler raises comes out there. So it raises only
+The master signals a worker, whose handler Python runs between any two steps of the main thread, and what a handler
+raises comes out there. So it raises only
 
 1. while a call is under a limit (`SoftLimit.call`), whose deadline is read from the clock once more,
 2. and not in a call to our own code that the task makes (`time_limit_deferred`): there it waits until that is over, so
@@ -17,7 +17,7 @@ import time
 from _thread import get_ident, interrupt_main
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from rota.errors import TimeLimit
@@ -30,7 +30,8 @@ class SoftLimit:
 
     `_end` raises, or has a coroutine cancelled; None while nothing is under a limit. `_deadline_ns` (CLOCK_BOOTTIME) is
     0 once that was done: it is done once a deadline. `_holds` has an item for each reason to wait. A list, as that
-    is changed without a step of Python's in which the handler could run.
+    is changed without a step of Python's in which the handler could run. In a `with` block of the limit itself
+    TimeLimit waits for the block's end; threads of the task that make one keep nothing from it.
     """
 
     __slots__ = ("_deadline_ns", "_end", "_holds", "_thread")
@@ -60,7 +61,7 @@ class SoftLimit:
             self._end = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[], None]) -> R:
-        """Await what the last call answered; `cancel` is called when the deadline passes meanwhile, at any step."""
+        """Await what the last call returned; `cancel` is called when the deadline passes meanwhile, at any step."""
         try:
             self._begin(self._deadline_ns, cancel)
             return await awaited
@@ -72,7 +73,7 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
 
     def is_over(self) -> bool:
-        """Whether the call was told of its deadline, and has got none since."""
+        """Whether the deadline has passed and TimeLimit was raised, with no new deadline since."""
         return self._end is not None and self._deadline_ns == 0
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:
@@ -80,13 +81,11 @@ class SoftLimit:
         if not self._holds:
             self._look()
 
-    def hold(self) -> None:
-        """Wait from here on: said by the thread under the limit, and by others in vain."""
+    def __enter__(self) -> None:
         if get_ident() == self._thread:
             self._holds.append(None)
 
-    def let_go(self) -> None:
-        """Wait no more."""
+    def __exit__(self, *_: object) -> None:
         if get_ident() == self._thread:
             self._holds.pop()
             self.signalled()
@@ -111,23 +110,9 @@ class SoftLimit:
         self._holds.clear()
 
 
-class _Deferred:
-    """A block in which TimeLimit waits for the block's end."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        soft_limit.hold()
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        soft_limit.let_go()
-
-
 def _raise_time_limit() -> None:
     raise TimeLimit("the soft time limit has passed")
 
 
 soft_limit: Final = SoftLimit()
-time_limit_deferred: Final = _Deferred()
+time_limit_deferred: Final = soft_limit

@@ -9,7 +9,7 @@ import redis
 from clock import TimedFleet
 from foreign import NUMBERS, TEXTS
 from protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier, tiers
-from rota.protocol.entry import Setback
+from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Done
 from rota.protocol.replies import TurnWord
 from rota.protocol.store import NO_TIERS, Blame, QueueShare
@@ -82,7 +82,7 @@ def test_garbage_among_its_entries_keeps_no_owner_from_a_task_that_runs_alone(
     owner = fleet.register()
     bare.rpush(fleet.keys.inflight(owner), *NO_ENTRIES)
     [claim] = fleet.turn(owner, Q).claims
-    assert (claim.entry.id, claim.entry.setback) == ("a", Setback.CRASH)
+    assert (claim.entry.id, claim.entry.last_crash) == ("a", CrashKind.CRASH)
     assert fleet.turn(owner, Q, (claim, Done()), limit=0).stale == ()
 
 

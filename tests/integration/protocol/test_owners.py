@@ -3,7 +3,7 @@
 import pytest
 
 from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements
-from rota.protocol.entry import Setback
+from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
 from rota.protocol.store import FIRST_HELD, Blame, NewTask
@@ -94,7 +94,7 @@ def crash(fleet: Fleet, *ids: str) -> list[Claim]:
     for task_id in ids:
         owner = fleet.register()
         [claim] = fleet.turn(owner, Q).claims
-        fleet.exit(owner, blame=Blame(ran=((task_id, ACCOUNT),), setback=Setback.OOM))
+        fleet.exit(owner, blame=Blame(ran=((task_id, ACCOUNT),), crash=CrashKind.OOM))
         owner = fleet.register()
         claims += fleet.turn(owner, Q).claims
         assert claim.entry.id == claims[-1].entry.id == task_id
@@ -104,7 +104,7 @@ def crash(fleet: Fleet, *ids: str) -> list[Claim]:
 def test_a_task_that_goes_on_after_a_crash_keeps_the_account_of_it_wherever_it_stands(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner
-    assert (claim.entry.setback, claim.entry.flag) == (Setback.OOM, "O")
+    assert (claim.entry.last_crash, claim.entry.flag) == (CrashKind.OOM, "O")
     assert fleet.run(fleet.store.status("a")).epitaph == ACCOUNT
     fleet.turn(owner, Q, (claim, RetryOutcome(9_000_000)), limit=0)
     scheduled = fleet.run(fleet.store.status("a"))
@@ -134,10 +134,10 @@ def test_a_lost_node_leaves_an_account_and_a_later_crash_another(fleet: Fleet) -
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     [lost] = fleet.run(fleet.store.retire_expired(owner, Blame(loss_epitaph=b'{"reason":"lost"}'))).requeued
-    assert (lost.setback, fleet.run(fleet.store.status("a")).epitaph) == (Setback.LOST, b'{"reason":"lost"}')
+    assert (lost.last_crash, fleet.run(fleet.store.status("a")).epitaph) == (CrashKind.LOST, b'{"reason":"lost"}')
     owner = fleet.register()
     fleet.turn(owner, Q)
-    [crashed] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), setback=Setback.SIGNAL)).requeued
+    [crashed] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=CrashKind.SIGNAL)).requeued
     assert (crashed.flag, fleet.run(fleet.store.status("a")).epitaph) == ("S", ACCOUNT)
 
 
@@ -145,8 +145,8 @@ def test_a_task_with_a_unique_key_keeps_both_until_it_ends(fleet: Fleet) -> None
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     owner = fleet.register()
     fleet.turn(owner, Q)
-    [entry] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), setback=Setback.HUNG)).requeued
-    assert (entry.flag, entry.setback) == ("uH", Setback.HUNG)
+    [entry] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=CrashKind.HUNG)).requeued
+    assert (entry.flag, entry.last_crash) == ("uH", CrashKind.HUNG)
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
     fleet.turn(owner, Q, (claim, Done()))

@@ -130,7 +130,7 @@ def test_the_account_of_a_crash_ends_with_its_task_though_the_ticket_was_deleted
     fleet.promote()
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
-    assert claim.entry.setback is None  # nobody knows any more what it was
+    assert claim.entry.last_crash is None  # nobody knows any more what it was
     fleet.turn(owner, Q, (claim, Done()))
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 

@@ -40,7 +40,7 @@ def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise InvalidArguments(f"{name}: kwargs must be a dict whose keys are str")
     for path, value in (("args", list(args)), ("kwargs", dict(kwargs))):
-        for where, fault in _faults_inside(path, value, _OUTER_LEVELS):
+        for where, fault in _faults(path, value, _OUTER_LEVELS):
             raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
 
 
@@ -70,27 +70,23 @@ def _is_plain_object(value: Mapping[Any, Any], depth: int = _OUTER_LEVELS) -> bo
 
 
 def _faults(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    if isinstance(value, list | tuple | dict):
-        if depth >= MAX_DEPTH:
-            yield path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
-            return
-        yield from _faults_inside(path, value, depth + 1)
-    else:
+    if not isinstance(value, list | tuple | dict):
         fault = _fault_in_scalar(value)
         if fault:
             yield path, fault
-
-
-def _faults_inside(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    if not isinstance(value, dict):
-        for number, inner in enumerate(value):
-            yield from _faults(f"{path}[{number}]", inner, depth)
         return
-    for key, inner in value.items():
-        fault = _fault_in_scalar(key) if isinstance(key, str) else f"is of type {type(key).__name__}, not str"
+    if depth > MAX_DEPTH:
+        yield path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        fault = _fault_in_key(key) if isinstance(value, dict) else None
         if fault:
             yield path, f"has a key {key!r} that {fault}"
-        yield from _faults(f"{path}{_step(key)}", inner, depth)
+        yield from _faults(f"{path}{_step(key)}", inner, depth + 1)
+
+
+def _fault_in_key(key: Any) -> str | None:
+    return _fault_in_scalar(key) if isinstance(key, str) else f"is of type {type(key).__name__}, not str"
 
 
 def _fault_in_scalar(value: Any) -> str | None:

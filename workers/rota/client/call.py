@@ -37,7 +37,7 @@ class CallOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Call(Generic[R]):
-    """One call, by name: what `task.call(...)` answers, or made by hand as `rota.Call("resize", args=[7])`.
+    """One call, by name: what `task.call(...)` returns, or made by hand as `rota.Call("resize", args=[7])`.
 
     `R` is what the task's function returns. The fields after `kwargs` are those of CallOptions.
     """

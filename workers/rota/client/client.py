@@ -6,18 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack, assert_never, overload
 
+from rota.client import settings
 from rota.client.call import Call, CallOptions
-from rota.client.handle import Handle
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import prepare, require_name
 from rota.client.sender import Sender
-from rota.client.settings import (
-    DEFAULT_DURABILITY,
-    DEFAULT_MAX_PAYLOAD_KB,
-    DEFAULT_NAMESPACE,
-    DEFAULT_TIMEOUT_SECONDS,
-)
-from rota.client.status import State, TaskStatus, status_of
+from rota.client.status import Handle, State, TaskStatus, status_of
 from rota.durations import positive_seconds
 from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.options import check_queue
@@ -45,11 +39,11 @@ class Client:
     def __init__(
         self,
         redis_url: str,
-        namespace: str = DEFAULT_NAMESPACE,
+        namespace: str = settings.DEFAULT_NAMESPACE,
         *,
-        max_payload_kb: int = DEFAULT_MAX_PAYLOAD_KB,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        durability: Durability = DEFAULT_DURABILITY,
+        max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
+        timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
+        durability: Durability = settings.DEFAULT_DURABILITY,
     ) -> None:
         """Connects at the first call. Raises ValueError for a URL or a durability that is none, or InvalidName for a
         namespace that is none."""
@@ -118,7 +112,7 @@ class Client:
         return self._sender.send(tasks)
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
-        """The classic call: enqueue a task by name, due `delay` seconds from now; answers its id."""
+        """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
         return self.enqueue(name, args=args, queue=queue, delay=delay).id
 
     # Looking and steering

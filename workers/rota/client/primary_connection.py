@@ -21,7 +21,7 @@ def connection_settings(address: Address, seconds: float) -> dict[str, Any]:
         "password": address.password or None,
         "socket_timeout": seconds,
         "socket_connect_timeout": seconds,
-        # Scripts answer bytes, and retries are ours to decide. RESP 2, since with RESP 3 redis-py turns on maintenance
+        # Scripts return bytes, and retries are ours to decide. RESP 2, since with RESP 3 redis-py turns on maintenance
         # notifications, and then no longer looks for answers that were left unread before it hands out a connection.
         "retry": Retry(NoBackoff(), 0),
         "health_check_interval": 0,
@@ -31,18 +31,17 @@ def connection_settings(address: Address, seconds: float) -> dict[str, Any]:
 
 
 def _place(address: Address) -> dict[str, Any]:
-    # TLS as the fleet's own connections have it: the system's authorities, and the name checked.
     if address.path:
         return {"connection_class": redis.UnixDomainSocketConnection, "path": address.path}
     plain: type[redis.Connection] = redis.Connection
     secure: type[redis.SSLConnection] = redis.SSLConnection
     place: dict[str, Any] = {"host": address.host, "port": address.port}
     if address.sentinels is not None:
-        plain, secure = PrimaryConnection, SecurePrimaryConnection
-        place = {"address": address}
-    if address.tls:
-        return {"connection_class": secure, "ssl_cert_reqs": "required", "ssl_check_hostname": True, **place}
-    return {"connection_class": plain, **place}
+        plain, secure, place = PrimaryConnection, SecurePrimaryConnection, {"address": address}
+    if not address.tls:
+        return {"connection_class": plain, **place}
+    # As the fleet's own connections have it: the system's authorities, and the name checked.
+    return {"connection_class": secure, "ssl_cert_reqs": "required", "ssl_check_hostname": True, **place}
 
 
 class PrimaryConnection(redis.Connection):

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rota.client import settings
 from rota.client.client import Client
-from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_NAMESPACE, ClientSettings
+from rota.client.settings import ClientSettings
 from rota.errors import NotConfigured
 from rota.server.durability import level_of
 
@@ -31,9 +32,9 @@ def make_client(configured: ClientSettings) -> Client:
         raise NotConfigured(_NOT_CONFIGURED)
     return Client(
         found.redis_url,
-        found.namespace or DEFAULT_NAMESPACE,
-        max_payload_kb=found.max_payload_kb or DEFAULT_MAX_PAYLOAD_KB,
-        durability=level_of(found.durability or DEFAULT_DURABILITY),
+        found.namespace or settings.DEFAULT_NAMESPACE,
+        max_payload_kb=found.max_payload_kb or settings.DEFAULT_MAX_PAYLOAD_KB,
+        durability=level_of(found.durability or settings.DEFAULT_DURABILITY),
     )
 
 
@@ -43,15 +44,13 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
     Raises NotConfigured when a source is there and cannot be read.
     """
     found = configured
-    if not found.complete:
-        found = found.or_else(settings_in_environment(environment))
-    if not found.complete:
-        found = found.or_else(settings_in_file(environment, folder))
+    for source in (_in_environment, _in_file):
+        if not all(found):
+            found = found.or_else(source(environment, folder))
     return found.or_else(ClientSettings(redis_url=environment.get("REDIS_URL")))
 
 
-def settings_in_environment(environment: Mapping[str, str]) -> ClientSettings:
-    """What ROTA_* variables say. Raises NotConfigured when a file they name or a value cannot be read."""
+def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
     url = environment.get("ROTA_REDIS_URL")
     url_file = environment.get("ROTA_REDIS_URL_FILE")
     if not url and url_file:
@@ -63,11 +62,7 @@ def settings_in_environment(environment: Mapping[str, str]) -> ClientSettings:
     return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
 
 
-def settings_in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
-    """What the file in ROTA_CONFIG says, else `rota.toml` in `folder`, if it is there.
-
-    Raises NotConfigured when it cannot be read or a value is of a wrong type.
-    """
+def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
     named = environment.get("ROTA_CONFIG")
     path = folder / (named or CONFIG_FILE)
     if not named and not path.exists():

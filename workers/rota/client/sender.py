@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rota.client.handle import Handle
 from rota.client.pool import Answer, Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
+from rota.client.status import Handle
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.replies import Enqueued
-from rota.protocol.store import Command, NewTask, Store
+from rota.protocol.store import NewTask, Store
 from rota.server.durability import Confirmation
 from rota.soft_limit import time_limit_deferred
 
@@ -56,34 +56,15 @@ class Sender:
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
-        with time_limit_deferred:
-            return self._send(tasks)
-
-    def _send(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
         handles: list[Handle[Any]] = []
-        for batches in self._rounds(tasks):
-            try:
-                handles += self._send_round(batches)
-            except (Unavailable, Uncertain) as error:
-                error.accepted = (*(handle.id for handle in handles), *error.accepted)
-                raise
+        with time_limit_deferred:
+            for batches in _rounds(tasks):
+                try:
+                    handles += self._send_round(batches)
+                except (Unavailable, Uncertain) as error:
+                    error.accepted = (*(handle.id for handle in handles), *error.accepted)
+                    raise
         return handles
-
-    def _rounds(self, tasks: Sequence[NewTask]) -> Iterator[list[Batch]]:
-        batches = _cut(tasks, [len(task.body) for task in tasks], _BATCH_TASKS, _BATCH_BYTES)
-        sizes = [sum([len(task.body) for task in batch]) for batch in batches]
-        for some in _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES):
-            yield [Batch(batch, os.urandom(16).hex()) for batch in some]
-
-    def _commands(self, batches: Sequence[Batch]) -> Iterator[Command[list[Enqueued]]]:
-        # One after another, as the pool sends them: it packs the next while the server works on the last.
-        return (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
-
-    def _exchange(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
-        commands = self._commands(batches)
-        if self._confirmation is None:
-            return self._pool.exchange(commands)
-        return self._pool.exchange_confirmed(commands, self._confirmation)
 
     def _send_round(self, batches: Sequence[Batch]) -> list[Handle[Any]]:
         sent_at = time.monotonic()
@@ -94,7 +75,12 @@ class Sender:
             for n, answer in zip(unanswered, repeated, strict=True):
                 if isinstance(answer, Answered | Unconfirmed):  # else what went wrong first says more
                     answers[n] = answer
-        return self._sort_out(batches, answers, sent_at)
+        return self._handles(batches, answers, sent_at)
+
+    def _exchange(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
+        # One command after another, as the pool sends them: it packs the next while the server works on the last.
+        commands = (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
+        return self._pool.exchange(commands, self._confirmation)
 
     def _exchange_again(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
         # Refused, or not even sent, the second time says nothing about the first.
@@ -104,47 +90,43 @@ class Sender:
             return [Unanswered(str(error)) for _ in batches]
         return [Unanswered(str(answer.error)) if isinstance(answer, NotAccepted) else answer for answer in answers]
 
-    def _sort_out(
+    def _handles(
         self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float
     ) -> list[Handle[Any]]:
+        # Raises when not all was answered; what is in doubt says more than what was refused.
         handles: list[Handle[Any]] = []
-        handle_of = self._handle_of
-        failed = False
+        refused: list[Unavailable] = []
+        doubts: list[tuple[Batch, str]] = []
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, Answered):
-                handles += [handle_of(task, word) for task, word in zip(batch.tasks, answer.value, strict=True)]
+                handles += [self._handle_of(task, word) for task, word in zip(batch.tasks, answer.value, strict=True)]
+            elif isinstance(answer, NotAccepted):
+                refused.append(answer.error)
             else:
-                failed = True
-        if not failed:
+                doubts.append((batch, answer.why if isinstance(answer, Unconfirmed) else f"{answer.why}; {_PERHAPS}"))
+        if not doubts and not refused:
             return handles
-        failure = self._failure(batches, answers, sent_at)
+        failure = self._uncertain(doubts[0][1], [batch for batch, _ in doubts], sent_at) if doubts else refused[0]
         failure.accepted = tuple(handle.id for handle in handles)
         raise failure
-
-    def _failure(
-        self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float
-    ) -> Unavailable | Uncertain:
-        # What is in doubt says more than what was refused.
-        doubts = [
-            (batch, answer.why if isinstance(answer, Unconfirmed) else f"{answer.why}; {_PERHAPS}")
-            for batch, answer in zip(batches, answers, strict=True)
-            if isinstance(answer, Unanswered | Unconfirmed)
-        ]
-        if doubts:
-            return self._uncertain(doubts[0][1], [batch for batch, _ in doubts], sent_at)
-        return next(answer.error for answer in answers if isinstance(answer, NotAccepted))
 
     def _uncertain(self, why: str, batches: Sequence[Batch], sent_at: float) -> Uncertain:
         ids = [task.id for batch in batches for task in batch.tasks]
         how = f"repeat() of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
-        again = partial(self._repeat, batches, sent_at)
-        return Uncertain(f"{why}: {how}", ids, again=again)
+        return Uncertain(f"{why}: {how}", ids, again=partial(self._repeat, batches, sent_at))
 
     def _repeat(self, batches: Sequence[Batch], sent_at: float) -> list[Handle[Any]]:
         if not _is_remembered(sent_at):
             raise self._uncertain(f"it is too late to repeat the enqueue; {_PERHAPS}", batches, sent_at)
         with time_limit_deferred:
-            return self._sort_out(batches, self._exchange_again(batches), sent_at)
+            return self._handles(batches, self._exchange_again(batches), sent_at)
+
+
+def _rounds(tasks: Sequence[NewTask]) -> Iterator[list[Batch]]:
+    batches = _cut(tasks, [len(task.body) for task in tasks], _BATCH_TASKS, _BATCH_BYTES)
+    sizes = [sum([len(task.body) for task in batch]) for batch in batches]
+    for some in _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES):
+        yield [Batch(batch, os.urandom(16).hex()) for batch in some]
 
 
 def _is_remembered(sent_at: float) -> bool:

@@ -1,7 +1,6 @@
 """What a client is made from, and the defaults of what nobody says."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 DEFAULT_NAMESPACE: Final = "rota"
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
@@ -9,8 +8,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 5.0
 DEFAULT_DURABILITY: Final = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(NamedTuple):
     """What a client is made from; None where a source does not say."""
 
     redis_url: str | None = None
@@ -18,16 +16,6 @@ class ClientSettings:
     max_payload_kb: int | None = None
     durability: str | None = None
 
-    @property
-    def complete(self) -> bool:
-        """Whether every value is said."""
-        return bool(self.redis_url and self.namespace and self.max_payload_kb and self.durability)
-
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
         """These, and the other's where these do not say."""
-        return ClientSettings(
-            self.redis_url or other.redis_url,
-            self.namespace or other.namespace,
-            self.max_payload_kb or other.max_payload_kb,
-            self.durability or other.durability,
-        )
+        return ClientSettings._make(mine or theirs for mine, theirs in zip(self, other, strict=True))

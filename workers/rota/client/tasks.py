@@ -18,10 +18,12 @@ from rota.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.client import Client
-    from rota.client.handle import Handle
+    from rota.client.status import Handle
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Task(Generic[P, R]):
@@ -79,7 +81,7 @@ class Task(Generic[P, R]):
         return Using(self, options, client)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Fit arguments to the function's signature without calling it; answers them as it would take them.
+        """Fit arguments to the function's signature without calling it; returns them as it would take them.
 
         Raises InvalidArguments naming the task and what does not fit.
         """
@@ -99,7 +101,18 @@ class Task(Generic[P, R]):
 
     @functools.cached_property
     def _fitting_counts(self) -> range:
-        return _fitting_counts(self._signature)
+        # How many positional arguments fit when there are no others: `Signature.bind` then returns them unchanged.
+        least = most = 0
+        for parameter in self._signature.parameters.values() if self._signature else ():
+            needed = parameter.default is parameter.empty
+            if parameter.kind in _POSITIONAL:
+                most += 1
+                least = most if needed else least
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                most = sys.maxsize - 1
+            elif parameter.kind is parameter.KEYWORD_ONLY and needed:
+                return range(0)
+        return range(least, sys.maxsize if self._signature is None else most + 1)
 
 
 class Using(Generic[P, R]):
@@ -146,7 +159,15 @@ class Declare:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
         """Make the task and add it to the registry. Raises InvalidName, DuplicateTask or TypeError."""
-        made = _make(function, self._name, self._options)
+        if isinstance(function, Task) or not inspect.isroutine(function):
+            raise TypeError(f"@rota.task takes a function, got {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function.__qualname__} is a generator: calling it runs nothing, so it cannot be a task")
+        name = function.__name__ if self._name is None else self._name
+        fault = fault_in_name("task name", name)
+        if fault:
+            raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
+        made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
         default_registry.add(made)
         return made
 
@@ -174,36 +195,6 @@ def task(
     """
     declare = Declare(name, check_options(options))
     return declare if function is None else declare(function)
-
-
-def _make(function: Callable[..., Any], name: str | None, options: TaskOptions) -> Task[..., Any]:
-    if isinstance(function, Task) or not inspect.isroutine(function):
-        raise TypeError(f"@rota.task takes a function, got {function!r}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function.__qualname__} is a generator: calling it runs nothing, so it cannot be a task")
-    given = function.__name__ if name is None else name
-    fault = fault_in_name("task name", given)
-    if fault:
-        raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
-    made = AsyncTask if inspect.iscoroutinefunction(function) else Task
-    return made(function, given, options)
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _fitting_counts(signature: inspect.Signature | None) -> range:
-    # How many positional arguments fit when there are no others: `Signature.bind` then answers them unchanged.
-    least = most = 0
-    for parameter in signature.parameters.values() if signature else ():
-        needed = parameter.default is parameter.empty
-        if parameter.kind in _POSITIONAL:
-            most += 1
-            least = most if needed else least
-        elif parameter.kind is parameter.KEYWORD_ONLY and needed:
-            return range(0)
-    unbounded = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
-    return range(least, sys.maxsize if unbounded else most + 1)
 
 
 _PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]

@@ -9,8 +9,8 @@
 --          A task that was cancelled while it waited is no duplicate: its entry stays in its lane as a shell (see
 --          shared/former.lua), and the new one has a life of its own.
 -- Invariant: an accepted id is in `tasks` and in exactly one place; a nonce seen within 60 s changes nothing.
--- Applications wait for this script, mostly with one task: it has few functions and tables, since making one costs
--- a tenth to a quarter of what a redis.call does, and it brings no shared file of which it would need one line.
+-- Applications wait for this script, mostly with one task: it makes few functions and tables, each a tenth to a quarter
+-- of a redis.call, and brings no shared file of which it would need one line.
 local FIELDS, MOST = 6, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 local TASKS, SERVED, DELAYED, FORMER = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed', PREFIX .. 'former'
@@ -29,14 +29,12 @@ local function unserved(queue)
   return false
 end
 
--- Judge every item before anything is written. What a queue needs is read once, what delayed or unique tasks need
--- when there are some. A key of another type raises here.
+-- Judge every item before anything is written; a key of another type raises here.
 call('HLEN', PREFIX .. 'totals')
 local words, queues, accepted, bodies = {}, {}, {}, {}
 local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
--- All ids at once: a HEXISTS each would be a tenth of what a full call takes. A live one brings its
--- body along, but nearly every id is new.
+-- All at once: a HEXISTS each would be a tenth of a full call. Nearly every id is new, and brings no body along.
 local ids = {}
 for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
 local live = #ids > 0 and call('HMGET', TASKS, unpack(ids)) or {}

@@ -28,8 +28,7 @@ if portion[1] == '0' then
     local place, queue = string.match(found[i], '^(%a+:)(.*)$')
     if sums[place] then sums[place][queue] = whole(found[i + 1]) end
   end
-  replace_counts('dead:', sums['dead:'])
-  replace_counts('delayed:', sums['delayed:'])
+  for place, numbers in pairs(sums) do replace_counts(place, numbers) end
   redis.call('DEL', healing)
 end
 return portion[1]

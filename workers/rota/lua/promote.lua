@@ -14,25 +14,20 @@ local now, limit = redis_now(), tonumber(ARGV[1])
 local ready = digits_of(now)
 
 -- The members that are due, and their due times as numbers and as text.
-local function due_members()
-  local found = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, limit)
-  local members, dues, score, due, text = {}, {}, nil, nil, nil
-  for i = 1, #found, 2 do
-    if found[i + 1] ~= score then -- those of one instant stand together
-      score = found[i + 1]
-      due = from_score(score)
-      text = digits_of(due)
-    end
-    -- A score is rounded to a microsecond when it is written; never early means by the exact one.
-    if due <= now then
-      members[#members + 1] = found[i]
-      dues[#dues + 1] = { us = due, text = text }
-    end
+local found = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, limit)
+local members, dues, score, due, due_text = {}, {}, nil, nil, nil
+for i = 1, #found, 2 do
+  if found[i + 1] ~= score then -- those of one instant stand together
+    score = found[i + 1]
+    due = from_score(score)
+    due_text = digits_of(due)
   end
-  return members, dues
+  -- A score is rounded to a microsecond when it is written; never early means by the exact one.
+  if due <= now then
+    members[#members + 1] = found[i]
+    dues[#dues + 1] = { us = due, text = due_text }
+  end
 end
-
-local members, dues = due_members()
 local waiting, queues = {}, {}
 
 local function note_queue(queue)
@@ -43,7 +38,7 @@ local function note_queue(queue)
   return queues[queue]
 end
 
--- Without a ticket a task is told by the body behind its id (a lost ticket) or by the member itself (a bare item).
+-- Without a ticket a task is known by the body behind its id (a lost ticket) or by the member itself (a bare item).
 local function tell_without_ticket(task)
   local body = redis.call('HGET', PREFIX .. 'tasks', task.member)
   local id, queue = bare_names(body or task.member)
@@ -77,30 +72,19 @@ local function take_out()
   if #ticketed > 0 then redis.call('HDEL', PREFIX .. 'tickets', unpack(ticketed)) end
 end
 
-local function flag_without_ticket(id)
+local function without_ticket(task)
+  local id, queue = task.member, task.queue and task.queue.name or UNKNOWN_QUEUE
+  if not task.known then return adopt(id, task.id, queue, 'd', task.due.us, now) end
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
   local has_account = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1
   local flag = (has_key and 'u' or '') .. (lives_of(id) or '') .. (has_account and 'X' or '')
-  return flag == '' and '-' or flag
-end
-
-local function without_ticket(task)
-  local queue = task.queue and task.queue.name or UNKNOWN_QUEUE
-  if not task.known then return adopt(task.member, task.id, queue, 'd', task.due.us, now) end
   return {
-    id = task.member, queue = queue, kind = 'd', due = task.due.us, ready = now,
-    failures = 0, crashes = 0, losses = 0, releases = 0,
-    flag = flag_without_ticket(task.member),
+    id = id, queue = queue, kind = 'd', due = task.due.us, ready = now,
+    failures = 0, crashes = 0, losses = 0, releases = 0, flag = flag == '' and '-' or flag,
   }
 end
 
 local buried = 0
-local function set_aside(e, epitaph)
-  bury(e, epitaph, now)
-  redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead
-  buried = buried + 1
-end
-
 local function move(task)
   local queue = task.queue
   if task.head then queue.delayed = queue.delayed + 1 end
@@ -110,12 +94,12 @@ local function move(task)
     return
   end
   local e = task.head and parse_ticket(task.member, task.head .. ' ' .. task.counters) or without_ticket(task)
-  if not queue then
-    set_aside(e, GARBAGE)
-  elseif not queue.usable then
-    set_aside(e, UNUSABLE)
-  else
+  if queue and queue.usable then
     queue.texts[#queue.texts + 1] = entry_text(e)
+  else
+    bury(e, queue and UNUSABLE or GARBAGE, now)
+    redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead
+    buried = buried + 1
   end
 end
 

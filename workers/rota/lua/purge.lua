@@ -10,18 +10,13 @@ guard_places()
 redis.call('LLEN', ready_lane(queue))
 redis.call('LLEN', delayed_lane(queue))
 local purged = 0
-
-local function purge_text(text)
-  local e = parse_entry(text)
-  if e and not is_shell(e.id, e.flag, true) and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
-    end_task(e, 'purged')
-  end -- a bare item was never accepted, so the books do not know it
-  purged = purged + 1
-end
-
 for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
-  if purged < MOST then
-    for _, text in ipairs(redis.call('LPOP', lane, MOST - purged) or {}) do purge_text(text) end
+  for _, text in ipairs(purged < MOST and redis.call('LPOP', lane, MOST - purged) or {}) do
+    local e = parse_entry(text)
+    if e and not is_shell(e.id, e.flag, true) and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
+      end_task(e, 'purged')
+    end -- a bare item was never accepted, so the books do not know it
+    purged = purged + 1
   end
 end
 local left = entries_in(queue)

@@ -5,8 +5,4 @@
 -- ARGV     up to 500 ids
 -- returns  how many were dead
 guard_places()
-local forgotten = 0
-for _, id in ipairs(ARGV) do
-  if forget(id) then forgotten = forgotten + 1 end
-end
-return forgotten
+return forget_all(ARGV)

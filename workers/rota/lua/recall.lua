@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- One task of a claim takes long: settle those before it, which would have to wait for the worker's next turn, and give
--- back those behind it, which are not started: to the head of their lanes, in order, without blame.
+-- One task of a claim takes long: settle those before it, which would wait for the worker's next turn, and give back
+-- those behind it, which are not started: to the head of their lanes, in order, without blame.
 -- with: prefix clock entry doorbell books former ending settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, the entry that runs, n, n x (entry verb first second), tiers

@@ -10,19 +10,16 @@ redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('ZCARD', PREFIX .. 'owners')
 note_lease(lease, now)
 
-local function cancelled_of(owner, ids)
-  for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
-    local id, tasks = id_of(line), PREFIX .. 'tasks'
-    if redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1 then ids[#ids + 1] = id end
-  end
-end
-
-local lost, cancelled = {}, {}
+local tasks, lost, cancelled = PREFIX .. 'tasks', {}, {}
 for i = 2, #ARGV do
   local owner = ARGV[i]
   if redis.call('ZSCORE', PREFIX .. 'owners', owner) then
     redis.call('ZADD', PREFIX .. 'owners', 'XX', expires, owner)
-    cancelled_of(owner, cancelled)
+    for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
+      local id = id_of(line)
+      local is_marked = redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1
+      if is_marked then cancelled[#cancelled + 1] = id end
+    end
   else
     lost[#lost + 1] = owner
   end

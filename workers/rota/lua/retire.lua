@@ -43,7 +43,7 @@ for queue, of in pairs(by_queue) do
   credit(share_of(domains, queue), of.released)
 end
 
--- Charge an entry; answers the account of what it is charged with, and whether this was its last life.
+-- Charge an entry; returns the account of what it is charged with, and whether this was its last life.
 local function charge(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
@@ -68,19 +68,11 @@ local function let_go(e)
   touched[e.queue] = true
   if is_shell(e.id, e.flag, true) then return end
   local account, is_last = charge(e)
-  if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    end_task(e, 'cancelled')
-    return
-  elseif is_last then
-    set_aside(e, account)
-    return
-  end
+  if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then return end_task(e, 'cancelled') end
+  if is_last then return set_aside(e, account) end
   if account then keep_account(e, mark, account) end
-  if give_back(e, now) then
-    table.insert(requeued, 1, entry_text(e))
-  else
-    table.insert(dead, 1, entry_text(e))
-  end
+  local went_to = give_back(e, now) and requeued or dead
+  table.insert(went_to, 1, entry_text(e))
 end
 
 local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}

@@ -8,17 +8,13 @@ local LOOK = 500
 local id = ARGV[1]
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 
--- What is kept of why it died, or of its last crash: then its flag has a capital letter.
-local function epitaph_of(e)
-  local kept = e.died or string.find(e.flag or '', '%u')
-  return kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or ''
-end
-
 local function answer(state, e, more)
   e, more = e or {}, more or {}
+  -- What is kept of why it died, or of its last crash: then its flag has a capital letter.
+  local is_kept = e.died or string.find(e.flag or '', '%u')
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
-    body or '', epitaph_of(e), more.result or '',
+    body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or '',
   }
 end
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- The pollers' round each 0.9 s: rescue entries nobody was told of, keep the pulse, name owners whose lease ran out,
+-- The pollers' round each 0.9 s: rescue entries for which nobody rang, keep the pulse, name owners whose lease ran out,
 -- tell what is due next: a bare ZADD rings nobody.
 -- with: prefix clock numbers entry lists doorbell recount leases
 -- KEYS[1]  tasks
@@ -19,7 +19,6 @@ redis.call('SCARD', PREFIX .. 'ready')
 local asked_for, asked_at = longest_lease(now)
 local longest = math.max(lease, asked_for)
 
--- Until when grace lasts that was to last until `untill`.
 local function prolonged(untill)
   if not last or now - last > lease / 2 or now < last then return now + longest end
   return math.min(untill, now + longest)

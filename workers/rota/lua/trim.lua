@@ -7,13 +7,8 @@
 local MOST = 500
 guard_places()
 local dead = PREFIX .. 'dead'
-local forgotten = 0
-local function forget_all(ids)
-  for _, id in ipairs(ids) do
-    if forget(id) then forgotten = forgotten + 1 end
-  end
-end
-forget_all(redis.call('ZRANGEBYSCORE', dead, '-inf', to_score(redis_now() - tonumber(ARGV[1])), 'LIMIT', 0, MOST))
+local oldest = to_score(redis_now() - tonumber(ARGV[1]))
+local forgotten = forget_all(redis.call('ZRANGEBYSCORE', dead, '-inf', oldest, 'LIMIT', 0, MOST))
 local surplus = math.min(redis.call('ZCARD', dead) - tonumber(ARGV[2]), MOST - forgotten)
-if surplus > 0 then forget_all(redis.call('ZRANGE', dead, 0, surplus - 1)) end
+if surplus > 0 then forgotten = forgotten + forget_all(redis.call('ZRANGE', dead, 0, surplus - 1)) end
 return { forgotten, forgotten >= MOST and 1 or 0 }

@@ -29,25 +29,25 @@ local settlements, settlements_at = tonumber(ARGV[at + 1]), at + 2
 local domains = read_tiers(settlements_at + settlements * 4)
 
 -- Guards, before the first write: what any turn may write, and what only an end other than `done` does.
-local function guard()
-  redis.call('HLEN', PREFIX .. 'tasks')
-  redis.call('HLEN', PREFIX .. 'keys')
-  redis.call('SCARD', PREFIX .. 'ready')
-  redis.call('HLEN', PREFIX .. 'rotation')
-  for _, domain in ipairs(domains) do
-    if domain.settings ~= '' then -- a cap is counted in the one, a rate limit kept in the other
-      redis.call('HLEN', PREFIX .. 'counts')
-      redis.call('HLEN', PREFIX .. 'rates')
-    end
-  end
-  for i = 0, settlements - 1 do
-    if ARGV[settlements_at + i * 4 + 1] ~= 'done' then return guard_places() end
-  end
-end
 local registered = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 local holding = redis.pcall('LLEN', inflight)
 local has_list = type(holding) == 'number'
-guard()
+redis.call('HLEN', PREFIX .. 'tasks')
+redis.call('HLEN', PREFIX .. 'keys')
+redis.call('SCARD', PREFIX .. 'ready')
+redis.call('HLEN', PREFIX .. 'rotation')
+for _, domain in ipairs(domains) do
+  if domain.settings ~= '' then -- a cap is counted in the one, a rate limit kept in the other
+    redis.call('HLEN', PREFIX .. 'counts')
+    redis.call('HLEN', PREFIX .. 'rates')
+  end
+end
+for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
+  if ARGV[verb_at] ~= 'done' then
+    guard_places()
+    break
+  end
+end
 
 local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
@@ -61,17 +61,15 @@ local function rate_ahead(share)
   return math.min(math.max(0, empty_at - now), full), empty_at - now > full
 end
 
--- The most that may be claimed of a queue: its own limit, if it has one.
-local function limit_of(queue)
-  local at = value_of(limits, queue)
-  return at and tonumber(string.match(limits, '^%d+', at)) or limit
-end
-
 -- How many entries of this queue may start now, and how long until the next may when none.
 local function room(share)
+  local most, wait = limit, 0
   -- Where starts are bounded they are claimed one at a time: unstarted entries would take the room of other workers.
-  local is_bound = share.cap > 0 or share.interval > 0
-  local allowed, wait = math.max((is_bound or limit <= 0) and limit or limit_of(share.queue), 1), 0
+  if share.cap == 0 and share.interval == 0 and limit > 0 then
+    local own_at = value_of(limits, share.queue)
+    most = own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit
+  end
+  local allowed = math.max(most, 1)
   if share.cap > 0 then
     local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
     allowed = math.min(allowed, share.cap - math.max(0, running))
@@ -149,12 +147,7 @@ if limit <= 0 or holding_suspicious then return answer('ok', {}, {}) end
 -- Claim: entries of one lane, until `n` are taken, the lane is empty, or enough was looked at.
 local examined, claims, texts, dropped = 0, {}, {}, {}
 
-local function drop(text)
-  end_task(parse_names(text), 'cancelled')
-  dropped[#dropped + 1] = text
-end
-
--- Take what lies at the head of a lane; answers how many left it, and whether the last one has to run alone: an entry
+-- Take what lies at the head of a lane; returns how many left it, and whether the last one has to run alone: an entry
 -- with a crash or a loss on record does, so that the guilty one is found without its neighbours.
 local function take_head(queue, kind, lane_texts)
   local ids, suspicious = {}, {}
@@ -169,10 +162,9 @@ local function take_head(queue, kind, lane_texts)
     local gone = any_former and ids[i] ~= '' and is_shell(ids[i], parse_names(text).flag, true)
     local alone = live and not gone and suspicious[i] and body ~= ''
     if alone and #texts + holding > 0 then return i - 1, true end
-    if gone then
+    if gone or live and body == '' then
+      if not gone then end_task(parse_names(text), 'cancelled') end
       dropped[#dropped + 1] = text
-    elseif live and body == '' then
-      drop(text)
     else
       if not live then
         local e
@@ -188,7 +180,7 @@ local function take_head(queue, kind, lane_texts)
   return #lane_texts, false
 end
 
--- Take from a lane; answers whether the claim may go on to the next lane.
+-- Take from a lane; returns whether the claim may go on to the next lane.
 local function take(queue, lane, kind, n)
   while #texts < n and examined < EXAMINE do
     local lane_texts = redis.pcall('LRANGE', lane, 0, math.min(n - #texts, EXAMINE - examined) - 1)

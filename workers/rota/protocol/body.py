@@ -12,7 +12,6 @@ from typing import Any, Final, NoReturn
 from rota.protocol.names import NAME, fault_in_name
 
 MAX_DEPTH = 64
-_CLASSIC, _SHORT, _FULL = 4, 2, 5
 
 
 class BodyError(ValueError):
@@ -55,18 +54,15 @@ def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
     """
     if max_bytes and len(raw) > max_bytes:
         raise BodyError(f"the body has {len(raw)} bytes, more than the {max_bytes} allowed")
-    fields = _parse(raw)
-    size = len(fields) if isinstance(fields, list) else 0
-    if size == _CLASSIC:
-        task_id, queue, name, args = fields
-        return _check(task_id, queue, name, args, {})
-    if size == _FULL:
-        task_id, queue, name, args, rest = fields
-        return _check(task_id, queue, name, args, rest)
-    if size == _SHORT:
-        name, args = fields
-        return _check(None, None, name, args, {})
-    raise BodyError("the body is not an array [id, queue, name, args] or [name, args]")
+    match _parse(raw):
+        case [task_id, queue, name, args]:
+            return _check(task_id, queue, name, args, {})
+        case [task_id, queue, name, args, rest]:
+            return _check(task_id, queue, name, args, rest)
+        case [name, args]:
+            return _check(None, None, name, args, {})
+        case _:
+            raise BodyError("the body is not an array [id, queue, name, args] or [name, args]")
 
 
 def _parse(raw: bytes) -> Any:
@@ -109,20 +105,11 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:
-    level: list[Any] = [value]
+    level = [value] if isinstance(value, list | dict) else []
     for _ in range(depth):
-        level = [inner for outer in level for inner in _children(outer)]
-        if not level:
-            return False
-    return any(isinstance(value, list | dict) for value in level)
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return []
-    return [inner for inner in value if isinstance(inner, list | dict)]
+        values = [outer.values() if isinstance(outer, dict) else outer for outer in level]
+        level = [inner for outer in values for inner in outer if isinstance(inner, list | dict)]
+    return bool(level)
 
 
 def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:

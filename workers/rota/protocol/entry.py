@@ -3,7 +3,7 @@
 Text: `id queue kind due ready failures crashes losses releases flag`, times in whole microseconds of
 Redis time. The counters only grow, so no two lives of a task have the same text, and a late
 settlement of an earlier life finds nothing to remove. The flag is `-`, or up to three things: `u` while the task
-holds a unique key, the number of its life when earlier ones of its id were cancelled, and the mark of its last setback.
+holds a unique key, the number of its life when earlier ones of its id were cancelled, and the kind of its last crash.
 """
 
 from enum import StrEnum
@@ -13,7 +13,16 @@ FIELDS = 10
 MICROSECONDS = 1_000_000
 
 
-class Kind(StrEnum):
+class _Letter(StrEnum):
+    """A letter in an entry; its member's name is the word for it."""
+
+    @property
+    def label(self) -> str:
+        """The word, as a metric label and in logs."""
+        return self.name.lower()
+
+
+class Kind(_Letter):
     """Where a task comes from. All but immediate ones use the delayed lane."""
 
     IMMEDIATE = "i"
@@ -21,17 +30,9 @@ class Kind(StrEnum):
     RETRY = "r"
     PERIODIC = "p"
 
-    @property
-    def label(self) -> str:
-        """The kind as a metric label and in logs."""
-        return self.name.lower()
 
-
-_KINDS = {kind.value: kind for kind in Kind}
-
-
-class Setback(StrEnum):
-    """The mark, in the flag of an entry, of its last crash or loss: an account of that is kept while the task lives."""
+class CrashKind(_Letter):
+    """How the worker under a task's last attempt ended; LOST when its whole node was lost."""
 
     CRASH = "C"
     SIGNAL = "S"
@@ -40,13 +41,9 @@ class Setback(StrEnum):
     TIMEOUT = "T"
     LOST = "L"
 
-    @property
-    def label(self) -> str:
-        """The setback in logs."""
-        return self.name.lower()
 
-
-_SETBACKS = {setback.value: setback for setback in Setback}
+_KINDS = {kind.value: kind for kind in Kind}
+_CRASH_KINDS = {kind.value: kind for kind in CrashKind}
 
 
 class Entry(NamedTuple):
@@ -70,15 +67,15 @@ class Entry(NamedTuple):
         return 1 + self.failures + self.crashes + self.losses
 
     @property
-    def setback(self) -> Setback | None:
-        """Its last crash or loss, if there was one that is known."""
-        return _SETBACKS.get(self.flag[-1:])
+    def last_crash(self) -> CrashKind | None:
+        """The kind of its last crash or loss, None when there was none or it is not known."""
+        return _CRASH_KINDS.get(self.flag[-1:])
 
 
 def parse_entry(text: bytes) -> Entry:
-    """Parse an entry as a script answered it.
+    """Parse an entry as a script returned it.
 
-    Raises ValueError when the text is not an entry; scripts answer nothing else.
+    Raises ValueError when the text is not an entry; scripts return nothing else.
     """
     fields = text.decode().split(" ")
     if len(fields) != FIELDS:

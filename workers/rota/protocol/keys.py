@@ -10,18 +10,47 @@ from typing import Final
 PROTOCOL_VERSION: Final = 1
 
 
+class _Single:
+    """A key of which a namespace has one: `rest` is what follows the tag."""
+
+    def __init__(self, rest: str) -> None:
+        self._rest = rest
+
+    def __get__(self, keys: "Keys", _: object = None) -> str:
+        return keys._key(self._rest)  # noqa: SLF001 - two halves of one thing
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one namespace."""
 
     namespace: str
 
+    tasks = _Single("tasks")
+    delayed = _Single("delayed")
+    tickets = _Single("tickets")
+    former = _Single("former")
+    poller_doorbell = _Single("doorbell")
+    ready = _Single("ready")
+    queues = _Single("queues")
+    owners = _Single("owners")
+    lives = _Single("lives")
+    rotation = _Single("rotation")
+    rates = _Single("rates")
+    counts = _Single("counts")
+    healing = _Single("healing")
+    dead = _Single("dead")
+    epitaphs = _Single("epitaphs")
+    unique_keys = _Single("keys")
+    paused = _Single("paused")
+    served = _Single("served")
+    totals = _Single("totals")
+    pulse = _Single("pulse")
+    nodes = _Single("nodes")
+    meta = _Single("meta")
+
     def _key(self, rest: str) -> str:
         return f"{{{self.namespace}}}:{rest}"
-
-    @property
-    def tasks(self) -> str:
-        return self._key("tasks")
 
     def ready_lane(self, queue: str) -> str:
         return self._key(f"queue:{queue}")
@@ -29,101 +58,17 @@ class Keys:
     def delayed_lane(self, queue: str) -> str:
         return self._key(f"queue:{queue}-delayed")
 
-    @property
-    def delayed(self) -> str:
-        return self._key("delayed")
-
-    @property
-    def tickets(self) -> str:
-        return self._key("tickets")
-
-    @property
-    def former(self) -> str:
-        return self._key("former")
-
     def doorbell(self, queue: str) -> str:
         return self._key(f"doorbell:{queue}")
-
-    @property
-    def poller_doorbell(self) -> str:
-        return self._key("doorbell")
-
-    @property
-    def ready(self) -> str:
-        return self._key("ready")
-
-    @property
-    def queues(self) -> str:
-        return self._key("queues")
-
-    @property
-    def owners(self) -> str:
-        return self._key("owners")
-
-    @property
-    def lives(self) -> str:
-        return self._key("lives")
 
     def inflight(self, owner: str) -> str:
         return self._key(f"inflight:{owner}")
 
-    @property
-    def rotation(self) -> str:
-        return self._key("rotation")
-
-    @property
-    def rates(self) -> str:
-        return self._key("rates")
-
-    @property
-    def counts(self) -> str:
-        return self._key("counts")
-
-    @property
-    def healing(self) -> str:
-        return self._key("healing")
-
-    @property
-    def dead(self) -> str:
-        return self._key("dead")
-
-    @property
-    def epitaphs(self) -> str:
-        return self._key("epitaphs")
-
     def unique(self, unique_key: str) -> str:
         return self._key(f"unique:{unique_key}")
-
-    @property
-    def unique_keys(self) -> str:
-        return self._key("keys")
-
-    @property
-    def paused(self) -> str:
-        return self._key("paused")
-
-    @property
-    def served(self) -> str:
-        return self._key("served")
-
-    @property
-    def totals(self) -> str:
-        return self._key("totals")
-
-    @property
-    def pulse(self) -> str:
-        return self._key("pulse")
 
     def sent(self, nonce: str) -> str:
         return self._key(f"sent:{nonce}")
 
-    @property
-    def nodes(self) -> str:
-        return self._key("nodes")
-
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")
-
-    @property
-    def meta(self) -> str:
-        return self._key("meta")

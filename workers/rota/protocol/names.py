@@ -18,9 +18,7 @@ def is_name(text: str) -> bool:
 
 def fault_in_name(what: str, text: str) -> str | None:
     """Say what is wrong with a name, or None; `what` is the word for it, as in "queue name"."""
-    if not is_name(text):
-        return f"{what} {text!r} is not usable: names are {RULE}"
-    return None
+    return None if is_name(text) else f"{what} {text!r} is not usable: names are {RULE}"
 
 
 def fault_in_queue_name(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What became of one attempt, as values, and how each is told to Redis.
+"""What became of one attempt, as values, and how each is sent to Redis.
 
 A settlement is an entry with its outcome. On the wire it is four arguments, `entry verb first second`,
 which the scripts `turn` and `retire` take alike, so the bytes a worker leaves in its slot are the bytes

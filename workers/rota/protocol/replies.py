@@ -1,28 +1,52 @@
-"""What the transitions answer, as values: the reply side of the store. `views` has that of the read-only scripts.
+"""What the transitions return, as values: the reply side of the store. `views` has that of the read-only scripts.
 
-Scripts answer words, numbers and lists of bytes; each parser here names what stands where. A reply of another shape is
-a bug on our side, or no answer of ours. It surfaces as an error of its parser, and callers see it as one of the server:
-see `rota.server.server_errors.read_reply`.
+Scripts return words, numbers and lists of bytes, most in the order of the fields that they become. A reply of another
+shape is a bug on our side, or no answer of ours. It surfaces as an error of its parser, and callers see it as one of
+the server: see `rota.server.server_errors.read_reply`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.wire import text_of
 
+T = TypeVar("T")
+
 Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
 
-def _pairs(raw: Sequence[Raw]) -> list[tuple[Raw, Raw]]:
-    return list(zip(raw[::2], raw[1::2], strict=True))
+def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw], T]:
+    """The parser of a list that has one item for each field of a value, read by these in their order."""
+
+    def parse(raw: Raw) -> T:
+        return make(*[part(item) for part, item in zip(parts, raw, strict=True)])
+
+    return parse
+
+
+def names_of(raw: Sequence[Raw]) -> tuple[str, ...]:
+    """A list of names."""
+    return tuple(map(text_of, raw))
+
+
+def _entries(raw: Sequence[Raw]) -> tuple[Entry, ...]:
+    return tuple(map(parse_entry, raw))
+
+
+def _time_or_none(raw: Raw) -> int | None:
+    return int(raw) if raw else None
+
+
+def _pairs(raw: Sequence[Raw]) -> Iterable[tuple[Raw, Raw]]:
+    return zip(raw[::2], raw[1::2], strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The answer for one enqueued item.
+    """What became of one enqueued item.
 
     `duplicate`: the id is live, the first one stays. `holder`: the id of the task that holds the unique
     key, else "". `unserved`: accepted, though no running master serves the queue.
@@ -33,27 +57,22 @@ class Enqueued:
     unserved: bool = False
 
 
+_ACCEPTED = Enqueued()  # nearly every answer
+_ENQUEUED = {"ok": _ACCEPTED, "unserved": Enqueued(unserved=True), "duplicate": Enqueued(duplicate=True)}
+
+
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
     """One word an item: `ok`, `unserved`, `duplicate` or `held ID`."""
     return [_ACCEPTED if word == b"ok" else _parse_enqueued_word(text_of(word)) for word in raw]
 
 
-_ACCEPTED = Enqueued()  # nearly every answer
-
-
 def _parse_enqueued_word(text: str) -> Enqueued:
     word, _, holder = text.partition(" ")
-    match word:
-        case "ok":
-            return _ACCEPTED
-        case "unserved":
-            return Enqueued(unserved=True)
-        case "duplicate":
-            return Enqueued(duplicate=True)
-        case "held":
-            return Enqueued(duplicate=True, holder=holder)
-        case _:
-            raise ValueError(f"enqueue answered {text!r}")
+    if word == "held":
+        return Enqueued(duplicate=True, holder=holder)
+    if word not in _ENQUEUED:
+        raise ValueError(f"enqueue answered {text!r}")
+    return _ENQUEUED[word]
 
 
 class TurnWord(StrEnum):
@@ -75,7 +94,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TurnReply:
-    """The answer of a turn.
+    """What a turn returns.
 
     `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry
     through, 0 when none holds one back. `stale`: texts of settled entries that were no longer held.
@@ -92,15 +111,9 @@ class TurnReply:
 
 def parse_turn(raw: Raw) -> TurnReply:
     """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`"""
-    word, now, wait, stale, claims, dropped = raw
-    return TurnReply(
-        TurnWord(word.decode()),
-        int(now),
-        int(wait),
-        tuple(stale),
-        tuple(Claim(parse_entry(text), body) for text, body in _pairs(claims)),
-        tuple(parse_entry(text) for text in dropped),
-    )
+    word, now, wait, stale, pairs, dropped = raw
+    claims = tuple(Claim(parse_entry(text), body) for text, body in _pairs(pairs))
+    return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +130,9 @@ class Promoted:
 
 def parse_promoted(raw: Raw) -> Promoted:
     """`[now, next due or "", more 0|1, buried, [queue, count, ...]]`"""
-    now, next_due, more, buried, moved = raw
-    return Promoted(
-        {text_of(queue): int(count) for queue, count in _pairs(moved)},
-        int(buried),
-        int(next_due) if next_due else None,
-        int(now),
-        bool(more),
-    )
+    now, next_due, more, buried, pairs = raw
+    moved = {text_of(queue): int(count) for queue, count in _pairs(pairs)}
+    return Promoted(moved, int(buried), _time_or_none(next_due), int(now), bool(more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +143,7 @@ class Renewed:
     cancelled: tuple[str, ...]
 
 
-def parse_renewed(raw: Raw) -> Renewed:
-    """`[[lost owner...], [id...]]`"""
-    lost, cancelled = raw
-    return Renewed(tuple(map(text_of, lost)), tuple(map(text_of, cancelled)))
+parse_renewed = reply(Renewed, names_of, names_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +157,12 @@ class Retired:
     dead: tuple[Entry, ...]
 
 
-def parse_retired(raw: Raw) -> Retired:
-    """`[ok|alive, settled, [entry...], [entry...]]`"""
-    word, settled, requeued, dead = raw
-    return Retired(word == b"alive", int(settled), tuple(map(parse_entry, requeued)), tuple(map(parse_entry, dead)))
+parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _entries)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """`rescues`: doorbells rung for entries nobody had been told of. `expired`: owners whose lease ran
+    """`rescues`: doorbells rung for entries for which nobody had rung. `expired`: owners whose lease ran
     out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
     earliest due time of the delayed set, or None."""
 
@@ -171,11 +173,7 @@ class Swept:
     next_due_us: int | None
 
 
-def parse_swept(raw: Raw) -> Swept:
-    """`[now, rescues, grace until, [owner...], next due or ""]`"""
-    now, rescues, grace, expired, next_due = raw
-    owners = tuple(map(text_of, expired))
-    return Swept(int(now), int(rescues), int(grace), owners, int(next_due) if next_due else None)
+parse_swept = reply(Swept, int, int, int, names_of, _time_or_none)
 
 
 class CancelWord(StrEnum):
@@ -200,17 +198,4 @@ class Bounded:
     more: bool
 
 
-def parse_bounded(raw: Raw) -> Bounded:
-    """`[count, more 0|1]`"""
-    count, more = raw
-    return Bounded(int(count), bool(more))
-
-
-def parse_names(raw: Raw) -> list[str]:
-    """A list of names."""
-    return [text_of(name) for name in raw]
-
-
-def parse_int(raw: Raw) -> int:
-    """A number."""
-    return int(raw)
+parse_bounded = reply(Bounded, int, bool)

@@ -1,4 +1,4 @@
-"""The typed store: one method a transition, each answering a `Command` and touching no socket.
+"""The typed store: one method a transition, each returning a `Command` and touching no socket.
 
 A command carries its script, its arguments in wire form, and the parser of its reply. Whoever has a
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from rota.protocol import replies, views
-from rota.protocol.entry import Setback
+from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.scripts import Script, load_script, sha1_of
@@ -103,7 +103,7 @@ def pack_tiers(tiers: Iterable[Domain]) -> Packed:
 
 
 def _settings(share: QueueShare) -> str:
-    """` QUEUE=COST CAP INTERVAL BURST`, or nothing for a plain queue."""
+    # ` QUEUE=COST CAP INTERVAL BURST`, or nothing for a plain queue.
     if share == QueueShare(share.name):
         return ""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
@@ -135,6 +135,10 @@ class Turn:
     limits: Packed = NO_LIMITS
 
 
+def _counted(settlements: Packed) -> Packed:
+    return pack((settlements.count // ARGS_PER_SETTLEMENT,)) + settlements
+
+
 FIRST_HELD = ""
 """In place of the id that ran, when nobody knows: the first entry that the owner still holds."""
 
@@ -143,13 +147,13 @@ FIRST_HELD = ""
 class Blame:
     """What a retired owner died of. `ran`: the id that ran, with the epitaph that it keeps; none when nothing ran.
     FIRST_HELD is whichever stands first in its list.
-    `loss_epitaph`: for all it held when a lease ran out. `setback`: what the crash was."""
+    `loss_epitaph`: for all it held when a lease ran out. `crash`: what kind of crash it was."""
 
     ran: tuple[tuple[str, bytes], ...] = ()
     loss_epitaph: bytes = b"{}"
     crash_limit: int = DEFAULT_CRASH_LIMIT
     loss_limit: int = DEFAULT_LOSS_LIMIT
-    setback: Setback = Setback.CRASH
+    crash: CrashKind = CrashKind.CRASH
 
 
 class Store:
@@ -164,7 +168,7 @@ class Store:
     # Producing
 
     def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[replies.Enqueued]]:
-        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and answers the same."""
+        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same."""
         args: list[Arg] = [nonce]
         for task_id, queue, body, due, unique_key, hold_ms in tasks:
             args += (task_id, queue, due, unique_key, hold_ms, body)
@@ -176,14 +180,14 @@ class Store:
         """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
         `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
-        settled = pack((turn.settlements.count // ARGS_PER_SETTLEMENT,)) + turn.settlements
-        return self._command("turn", pack(args) + turn.limits + settled + tiers, replies.parse_turn)
+        packed = pack(args) + turn.limits + _counted(turn.settlements) + tiers
+        return self._command("turn", packed, replies.parse_turn)
 
     def recall(self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING) -> Command[int]:
         """Settle what a worker finished before the entry that it runs, and give back what it claimed behind that;
-        answers how many entries were given back."""
-        settled = pack((settlements.count // ARGS_PER_SETTLEMENT,)) + settlements
-        return self._command("recall", pack((owner, running)) + settled + tiers, replies.parse_int)
+        returns how many entries were given back."""
+        args = pack((owner, running)) + _counted(settlements) + tiers
+        return self._command("recall", args, int)
 
     def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
         """Move tasks that are due to their delayed lanes, in order of due."""
@@ -191,9 +195,9 @@ class Store:
 
     # Owning
 
-    def register(self, lease_ms: int, places: Sequence[str]) -> Command[list[str]]:
-        """Begin a life for each place (`node:slot`); answers the owners' names, `node:slot:life`."""
-        return self._command("register", pack((lease_ms, *places)), replies.parse_names)
+    def register(self, lease_ms: int, places: Sequence[str]) -> Command[tuple[str, ...]]:
+        """Begin a life for each place (`node:slot`); returns the owners' names, `node:slot:life`."""
+        return self._command("register", pack((lease_ms, *places)), replies.names_of)
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[replies.Renewed]:
         """Extend the leases of up to 100 owners."""
@@ -203,36 +207,35 @@ class Store:
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
     ) -> Command[replies.Retired]:
         """End an owner whose process is gone: settle what it had finished, give back the rest."""
-        return self._retire("exit", owner, blame, settlements, tiers)
+        return self._retire(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
     def retire_expired(self, owner: str, blame: Blame) -> Command[replies.Retired]:
         """End the life of an owner whose lease ran out; `alive` when it has not, or grace is on."""
-        return self._retire("expired", owner, blame, NOTHING, NO_TIERS)
+        return self._retire(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
     def _retire(
-        self, reason: str, owner: str, blame: Blame, settlements: Packed, tiers: Packed
+        self, owner: str, reason: str, crash: CrashKind, blame: Blame, rest: Packed
     ) -> Command[replies.Retired]:
-        mark = Setback.LOST if reason == "expired" else blame.setback
-        args: list[Arg] = [owner, reason, blame.crash_limit, blame.loss_limit, blame.loss_epitaph, mark, len(blame.ran)]
+        limits = blame.crash_limit, blame.loss_limit
+        args: list[Arg] = [owner, reason, *limits, blame.loss_epitaph, crash, len(blame.ran)]
         for task_id, epitaph in blame.ran:
-            args += [task_id, epitaph]
-        settled = pack((settlements.count // ARGS_PER_SETTLEMENT,)) + settlements
-        return self._command("retire", pack(args) + settled + tiers, replies.parse_retired)
+            args += (task_id, epitaph)
+        return self._command("retire", pack(args) + rest, replies.parse_retired)
 
     def sweep(self, lease_ms: int) -> Command[replies.Swept]:
-        """The pollers' round: rescue unheard entries, keep the pulse, name expired owners, tell what is due next."""
+        """The pollers' round: rescue unheard entries, keep the pulse; returns expired owners and what is due next."""
         return self._command("sweep", pack((lease_ms,)), replies.parse_swept)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> Command[int]:
-        """Give owners of in-flight lists that nobody registered one lease; answers how many there were."""
-        return self._command("orphans", pack((lease_ms, *owners)), replies.parse_int)
+        """Give owners of in-flight lists that nobody registered one lease; returns how many there were."""
+        return self._command("orphans", pack((lease_ms, *owners)), int)
 
     def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:
         """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`."""
-        return self._command("announce", pack((node, heartbeat, ttl_ms, *queues)), replies.parse_int)
+        return self._command("announce", pack((node, heartbeat, ttl_ms, *queues)), int)
 
     def open(self) -> Command[str]:
-        """Record our protocol version in a fresh namespace; answers what stands there."""
+        """Record our protocol version in a fresh namespace; returns what stands there."""
         return self._command("open", pack((PROTOCOL_VERSION,)), text_of)
 
     # Looking
@@ -261,28 +264,28 @@ class Store:
 
     def pause(self, queue: str) -> Command[int]:
         """Stop claims from a queue; 1 when it was not paused before."""
-        return self._command("pause", pack((queue,)), replies.parse_int)
+        return self._command("pause", pack((queue,)), int)
 
     def resume(self, queue: str) -> Command[int]:
         """Let claims go on and ring; 1 when the queue was paused."""
-        return self._command("resume", pack((queue,)), replies.parse_int)
+        return self._command("resume", pack((queue,)), int)
 
     def purge(self, queue: str) -> Command[replies.Bounded]:
         """End up to BATCH ready tasks of a queue."""
         return self._command("purge", pack((queue,)), replies.parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> Command[int]:
-        """Forget up to BATCH dead tasks; answers how many there were."""
-        return self._command("purge_dead", pack(ids), replies.parse_int)
+        """Forget up to BATCH dead tasks; returns how many there were."""
+        return self._command("purge_dead", pack(ids), int)
 
     def revive(self, ids: Sequence[str]) -> Command[int]:
-        """Put up to BATCH dead tasks back in their lanes, their failures forgiven; answers how many."""
-        return self._command("revive", pack(ids), replies.parse_int)
+        """Put up to BATCH dead tasks back in their lanes, their failures forgiven; returns how many."""
+        return self._command("revive", pack(ids), int)
 
     def trim(self, max_age_us: int, max_count: int) -> Command[replies.Bounded]:
         """Forget up to BATCH dead tasks that are too old or too many."""
         return self._command("trim", pack((max_age_us, max_count)), replies.parse_bounded)
 
     def heal(self, cursor: str) -> Command[str]:
-        """Recount one portion; begin with cursor "0" and go on with each answer until it is "0" again."""
+        """Recount one portion; begin with cursor "0" and go on with what each returns until it is "0" again."""
         return self._command("heal", pack((cursor,)), text_of)

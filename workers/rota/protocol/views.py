@@ -1,10 +1,17 @@
-"""What the read-only scripts answer, as values: the books, where an id stands, the queues, the dead."""
+"""What the read-only scripts return, as values: the books, where an id stands, the queues, the dead."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rota.protocol.replies import Raw
+from rota.protocol.replies import Raw, reply
 from rota.protocol.wire import shown, text_of
+
+
+def _shown_name(raw: Raw) -> str:
+    return shown(text_of(raw))
+
+
+def _as_it_is(raw: Raw) -> Raw:
+    return raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +31,13 @@ class Audit:
         return self.accepted - self.done - self.cancelled - self.expired - self.purged - self.live
 
 
-def parse_audit(raw: Raw) -> Audit:
-    """`[accepted, done, cancelled, expired, purged, live]`"""
-    return Audit(*map(int, raw))
+parse_audit = reply(Audit, *[int] * 6)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown.
-
-    `entry` is the text of the entry (ready, running) in whole; `ticket` the counters while delayed or
-    dead; times in microseconds of Redis time, 0 when they do not apply.
-    """
+    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown; times in
+    microseconds of Redis time, 0 when they do not apply."""
 
     state: str
     queue: str = ""
@@ -49,21 +51,7 @@ class TaskState:
     result: bytes = b""
 
 
-def parse_status(raw: Raw) -> TaskState:
-    """`[state, queue, due, failures, crashes, losses, owner, body, epitaph, result]`"""
-    state, queue, due, failures, crashes, losses, owner, body, epitaph, result = raw
-    return TaskState(
-        text_of(state),
-        text_of(queue),
-        int(due),
-        int(failures),
-        int(crashes),
-        int(losses),
-        shown(text_of(owner)),
-        body,
-        epitaph,
-        result,
-    )
+parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, _as_it_is, _as_it_is, _as_it_is)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +81,12 @@ class Overview:
 
 
 def parse_overview(raw: Raw) -> Overview:
-    """`[now, owners, [queue, ready, scheduled, overdue, inflight, dead, accepted, ready age, overdue age,
-    paused 0|1, served 0|1], ...]`"""
+    """`[now, owners, a list a queue...]`"""
     now, owners, *rows = raw
-    return Overview(int(now), int(owners), tuple(_parse_queue_state(row) for row in rows))
+    return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)))
 
 
-def _parse_queue_state(row: Sequence[Raw]) -> QueueState:
-    queue, *numbers = row
-    ready, scheduled, overdue, inflight, dead, accepted, ready_age, overdue_age, paused, served = map(int, numbers)
-    return QueueState(
-        shown(text_of(queue)),
-        ready,
-        scheduled,
-        overdue,
-        inflight,
-        dead,
-        accepted,
-        ready_age,
-        overdue_age,
-        bool(paused),
-        bool(served),
-    )
+_parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +109,9 @@ class DeadPage:
 
 
 def parse_dead_page(raw: Raw) -> DeadPage:
-    """`[total, [id, died, queue, epitaph, body], ...]`"""
+    """`[total, a list a task...]`"""
     total, *rows = raw
-    return DeadPage(
-        int(total),
-        tuple(DeadTask(text_of(row[0]), int(row[1]), text_of(row[2]), row[3], row[4]) for row in rows),
-    )
+    return DeadPage(int(total), tuple(map(_parse_dead_task, rows)))
+
+
+_parse_dead_task = reply(DeadTask, text_of, int, text_of, _as_it_is, _as_it_is)

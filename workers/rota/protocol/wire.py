@@ -12,8 +12,11 @@ from typing import Final
 Arg = bytes | str | int
 
 
+_FOREIGN: Final = "surrogateescape"
+
+
 def text_of(raw: object) -> str:
-    """An answer as text. Whoever shares the server may have put any bytes where names stand: what is no UTF-8 becomes
+    """A reply as text. Whoever shares the server may have put any bytes where names stand: what is no UTF-8 becomes
     half surrogates, so that the same bytes go back when the text is sent. See `shown`."""
     return raw.decode("utf-8", _FOREIGN) if isinstance(raw, bytes) else str(raw)
 
@@ -21,9 +24,6 @@ def text_of(raw: object) -> str:
 def shown(text: str) -> str:
     r"""A text that came from the server as it can be written anywhere: bytes that are no UTF-8 as `\xff`."""
     return text if text.isascii() else text.encode("utf-8", _FOREIGN).decode("utf-8", "backslashreplace")
-
-
-_FOREIGN: Final = "surrogateescape"
 
 
 @dataclass(frozen=True, slots=True)

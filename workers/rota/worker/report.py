@@ -205,8 +205,8 @@ def _log_attempt(attempt: Attempt) -> None:
         "wait_seconds": round(times.wait_seconds, _DIGITS),
         "runtime_seconds": round(attempt.runtime_seconds, _DIGITS),
     }
-    if entry.flag != "-" and (setback := entry.setback) is not None:
-        fields |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": setback.label}
+    if entry.flag != "-" and (kind := entry.last_crash) is not None:
+        fields |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}
     if verdict.reason:
         fields["reason"] = verdict.reason
     if verdict.error:

@@ -128,7 +128,7 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
     else:
         task_id, name = ("", "") if event.task is None else (event.task.id, event.task.name)
     ran = ((task_id, epitaph_of(death)),) if name and facts.blames_task else ()
-    blame = replace(retire.blame, ran=ran, setback=facts.mark)
+    blame = replace(retire.blame, ran=ran, crash=facts.mark)
     return retire._replace(task_name=name, blame=blame, settlements=event.outcomes, has_left=death.has_left)
 
 
@@ -170,5 +170,5 @@ def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
 def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
     fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
     if entry.id in dict(asked.blame.ran):
-        fields |= {"task": asked.task_name, "cause": asked.blame.setback.label}
+        fields |= {"task": asked.task_name, "cause": asked.blame.crash.label}
     return {**fields, "crashes": entry.crashes}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
-from rota.protocol.entry import Setback
+from rota.protocol.entry import CrashKind
 
 TIME_LIMIT: Final = "time_limit_seconds"
 UNWANTED: Final = "its generation or its pool is not wanted any more"
@@ -22,11 +22,11 @@ class Facts:
     is_explained: bool = True  # the master ended it, or knows why it ended
     blames_task: bool = True  # the task that ran is charged with the death
     asks_for_stack: bool = False  # the child is asked for its stack before it is killed for this
-    mark: Setback = Setback.CRASH  # what the task that ran keeps of the death
+    mark: CrashKind = CrashKind.CRASH  # what the task that ran keeps of the death
     counted_as: str = ""  # the label of the counter of restarts, if it is another one
 
 
-def _hit(limit: str, words: str, mark: Setback = Setback.CRASH) -> Facts:
+def _hit(limit: str, words: str, mark: CrashKind = CrashKind.CRASH) -> Facts:
     return Facts(words, limit, asks_for_stack=True, mark=mark)
 
 
@@ -45,10 +45,10 @@ class Reason(StrEnum):
         return member
 
     CRASH = "crash", Facts(is_explained=False)
-    SIGNAL = "signal", Facts(is_explained=False, mark=Setback.SIGNAL)
-    OOM = "oom", Facts(": the kernel ran out of memory for this cgroup", mark=Setback.OOM)
-    HUNG = "hung", _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", Setback.HUNG)
-    TIMEOUT = "timeout", _hit(TIME_LIMIT, ", by its master: the task was over its time limit", Setback.TIMEOUT)
+    SIGNAL = "signal", Facts(is_explained=False, mark=CrashKind.SIGNAL)
+    OOM = "oom", Facts(": the kernel ran out of memory for this cgroup", mark=CrashKind.OOM)
+    HUNG = "hung", _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", CrashKind.HUNG)
+    TIMEOUT = "timeout", _hit(TIME_LIMIT, ", by its master: the task was over its time limit", CrashKind.TIMEOUT)
     BOOT = "boot", _hit("boot_seconds", " before it was ready")
     LOST = "lost", Facts(": its lease was lost", blames_task=False, counted_as="crash")
     MAX_TASKS = "max_tasks", _expected(": recycled between tasks, as it had run as many as it may", limit="max_tasks")

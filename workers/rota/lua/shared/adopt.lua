@@ -8,7 +8,7 @@ local function usable_id(id, now)
   return id
 end
 
--- Accept a bare item as a task of `queue`, in no place yet; answers its entry, without text, and its body. An empty
+-- Accept a bare item as a task of `queue`, in no place yet; returns its entry, without text, and its body. An empty
 -- item gets a space for a body: an empty one would mean that the task was cancelled.
 local function adopt(text, id, queue, kind, due, now)
   local body = text == '' and ' ' or text

@@ -54,7 +54,7 @@ local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the l
   .. 'that key, then revive this task"}'
 local function is_list(lane) return type(redis.pcall('LLEN', lane)) == 'number' end
 
--- Back to the head of its lane; answers false when it had to be set aside. The caller grew one of the counters, so
+-- Back to the head of its lane; returns false when it had to be set aside. The caller grew one of the counters, so
 -- the text is new.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)

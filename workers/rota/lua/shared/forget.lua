@@ -1,4 +1,4 @@
--- Forget a dead task for good; answers whether it was there.
+-- Forget a dead task for good; returns whether it was there.
 local function forget(id)
   if redis.call('ZREM', PREFIX .. 'dead', id) == 0 then return false end
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
@@ -10,4 +10,13 @@ local function forget(id)
     if string.find(e.flag, '%d') then numbered_life_ended(id) end
   end
   return true
+end
+
+-- Returns how many of these were there.
+local function forget_all(ids)
+  local forgotten = 0
+  for _, id in ipairs(ids) do
+    if forget(id) then forgotten = forgotten + 1 end
+  end
+  return forgotten
 end

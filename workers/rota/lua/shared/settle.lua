@@ -25,7 +25,7 @@ local function keep_result(id, result, ttl)
   if ttl > 0 then redis.call('SET', PREFIX .. 'result:' .. id, result, 'PX', ttl) end
 end
 
--- A worker settles what it claimed, in order: those at the head of the list leave it together. Answers how many.
+-- A worker settles what it claimed, in order: those at the head of the list leave it together. Returns how many.
 local function settle_head(inflight, at, n)
   local head, same = redis.call('LRANGE', inflight, 0, n - 1), 0
   while same < n and head[same + 1] == ARGV[at + same * 4] do same = same + 1 end
@@ -33,7 +33,7 @@ local function settle_head(inflight, at, n)
   return same
 end
 
--- Answers the entries that were not held, and queue -> { settled, released } with how many of each.
+-- Returns the entries that were not held, and queue -> { settled, released } with how many of each.
 local function settle(inflight, at, n, now)
   local stale, by_queue, done = {}, {}, {}
   local head = n > 0 and settle_head(inflight, at, n) or 0
