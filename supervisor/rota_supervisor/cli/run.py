@@ -15,8 +15,7 @@ from rota.server.address import parse_address
 from rota.telemetry.stand_ins import importing_with
 from rota_supervisor.cli.output import say
 from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state, warn_all, warn_without_imports
-from rota_supervisor.config.flags import Flags
-from rota_supervisor.config.load import Loaded, Sources, load_config, sources_of
+from rota_supervisor.config.load import Flags, Loaded, Sources, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
 from rota_supervisor.exits import ExitCode, Failure

@@ -11,8 +11,7 @@ import click
 
 from rota_supervisor.cli.output import say_warning
 from rota_supervisor.config.faults import ConfigError, Fault
-from rota_supervisor.config.flags import NO_FLAGS, Flags
-from rota_supervisor.config.load import Loaded, load_config, sources_of
+from rota_supervisor.config.load import NO_FLAGS, Flags, Loaded, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
