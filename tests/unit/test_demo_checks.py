@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from rota_supervisor.demo.checks import Evidence, Kill, check_run
 from rota_supervisor.demo.journal import Accepted, Mark, What
 from rota_supervisor.demo.numbers import Numbers, QueueNumbers
-from rota_supervisor.demo.verdict import Evidence, Kill, judge
 
 ACCEPTED = (
     Accepted("one", "send", "mail", sent_at=100.0, delay_seconds=0.0),
@@ -49,7 +49,7 @@ GOOD = Evidence(ACCEPTED, MARKS, (Kill(9, "three"),), NUMBERS)
 
 def failed(evidence: Evidence) -> dict[str, str]:
     """What did not hold, by name."""
-    return {check.name: check.seen for check in judge(evidence) if not check.ok}
+    return {check.name: check.seen for check in check_run(evidence) if not check.ok}
 
 
 def with_numbers(**changes: object) -> Evidence:
