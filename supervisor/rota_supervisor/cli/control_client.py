@@ -25,32 +25,23 @@ class ControlClient:
 
     def __init__(self, connected: socket.socket, path: Path) -> None:
         self._socket = connected
-        self._reader = connected.makefile("rb")
         self._path = path
-
-    def close(self) -> None:
-        """End the conversation."""
-        self._reader.close()
-        self._socket.close()
-
-    @property
-    def master_pid(self) -> int:
-        """The process that listens on the socket; 0 when it is in a PID namespace that is not seen from this one."""
-        return _peer_of(self._socket)[0]
+        self.master_pid, _ = _peer_of(connected)  # 0 when it is in a PID namespace that is not seen from this one
 
     def ask(self, verb: str, seconds: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
         """Send a request and wait so long for its answer. Raises Failure: 69 without one, 1 for a refusal."""
         self._socket.settimeout(seconds)
+        line, reason = b"", "it hung up"
         try:
-            self._socket.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
-            line = self._reader.readline()
+            with self._socket.makefile("rb") as reader:
+                self._socket.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
+                line = reader.readline()
         except TimeoutError:
-            why = f"not within {seconds:g} s: see its log, and whether process {self.master_pid} is stopped"
-            raise self._gone(why) from None
+            reason = f"not within {seconds:g} s: see its log, and whether process {self.master_pid} is stopped"
         except OSError as error:
-            raise self._gone(str(error)) from None
+            reason = str(error)
         if not line:
-            raise self._gone("it hung up")
+            raise Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
         answer: dict[str, Any] = json.loads(line)
         if not answer.get("ok"):
             raise Failure(ExitCode.NO, f"the master refused: {answer.get('error', 'it did not say why')}")
@@ -68,9 +59,6 @@ class ControlClient:
             time.sleep(UNSEEN_LOOK_SECONDS)
         return True
 
-    def _gone(self, reason: str) -> Failure:
-        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
-
 
 @contextlib.contextmanager
 def master_of(config: Config) -> Iterator[ControlClient]:
@@ -84,11 +72,8 @@ def master_of(config: Config) -> Iterator[ControlClient]:
             refused.append(path)
             continue
         if connected is not None:
-            client = ControlClient(connected, path)
-            try:
-                yield client
-            finally:
-                client.close()
+            with connected:
+                yield ControlClient(connected, path)
             return
     if refused:
         why = f"{refused[0]} is another user's: ask as the user of the master, or as root"
