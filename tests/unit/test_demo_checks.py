@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rota_supervisor.demo.checks import Evidence, Kill, check_run
+from rota_supervisor.demo.checks import Evidence, check_run
 from rota_supervisor.demo.journal import Accepted, Mark, What
 from rota_supervisor.demo.numbers import Numbers, QueueNumbers
 
@@ -44,7 +44,7 @@ NUMBERS = Numbers(
     early=0,
     missing=0,
 )
-GOOD = Evidence(ACCEPTED, MARKS, (Kill(9, "three"),), NUMBERS)
+GOOD = Evidence(ACCEPTED, MARKS, (MARKS[6],), NUMBERS)
 
 
 def failed(evidence: Evidence) -> dict[str, str]:
@@ -89,7 +89,7 @@ def test_a_task_done_twice_is_named() -> None:
 
 
 def test_an_attempt_cut_short_is_excused_for_the_killed_worker_only() -> None:
-    other_worker = dataclasses.replace(GOOD, kills=(Kill(77, "three"),))
+    other_worker = dataclasses.replace(GOOD, kills=(dataclasses.replace(MARKS[6], pid=77),))
     other_task = with_marks(mark(What.START, "two", 9, 105.05, due_at=105.05))
 
     assert "none ran twice" in failed(other_worker)

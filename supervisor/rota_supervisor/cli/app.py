@@ -51,7 +51,7 @@ class _Rota(command.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
-@click.command(cls=_Rota, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=_Rota)
 @click.version_option(package_name="rota", prog_name="rota", message="%(prog)s %(version)s")
 def app() -> None:
     """A fleet of workers over Redis or Valkey."""

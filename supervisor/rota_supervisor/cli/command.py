@@ -120,12 +120,17 @@ _OPTIONS = (
 )
 
 
+def _complete(command: click.Command) -> None:
+    command.context_settings["help_option_names"] = ["-h", "--help"]
+    command.params += _OPTIONS
+
+
 class Command(click.Command):
     """A command with the common options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += _OPTIONS
+        _complete(self)
 
 
 class Group(click.Group):
@@ -135,4 +140,4 @@ class Group(click.Group):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += _OPTIONS
+        _complete(self)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
 import click
 from rich.console import Console
@@ -18,7 +19,7 @@ import rota
 from rota_supervisor.cli import command, output
 from rota_supervisor.demo import run, view
 from rota_supervisor.demo.checks import Check
-from rota_supervisor.demo.fleet import Ending, Fleet, FleetEnded, Interrupts, find_place
+from rota_supervisor.demo.fleet import Ending, Fleet, Interrupts, find_place
 from rota_supervisor.demo.scenario import NAMESPACE
 from rota_supervisor.embedded import DISTRIBUTION
 from rota_supervisor.exits import ExitCode, Failure
@@ -49,27 +50,26 @@ def demo(*, seconds: float, keep: bool) -> int:
         raise click.BadParameter("--seconds takes a number")
     require_server(DISTRIBUTION)
     state = command.current_state()
-    stream = sys.stderr if state.json else sys.stdout  # with --json the document alone stands on standard output
-    console = Console(file=stream, no_color=state.no_color or None, highlight=False)
+    console = Console(file=_stream(state), no_color=state.no_color or None, highlight=False)
     with _folder() as folder, Interrupts() as interrupts:
         fleet = Fleet(find_place(folder))
-        ended: list[Ending] = []
+        outcome: run.Outcome | None = None
         try:
-            with _ended_in_any_case(fleet, interrupts, ended):
-                outcome = _perform(fleet, state, interrupts, seconds)
-                console.print()
-                view.show_checks(console, outcome.checks)
-                view.show_lags(console, outcome.lags)
-                if keep:
-                    _stay_up(console, fleet, interrupts)
+            outcome = _perform(fleet, state, interrupts, seconds)
+            console.print()
+            view.show_checks(console, outcome.checks)
+            view.show_lags(console, outcome.lags)
+            if keep:
+                _stay_up(console, fleet, interrupts)
         except run.Interrupted:
-            if left := ended[0].left_behind:
-                raise Failure(ExitCode.NO, f"the fleet left processes behind: {', '.join(left)}") from None
-            raise click.Abort from None
-        outcome.checks.append(_check_of(ended[0]))
-        console.print()
-        view.show_checks(console, outcome.checks[-1:])
-        _conclude(state, console, outcome)
+            pass
+        except rota.RotaError as error:
+            raise Failure(ExitCode.NO, f"the producer was refused: {error}") from None
+        except OSError as error:  # of its journals: no space, a folder that somebody removed
+            raise Failure(ExitCode.NO, f"the demo cannot keep its journals: {error}") from None
+        finally:
+            ending = fleet.end(interrupts)
+        _conclude(state, console, outcome, ending)
     return ExitCode.CLEAN
 
 
@@ -99,59 +99,46 @@ def _folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@contextlib.contextmanager
-def _ended_in_any_case(fleet: Fleet, interrupts: Interrupts, ended: list[Ending]) -> Iterator[None]:
-    """End the fleet after the block, however it is left; what can be said of a failure becomes a Failure."""
-    try:
-        yield
-    except FleetEnded as error:
-        known = error.code in set(ExitCode) and error.code != ExitCode.CLEAN
-        raise Failure(ExitCode(error.code) if known else ExitCode.NO, str(error)) from None
-    except run.NotReady as error:
-        raise Failure(ExitCode.NO, str(error)) from None
-    except rota.RotaError as error:
-        raise Failure(ExitCode.NO, f"the producer was refused: {error}") from None
-    except OSError as error:  # of its journals: no space, a folder that somebody removed
-        raise Failure(ExitCode.NO, f"the demo cannot keep its journals: {error}") from None
-    finally:
-        ended.append(fleet.end(interrupts))
-
-
 def _perform(fleet: Fleet, state: command.CliState, interrupts: Interrupts, seconds: float) -> run.Outcome:
-    stream = sys.stderr if state.json else sys.stdout
     dumb = state.json or os.environ.get("TERM") in ("dumb", "unknown")
-    with (
-        rota.Client(fleet.place.redis_url, NAMESPACE) as client,
-        view.view_for(stream, dumb=dumb, no_color=state.no_color) as shown,
-    ):
+    shown = view.view_for(_stream(state), dumb=dumb, no_color=state.no_color)
+    with rota.Client(fleet.place.redis_url, NAMESPACE) as client, shown:
         return run.Demo(fleet, client, shown, interrupts, seconds).run()
 
 
+def _stream(state: command.CliState) -> TextIO:
+    # With --json the document alone stands on standard output.
+    return sys.stderr if state.json else sys.stdout
+
+
 def _stay_up(console: Console, fleet: Fleet, interrupts: Interrupts) -> None:
-    """Raises FleetEnded."""
+    """Raises Failure when the fleet ends."""
     console.print(_STAYS_UP.format(place=fleet.place, namespace=NAMESPACE), soft_wrap=True, markup=False)
     while not interrupts.wait(_LOOK_SECONDS):
         fleet.check()
 
 
-def _check_of(ending: Ending) -> Check:
-    clean = ending.code == 0 and not ending.left_behind
-    left = f"left behind: {', '.join(ending.left_behind)}" if ending.left_behind else "nothing left running"
-    return Check("the fleet left", clean, f"on TERM, in {ending.seconds:.1f} s, exit code {ending.code}, {left}")
-
-
-def _conclude(state: command.CliState, console: Console, outcome: run.Outcome) -> None:
-    """Raises Failure naming what did not hold."""
-    failed = [check for check in outcome.checks if not check.ok]
+def _conclude(state: command.CliState, console: Console, outcome: run.Outcome | None, ending: Ending) -> None:
+    """Raises Failure naming what did not hold; click.Abort when the demo was interrupted, and so has no outcome."""
+    left = ", ".join(ending.left_behind)
+    if outcome is None:
+        if left:
+            raise Failure(ExitCode.NO, f"the fleet left processes behind: {left}")
+        raise click.Abort
+    seen = f"on TERM, in {ending.seconds:.1f} s, exit code {ending.code}, "
+    seen += f"left behind: {left}" if left else "nothing left running"
+    checks = [*outcome.checks, Check("the fleet left", ending.code == 0 and not left, seen)]
+    console.print()
+    view.show_checks(console, checks[-1:])
+    failed = [check for check in checks if not check.ok]
     if state.json:
-        output.put_json(
-            {
-                "ok": not failed,
-                "accepted": outcome.accepted,
-                "checks": [asdict(check) for check in outcome.checks],
-                "lag_seconds": {name: asdict(lag) for name, lag in outcome.lags.items()},
-            }
-        )
+        summary = {
+            "ok": not failed,
+            "accepted": outcome.accepted,
+            "checks": [asdict(check) for check in checks],
+            "lag_seconds": {name: asdict(lag) for name, lag in outcome.lags.items()},
+        }
+        output.put_json(summary)
     if failed:
         raise Failure(ExitCode.NO, *(f"{check.name}: {check.seen}" for check in failed))
     said = f"\n{outcome.accepted:,} tasks, one worker killed, the pool resized twice: nothing was lost."

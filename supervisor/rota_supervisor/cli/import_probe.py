@@ -1,6 +1,6 @@
 """Import the task modules in a child process, to learn what they define and whether they can be imported.
 
-The child is this module run by `python -P -m`; it is told the modules in its arguments and answers one JSON
+The child is this module run by `python -P -m`; it has the modules in its arguments and answers one JSON
 object on a pipe of its own, since modules print at import what they like. It has a session of its own, so that
 what a module started is ended with it.
 """

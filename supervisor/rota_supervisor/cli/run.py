@@ -49,7 +49,9 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
         _prepare_for_development()
     if state.no_color:
         os.environ["NO_COLOR"] = "1"  # for the log, which each process of the fleet writes by itself
-    with importing_with(absent=_unneeded(config)):
+    # asyncio does without ssl where it is not built, and a master needs it for a rediss:// alone: 1.6 MB with CPython
+    # 3.11, OpenSSL included. A running fleet keeps its redis_url.
+    with importing_with(absent=() if parse_address(config.redis_url).tls else ("ssl",)):
         from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415
         from rota_supervisor.master.shell.run import run_master  # noqa: PLC0415 - only now it is known what it needs
         from rota_supervisor.master.shell.watching import Watched  # noqa: PLC0415
@@ -57,7 +59,12 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
-    with manager.told_of_failure(), _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
+    with (
+        manager.told_of_failure(),
+        _server(config, sources.file.parent, embedded=embedded),
+        places.hold_pid_file(config.control.pid_file),
+        contextlib.closing(places.claim_place(places.socket_places(config, os.environ, os.getuid())[0])) as place,
+    ):
         run_master(
             loaded,
             reload=lambda: load_config(again),
@@ -101,12 +108,6 @@ def _prepare_for_development() -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
-def _unneeded(config: Config) -> tuple[str, ...]:
-    # asyncio does without ssl where it is not built, and a master needs it for a rediss:// alone: 1.6 MB with CPython
-    # 3.11, OpenSSL included. A running fleet keeps its redis_url.
-    return () if parse_address(config.redis_url).tls else ("ssl",)
-
-
 @contextlib.contextmanager
 def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if not embedded:
@@ -125,14 +126,3 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
             raise Failure(codes.get(type(error), ExitCode.CONFIG), str(error)) from None
         output.say(f"the embedded Valkey keeps its data in {folder}")
         yield
-
-
-@contextlib.contextmanager
-def _place(config: Config) -> Iterator[places.ControlPlace]:
-    """Hold the pid file and the control socket. Raises Failure 73."""
-    with places.hold_pid_file(config.control.pid_file):
-        place = places.claim_place(places.socket_places(config, os.environ, os.getuid())[0])
-        try:
-            yield place
-        finally:
-            place.close()

@@ -50,7 +50,7 @@ def _takes(pool: PoolConfig, queue: str) -> bool:
 
 
 def worker_settings(config: Config) -> dict[str, WorkerSettings]:
-    """What the workers of each pool are told."""
+    """The settings of the workers of each pool."""
     return {name: _settings_of_pool(config, name, pool) for name, pool in resolve_pools(config).items()}
 
 
@@ -86,7 +86,7 @@ def _share(config: Config, name: str) -> QueueShare:
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:
-    """What the poller of that rank is told."""
+    """The settings of the poller of that rank."""
     return PollerSettings(
         server=server_settings(config),
         rank=rank,

@@ -41,7 +41,7 @@ def served_queues(config: Config) -> tuple[str, ...]:
 
 
 def warnings_of_idle_keys(config: Config) -> list[str]:
-    """Whoever sets a key without effect is told, and not left to hope."""
+    """A warning for each key without effect that was set."""
     given = ["events.enabled"] if config.events.enabled else []
     given += [f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1]
     return [f"{path} has no effect in this version of Rota" for path in given]

@@ -21,20 +21,13 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
-    """A worker that the demo killed while it ran a task."""
-
-    pid: int
-    task_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the demo has to go by. `accepted` and `marks` are the journals, `numbers` the last `/metrics`."""
+    """What the demo has to go by. `accepted` and `marks` are the journals, `kills` the starts that ended by the demo's
+    SIGKILL, `numbers` the last `/metrics`."""
 
     accepted: Sequence[Accepted]
     marks: Sequence[Mark]
-    kills: Sequence[Kill]
+    kills: Sequence[Mark]
     numbers: Numbers
 
 

@@ -24,6 +24,7 @@ import psutil
 
 from rota_supervisor.demo import scenario
 from rota_supervisor.demo.numbers import Numbers, read_numbers
+from rota_supervisor.exits import ExitCode, Failure
 
 READY_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 45.0  # above the fleet's own drain limit and its server's
@@ -61,20 +62,10 @@ class Interrupts:
 
     def wait(self, seconds: float) -> bool:
         """Wait for an interrupt; True when there was one since the last call, at once then."""
-        poller = select.poll()
-        poller.register(self._bell, select.POLLIN)
-        if not poller.poll(seconds * 1000):
+        if not select.select([self._bell], [], [], seconds)[0]:
             return False
         os.eventfd_read(self._bell)
         return True
-
-
-class FleetEnded(Exception):
-    """The fleet ended by itself. `code` is its exit code; the message has what it said."""
-
-    def __init__(self, code: int, said: str) -> None:
-        super().__init__(f"the fleet ended by itself with exit code {code}{said}")
-        self.code = code
 
 
 class Place:
@@ -135,17 +126,19 @@ class Fleet:
             )  # fmt: skip
 
     def check(self, patience_seconds: float = 0.0) -> None:
-        """Raises FleetEnded when it is gone, or goes while we wait."""
+        """Raises Failure, with its exit code and what it said, when it has ended by itself or does while we wait."""
         try:
             code = self._process.wait(patience_seconds)
         except subprocess.TimeoutExpired:
             return
         lines = self.place.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
         said = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)] or lines[-3:]
-        raise FleetEnded(code, f": {'; '.join(said)}" if said else "")
+        message = "; ".join(said)
+        known = ExitCode(code) if code in set(ExitCode) - {ExitCode.CLEAN} else ExitCode.NO
+        raise Failure(known, f"the fleet ended by itself with exit code {code}" + (f": {message}" if message else ""))
 
     def is_ready(self) -> bool:
-        """Whether it takes work, by `/readyz`. Raises FleetEnded."""
+        """Whether it takes work, by `/readyz`. Raises Failure."""
         self.check()
         return self._fetch("/readyz") is not None
 
@@ -229,7 +222,7 @@ def _end_leftovers(family: list[psutil.Process]) -> tuple[str, ...]:
 
 
 def _stands_still(worker: psutil.Process) -> bool:
-    """Wait until a process is stopped that was told to; False when that takes too long."""
+    """Wait until a suspended process is stopped; False when that takes too long."""
     deadline = time.monotonic() + _STOP_SECONDS
     while worker.status() != psutil.STATUS_STOPPED:
         if time.monotonic() > deadline:

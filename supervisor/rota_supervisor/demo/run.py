@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, assert_never
 
 import rota
 from rota.durations import seconds as in_seconds
 from rota_supervisor.demo import journal, scenario
-from rota_supervisor.demo.checks import Check, Evidence, Kill, check_run
+from rota_supervisor.demo.checks import Check, Evidence, check_run
 from rota_supervisor.demo.fleet import READY_SECONDS, Fleet, Interrupts
 from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of
 from rota_supervisor.demo.scenario import Act
 from rota_supervisor.demo.view import PlainView, Progress
+from rota_supervisor.exits import ExitCode, Failure
 
 _TICK_SECONDS: Final = 0.05
 _SHOW_SECONDS: Final = 0.5
@@ -32,17 +33,13 @@ class Interrupted(Exception):
     """Somebody asked the demo to leave."""
 
 
-class NotReady(Exception):
-    """The fleet runs and did not become ready."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a run came to: the checks, the lag of each queue over all of it, and how many tasks it was."""
 
-    checks: list[Check] = field(default_factory=list)
-    lags: dict[str, LagNumbers] = field(default_factory=dict)
-    accepted: int = 0
+    checks: list[Check]
+    lags: dict[str, LagNumbers]
+    accepted: int
 
 
 class Demo:
@@ -66,13 +63,13 @@ class Demo:
         self._shown_at = 0.0
         self._started_at = time.monotonic()
         self._stage = "starting"
-        self._kills: list[Kill] = []
+        self._kills: list[journal.Mark] = []
         self._checks: list[Check] = []
 
     def run(self) -> Outcome:
         """Run everything from an unready fleet to the checks.
 
-        Raises Interrupted, FleetEnded, NotReady, or RotaError when the producer is refused.
+        Raises Interrupted, Failure when the fleet ends or is never ready, or RotaError when an enqueue is refused.
         """
         self._get_ready()
         try:
@@ -90,7 +87,8 @@ class Demo:
         self._say(f"starting a Valkey and a fleet of {scenario.WORKERS}, in {place.folder}")
         while not (self._fleet.is_ready() and self._scraped()):
             if self._elapsed > READY_SECONDS:
-                raise NotReady(f"the fleet is not ready after {READY_SECONDS:g} s: see {place.log_file}")
+                message = f"the fleet is not ready after {READY_SECONDS:g} s: see {place.log_file}"
+                raise Failure(ExitCode.NO, message)
             self._wait()
         self._say(f"ready after {self._elapsed:.1f} s; status page: {place.http_url}/")
 
@@ -166,7 +164,7 @@ class Demo:
         else:
             return self._found("killed in mid-task", ok=False, seen="no worker could be met in the middle of its task")
         killed_at = time.time()
-        self._kills.append(Kill(start.pid, start.task_id))
+        self._kills.append(start)
         self._say(f"kill -9 {start.pid}: a worker, in the middle of {start.task}")
         if not (yield from self._until(lambda: len(self._runs.starts(start.task_id)) > 1)):
             return self._found("killed in mid-task", ok=False, seen="its task was not started again")
