@@ -4,7 +4,6 @@ import click
 
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.import_probe import probe_imports
-from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core.change import unknown_overrides, unserved_queues
@@ -21,21 +20,16 @@ def check(no_imports: bool) -> None:
     if not no_imports:
         command.warn_without_imports(config)
         tasks = probe_imports(config.imports, config.limits.boot_seconds)
-        _check_tasks(config, tasks)
+        for name in unknown_overrides(config, tasks):
+            output.say_warning(f"tasks.{name}: no imported module defines this task")
+        unserved = [str(fault) for fault in unserved_queues(config, tasks)]
+        if unserved and config.unserved_queues == "error":
+            raise Failure(ExitCode.CONFIG, *unserved)
+        for fault in unserved:
+            output.say_warning(fault)
     checked = check_server(config, begin=False)
     for warning in checked.warnings:
         output.say_warning(warning)
     queues, server = served_queues(config), str(checked.version)
     counts = f"{output.counted(len(queues), 'queue')}, {output.counted(len(tasks), 'task')}"
     state.answer({"server": server, "queues": queues, "tasks": tasks}, f"ready to run: {counts}, {server}")
-
-
-def _check_tasks(config: Config, tasks: dict[str, str]) -> None:
-    """Check the tasks, each with its queue, against the configuration. Raises Failure 78 unless told to warn."""
-    for name in unknown_overrides(config, tasks):
-        output.say_warning(f"tasks.{name}: no imported module defines this task")
-    unserved = [str(fault) for fault in unserved_queues(config, tasks)]
-    if unserved and config.unserved_queues == "error":
-        raise Failure(ExitCode.CONFIG, *unserved)
-    for fault in unserved:
-        output.say_warning(fault)

@@ -29,11 +29,6 @@ class CliState:
     no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
     is_master: bool = False
 
-    @property
-    def has_file(self) -> bool:
-        """Whether there is a configuration file, in its usual place or where somebody said."""
-        return sources_of(self.config_file).file.exists()
-
     def load(self, flags: Flags = NO_FLAGS) -> Loaded:
         """Load the configuration. Raises Failure 78 with every fault."""
         sources = sources_of(self.config_file, flags)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.config.load import DEFAULT_FILE
+from rota_supervisor.config.load import DEFAULT_FILE, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.places import is_of_others, socket_places
 from rota_supervisor.exits import ExitCode, Failure
@@ -144,7 +144,8 @@ def _reach() -> Iterator[tuple[Config, ControlClient]]:
             if faults:
                 raise Failure(ExitCode.CONFIG, *faults) from None
             hint = f"there is no {DEFAULT_FILE} in this folder: say -c FILE if it is elsewhere"
-            raise Failure(failure.code, *failure.messages, *([] if state.has_file else [hint])) from None
+            has_file = sources_of(state.config_file).file.exists()
+            raise Failure(failure.code, *failure.messages, *([] if has_file else [hint])) from None
         yield config, master
 
 
@@ -153,9 +154,6 @@ def ask(verb: str, **fields: Any) -> dict[str, Any]:
     with _reach() as (_, master):
         answer: dict[str, Any] = master.ask(verb, **fields)[verb]
     return answer
-
-
-# How many workers
 
 
 @click.command(cls=command.Command, context_settings={"ignore_unknown_options": True})  # negative numbers
@@ -184,9 +182,6 @@ def _pool_and_number(words: tuple[str, ...]) -> tuple[str | None, str]:
         case (word,) | (_, word):
             raise click.UsageError(f"how many? Expected a number as in 8, +2 or -2, got {word!r}")
     raise click.UsageError("expected one pool and one number")
-
-
-# Reloads
 
 
 @click.command(cls=command.Command)
@@ -230,9 +225,6 @@ def _show_plan(preview: dict[str, Any]) -> None:
         raise Failure(ExitCode.CONFIG, *preview["faults"])
 
 
-# Quiet
-
-
 @click.command(cls=command.Command)
 def quiet() -> None:
     """Have the workers claim nothing more; what runs is finished, and they stay."""
@@ -247,9 +239,6 @@ def resume() -> None:
     answer = ask("resume")
     said = "resumed" if answer["changed"] else "it was not quiet: nothing changed"
     command.current_state().answer(answer, said)
-
-
-# The end
 
 
 @click.command(cls=command.Command)

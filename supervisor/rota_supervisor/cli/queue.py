@@ -11,18 +11,7 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 
-HEADER = (
-    "QUEUE",
-    "READY",
-    "SCHEDULED",
-    "OVERDUE",
-    "INFLIGHT",
-    "DEAD",
-    "ACCEPTED",
-    "OLDEST READY",
-    "OLDEST OVERDUE",
-    "",
-)
+_COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _FIRST_CURSOR = _LAST_CURSOR = "0"
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
 
@@ -41,15 +30,15 @@ def list_queues() -> None:
     if state.json:
         output.put_json([dataclasses.asdict(each) for each in overview.queues])
     else:
-        output.put_table(HEADER, map(_row, overview.queues), no_color=state.no_color)
+        header = ("QUEUE", *map(str.upper, _COUNTS), "OLDEST READY", "OLDEST OVERDUE", "")
+        output.put_table(header, map(_row, overview.queues), no_color=state.no_color)
 
 
 def _row(state: QueueState) -> tuple[object, ...]:
     marks = [mark for mark, on in (("paused", state.paused), ("unserved", not state.served)) if on]
-    counts = (state.ready, state.scheduled, state.overdue, state.inflight, state.dead, state.accepted)
     ages = (state.oldest_ready_age_us, state.oldest_overdue_age_us)
     shown_ages = (f"{age / MICROSECONDS:.1f} s" if age else "-" for age in ages)
-    return (state.queue, *counts, *shown_ages, ", ".join(marks))
+    return (state.queue, *(getattr(state, name) for name in _COUNTS), *shown_ages, ", ".join(marks))
 
 
 @queue.command("pause")

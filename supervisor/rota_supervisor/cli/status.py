@@ -69,9 +69,6 @@ def duration(seconds: float, units: int = 2) -> str:
     return " ".join(parts[:units])
 
 
-# In words
-
-
 def _facts(found: Row) -> Iterator[tuple[str, str]]:
     yield "fleet", f"{found['namespace']} on {found['node']}, pid {found['pid']}"
     loading = ", another one is loading" if found["loading"] else ""
@@ -94,9 +91,6 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
 
 def _ago(event: Row) -> str:
     return f"{duration(time.time() - event['at'])} ago"
-
-
-# In tables
 
 
 def _pools(rows: Sequence[Row]) -> Table:

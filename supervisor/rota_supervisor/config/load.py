@@ -81,7 +81,10 @@ def load_config(sources: Sources) -> Loaded:
         reported = of_file.faults or [_with_origin(fault, merged.origins, sources.file) for fault in faults]
         raise ConfigError(reported, config, content)
     warnings = (*environment.warnings, *warnings_of_idle_keys(config), *warnings_of_pools(config))
-    return Loaded(_with_selected_pools(sources.flags, config), merged.origins, warnings, content)
+    if sources.flags.pools and config.pools:
+        selected = {name: pool for name, pool in config.pools.items() if name in sources.flags.pools}
+        config = structs.replace(config, pools=selected)
+    return Loaded(config, merged.origins, warnings, content)
 
 
 def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
@@ -159,10 +162,3 @@ def _with_queues(pool: Any, served: set[str]) -> Any:
         return pool
     kept = [queue for queue in queues if queue in served]
     return {**pool, "queues": kept} if kept else None
-
-
-def _with_selected_pools(flags: Flags, config: Config) -> Config:
-    """The configuration with the pools of `--pool` only."""
-    if not flags.pools or not config.pools:
-        return config
-    return structs.replace(config, pools={name: pool for name, pool in config.pools.items() if name in flags.pools})

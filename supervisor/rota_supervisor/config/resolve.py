@@ -79,10 +79,8 @@ def _tiers_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
 
 def _share(config: Config, name: str) -> QueueShare:
     queue = config.queues.get(name, QueueConfig())
-    if not queue.rate:
-        return QueueShare(name, queue.weight, queue.cap)
-    rate = parse_rate(queue.rate)
-    return QueueShare(name, queue.weight, queue.cap, rate.interval_us, rate.burst)
+    rate = parse_rate(queue.rate) if queue.rate else ()
+    return QueueShare(name, queue.weight, queue.cap, *rate)
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:

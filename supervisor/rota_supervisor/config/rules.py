@@ -6,7 +6,7 @@ them has a fault already, and so holds its default, the rule is left out, and on
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.redaction import quoted
@@ -47,8 +47,7 @@ def warnings_of_idle_keys(config: Config) -> list[str]:
     return [f"{path} has no effect in this version of Rota" for path in given]
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     """`interval_us` microseconds from one start to the next, `burst` starts at once after a pause."""
 
     interval_us: int

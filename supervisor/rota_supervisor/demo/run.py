@@ -126,12 +126,12 @@ class Demo:
         calls = list(calls)
         sent_at = time.time()
         handles = self._client.enqueue_many(calls) if calls else []
-        accepted = []
-        for handle, call in zip(handles, calls, strict=True):
-            delay_seconds = 0.0 if call.delay is None else in_seconds(call.delay, "delay")
-            accepted.append(journal.Accepted(handle.id, call.name, call.queue or "", sent_at, delay_seconds))
+        accepted = [
+            journal.Accepted(handle.id, call.name, call.queue or "", sent_at, in_seconds(call.delay or 0.0, "delay"))
+            for handle, call in zip(handles, calls, strict=True)
+        ]
         journal.append(self._accepted_file, accepted)
-        ids = [task.task_id for task in accepted]
+        ids = [handle.id for handle in handles]
         self._accepted.update(ids)
         return ids
 
