@@ -41,13 +41,6 @@ class Wanted:
             and self.reason in _reason_of(dead)
         )
 
-    def check(self, *, everything: bool) -> None:
-        """Raises Failure 2 unless it says which tasks are meant."""
-        if self.ids and (everything or self.queue or self.task or self.reason):
-            raise Failure(ExitCode.USAGE, "give ids, or --all with options that choose, not both")
-        if not self.ids and not everything:
-            raise Failure(ExitCode.USAGE, "name the ids, or say --all (with --queue, --task, --reason to choose)")
-
     def find(self, store: Store, connection: Connection) -> Iterator[DeadTask]:
         """Those that are there, latest first."""
         offset = 0
@@ -87,10 +80,10 @@ def _values_of(dead: DeadTask) -> dict[str, Any]:
 
 
 def _filters(function: Any) -> Any:
-    """Add the options that choose dead tasks."""
+    """Add the options that choose dead tasks, named as the fields of `Wanted`."""
     function = click.option("--reason", default="", help="Only those whose reason contains this.")(function)
-    function = click.option("--task", "task_name", default="", help="Only those of this task.")(function)
-    return click.option("--queue", "queue_name", default="", help="Only those of this queue.")(function)
+    function = click.option("--task", default="", help="Only those of this task.")(function)
+    return click.option("--queue", default="", help="Only those of this queue.")(function)
 
 
 _IDS = click.argument("ids", nargs=-1, metavar="[ID...]")
@@ -105,11 +98,11 @@ def dead() -> None:
 @dead.command("ls")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="At most this many.")
 @_filters
-def list_dead(*, limit: int, queue_name: str, task_name: str, reason: str) -> None:
+def list_dead(*, limit: int, **filters: str) -> None:
     """List dead tasks, latest first."""
     state = command.current_state()
     with state.redis() as (_, store, connection):
-        found = list(itertools.islice(Wanted((), queue_name, task_name, reason).find(store, connection), limit))
+        found = list(itertools.islice(Wanted((), **filters).find(store, connection), limit))
     if state.json:
         output.put_json([_values_of(each) for each in found])
         return
@@ -143,11 +136,10 @@ def show(task_id: str) -> None:
 @_IDS
 @_ALL
 @_filters
-def revive(*, ids: tuple[str, ...], everything: bool, queue_name: str, task_name: str, reason: str) -> None:
+def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
     """Put dead tasks back in their lanes, their failures forgiven. Exit 1 when some must stay."""
-    wanted = Wanted(ids, queue_name, task_name, reason)
-    wanted.check(everything=everything)
     state = command.current_state()
+    wanted = _wanted(Wanted(ids, **filters), everything)
     with state.redis() as (config, store, connection):
         chosen = _choose(wanted, store, connection)
         garbage_queue = None if NO_QUEUE in served_queues(config) else NO_QUEUE
@@ -163,11 +155,10 @@ def revive(*, ids: tuple[str, ...], everything: bool, queue_name: str, task_name
 @_ALL
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_filters
-def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, queue_name: str, task_name: str, reason: str) -> None:
+def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) -> None:
     """Forget dead tasks for good."""
-    wanted = Wanted(ids, queue_name, task_name, reason)
-    wanted.check(everything=everything)
     state = command.current_state()
+    wanted = _wanted(Wanted(ids, **filters), everything)
     with state.redis() as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         if chosen:
@@ -176,6 +167,15 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, queue_name: str,
         purged = sum(connection.run(store.purge_dead(batch)) for batch in batches)
     state.answer({"purged": purged}, f"purged {output.counted(purged, 'task')}")
     _raise_for_rest(wanted, chosen, [])
+
+
+def _wanted(wanted: Wanted, everything: bool) -> Wanted:
+    """Check that it says which tasks are meant. Raises Failure 2."""
+    if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
+        raise Failure(ExitCode.USAGE, "give ids, or --all with options that choose, not both")
+    if not wanted.ids and not everything:
+        raise Failure(ExitCode.USAGE, "name the ids, or say --all (with --queue, --task, --reason to choose)")
+    return wanted
 
 
 def _choose(wanted: Wanted, store: Store, connection: Connection) -> list[tuple[str, str]]:
