@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,13 @@ class CliState:
         config = self.load().config
         with connected(config) as connection:
             yield config, Store(config.namespace), connection
+
+    def table(self, data: Any, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """The data for programs, a table for people."""
+        if self.json:
+            output.put_json(data)
+        else:
+            output.put_table(header, rows, no_color=self.no_color)
 
     def answer(self, data: Any, words: str) -> None:
         """The data for programs, words for people."""

@@ -103,15 +103,13 @@ def list_dead(*, limit: int, **filters: str) -> None:
     state = command.current_state()
     with state.redis() as (_, store, connection):
         found = list(itertools.islice(Wanted((), **filters).find(store, connection), limit))
-    if state.json:
-        output.put_json([_values_of(each) for each in found])
-        return
-    rows = []
-    for each in found:
-        why = _reason_of(each)
-        short = why if len(why) <= SHOWN_REASON else why[: SHOWN_REASON - 3] + "..."
-        rows.append((shown(each.id), each.queue, _name_of(each), _died_at(each), short))
-    output.put_table(("ID", "QUEUE", "TASK", "DIED", "REASON"), rows, no_color=state.no_color)
+    state.table(list(map(_values_of, found)), ("ID", "QUEUE", "TASK", "DIED", "REASON"), map(_row, found))
+
+
+def _row(dead: DeadTask) -> tuple[str, ...]:
+    why = _reason_of(dead)
+    short = why if len(why) <= SHOWN_REASON else why[: SHOWN_REASON - 3] + "..."
+    return (shown(dead.id), dead.queue, _name_of(dead), _died_at(dead), short)
 
 
 @dead.command()

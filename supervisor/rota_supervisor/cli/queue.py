@@ -27,11 +27,8 @@ def list_queues() -> None:
     state = command.current_state()
     with state.redis() as (config, store, connection):
         overview = connection.run(store.overview(served_queues(config)))
-    if state.json:
-        output.put_json([dataclasses.asdict(each) for each in overview.queues])
-    else:
-        header = ("QUEUE", *map(str.upper, _COUNTS), "OLDEST READY", "OLDEST OVERDUE", "")
-        output.put_table(header, map(_row, overview.queues), no_color=state.no_color)
+    header = ("QUEUE", *map(str.upper, _COUNTS), "OLDEST READY", "OLDEST OVERDUE", "")
+    state.table([dataclasses.asdict(each) for each in overview.queues], header, map(_row, overview.queues))
 
 
 def _row(state: QueueState) -> tuple[object, ...]:
@@ -103,9 +100,6 @@ def audit(heal: bool) -> None:
             output.say(f"recounted in {output.counted(steps, 'step')}")
         books = connection.run(store.audit())
     figures = {**dataclasses.asdict(books), "missing": books.missing}
-    if state.json:
-        output.put_json(figures)
-    else:
-        output.put_table(("TASKS", "COUNT"), list(figures.items()), no_color=state.no_color)
+    state.table(figures, ("TASKS", "COUNT"), list(figures.items()))
     if books.missing:
         raise Failure(ExitCode.NO, f"the books are off by {output.counted(abs(books.missing), 'task')}")
