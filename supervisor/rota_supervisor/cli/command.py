@@ -53,11 +53,11 @@ class CliState:
             return error.usable, _messages(error, sources.file)
 
     @contextlib.contextmanager
-    def redis(self) -> Iterator[tuple[Config, Store, "Connection"]]:
+    def redis(self, config: Config | None = None) -> Iterator[tuple[Config, Store, "Connection"]]:
         """The configuration, what its namespace can be asked, and a connection to ask by. Raises Failure 69 and 78."""
         from rota_supervisor.server import connected  # noqa: PLC0415 - the commands that ask a master do without
 
-        config = self.load().config
+        config = config or self.load().config
         with connected(config) as connection:
             yield config, Store(config.namespace), connection
 

@@ -137,8 +137,9 @@ def show(task_id: str) -> None:
 def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
     """Put dead tasks back in their lanes, their failures forgiven. Exit 1 when some must stay."""
     state = command.current_state()
+    config = state.load().config
     wanted = _wanted(Wanted(ids, **filters), everything)
-    with state.redis() as (config, store, connection):
+    with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         garbage_queue = None if NO_QUEUE in served_queues(config) else NO_QUEUE
         going = [task_id for task_id, queue in chosen if queue != garbage_queue]
@@ -156,8 +157,9 @@ def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
 def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) -> None:
     """Forget dead tasks for good."""
     state = command.current_state()
+    config = state.load().config
     wanted = _wanted(Wanted(ids, **filters), everything)
-    with state.redis() as (_, store, connection):
+    with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         if chosen:
             output.confirm(f"Forget {output.counted(len(chosen), 'dead task')} for good?", yes=yes)
