@@ -11,8 +11,8 @@ from msgspec import NODEFAULT, inspect
 
 from prose import ROOT
 from rota_supervisor.config.convert import schema, without_none
-from rota_supervisor.config.idle import IDLE_KEYS
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.rules import IDLE_KEYS
 from rota_supervisor.master.core.change import change_between, faults_of_change
 
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")

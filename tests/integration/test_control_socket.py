@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fake_master import FakeMaster, serving
-from rota_supervisor.cli.control_client import master_of
+from rota_supervisor.cli.master import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control import places
 from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places

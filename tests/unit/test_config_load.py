@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rota_supervisor.config.faults import ConfigError, Fault
-from rota_supervisor.config.flags import Flags
-from rota_supervisor.config.load import Loaded, Sources, load_config
+from rota_supervisor.config.load import Flags, Loaded, Sources, load_config
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.show import as_toml, as_values, origins_by_path
 

@@ -7,7 +7,6 @@ import pytest
 from rota.child.settings import settings_to_json, worker_settings_from_json
 from rota.protocol.store import QueueShare
 from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
-from rota_supervisor.config.rates import Rate, parse_rate
 from rota_supervisor.config.resolve import (
     poller_settings,
     pool_sizes,
@@ -15,6 +14,7 @@ from rota_supervisor.config.resolve import (
     warnings_of_pools,
     worker_settings,
 )
+from rota_supervisor.config.rules import Rate, parse_rate
 
 TIERS = (("reset",), ("sold", "expired"), ("default",))
 

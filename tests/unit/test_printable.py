@@ -23,7 +23,7 @@ from rota.printable import printable, printable_json, printable_lines
 from rota.telemetry import events
 from rota.telemetry import metrics as m
 from rota_supervisor.cli.output import put, put_json, put_table, say, say_error, say_warning
-from rota_supervisor.demo.verdict import Check
+from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.view import LiveView, PlainView, show_checks
 from rota_supervisor.exits import say_crash
 from rota_supervisor.exporter.families import families

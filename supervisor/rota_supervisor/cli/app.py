@@ -3,74 +3,82 @@
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
-from rota_supervisor.cli.lazy import CommandEntry, LazyGroup
-from rota_supervisor.cli.output import ReaderGoneError, has_room, say_error
-from rota_supervisor.cli.state import HELP_NAMES, CliState, common_options
+from rota_supervisor.cli import command, output
 from rota_supervisor.exits import ExitCode, Failure
 
-_CLI = "rota_supervisor.cli"
+# The module of each command, and what `rota --help` says of it without importing that: `rota` starts at once.
 COMMANDS = {
-    "init": CommandEntry(f"{_CLI}.init:init", "Write a commented rota.toml and tasks.py."),
-    "run": CommandEntry(f"{_CLI}.run:run", "Run a fleet: master, workers, pollers, exporter."),
-    "demo": CommandEntry(f"{_CLI}.demo:demo", "Run a fleet, kill a worker, and check that nothing is lost."),
-    "check": CommandEntry(f"{_CLI}.check:check", "Check the configuration, the server and the imports."),
-    "config": CommandEntry(f"{_CLI}.config:config", "Show the configuration in force."),
-    "status": CommandEntry(f"{_CLI}.master:status", "Show what this node's master supervises."),
-    "scale": CommandEntry(f"{_CLI}.master:scale", "Give a pool another number of workers."),
-    "reload": CommandEntry(f"{_CLI}.master:reload", "Have the master load its configuration again, as HUP does."),
-    "restart": CommandEntry(f"{_CLI}.master:restart", "Replace every worker by one with freshly imported code."),
-    "quiet": CommandEntry(f"{_CLI}.master:quiet", "Have the workers claim nothing more, and stay."),
-    "resume": CommandEntry(f"{_CLI}.master:resume", "Have the workers claim again."),
-    "stop": CommandEntry(f"{_CLI}.master:stop", "Drain the fleet and stop it."),
-    "health": CommandEntry(f"{_CLI}.health:health", "Ask whether the fleet is alive or ready, for probes."),
-    "queue": CommandEntry(f"{_CLI}.queue:queue", "List, pause, resume and purge queues."),
-    "task": CommandEntry(f"{_CLI}.task:task", "Enqueue, show and cancel a task."),
-    "dead": CommandEntry(f"{_CLI}.dead:dead", "List, show, revive and purge dead tasks."),
-    "audit": CommandEntry(f"{_CLI}.audit:audit", "Check that every accepted task is accounted for."),
+    "init": ("config", "Write a commented rota.toml and tasks.py."),
+    "run": ("run", "Run a fleet: master, workers, pollers, exporter."),
+    "demo": ("demo", "Run a fleet, kill a worker, and check that nothing is lost."),
+    "check": ("check", "Check the configuration, the server and the imports."),
+    "config": ("config", "Show the configuration in force."),
+    "status": ("status", "Show what this node's master supervises."),
+    "scale": ("master", "Give a pool another number of workers."),
+    "reload": ("master", "Have the master load its configuration again, as HUP does."),
+    "restart": ("master", "Replace every worker by one with freshly imported code."),
+    "quiet": ("master", "Have the workers claim nothing more, and stay."),
+    "resume": ("master", "Have the workers claim again."),
+    "stop": ("master", "Drain the fleet and stop it."),
+    "health": ("health", "Ask whether the fleet is alive or ready, for probes."),
+    "queue": ("queue", "List, pause, resume and purge queues."),
+    "task": ("task", "Enqueue, show and cancel a task."),
+    "dead": ("dead", "List, show, revive and purge dead tasks."),
+    "audit": ("queue", "Check that every accepted task is accounted for."),
 }
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 
 
-@click.command(cls=LazyGroup, entries=COMMANDS, context_settings=HELP_NAMES)
+class _Rota(command.Group):
+    """The group of all commands, which imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's interface
+        if cmd_name not in COMMANDS:
+            return None
+        found = getattr(import_module(f"rota_supervisor.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's interface
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.command(cls=_Rota)
 @click.version_option(package_name="rota", prog_name="rota", message="%(prog)s %(version)s")
-@common_options
 def app() -> None:
     """A fleet of workers over Redis or Valkey."""
 
 
 def run_app(arguments: Sequence[str]) -> int:
     """Run a command line; answers the exit code."""
-    state = CliState()
+    state = command.CliState()
     state.no_color |= "--no-color" in arguments  # also for faults that are found while the arguments are read
+    messages: Sequence[str] = ()
     try:
         code = app.main(list(arguments), prog_name="rota", obj=state, standalone_mode=False)
         sys.stdout.flush()
+        return code if isinstance(code, int) else ExitCode.CLEAN
     except Failure as failure:
-        return _failed(failure, state)
+        code, messages = failure.code, failure.messages
     except click.UsageError as error:
-        return _misused(error, state)
+        path = error.ctx.command_path if error.ctx else "rota"
+        code, messages = ExitCode.USAGE, [f"{error.format_message()} (see `{path} --help`)"]
     except click.ClickException as error:
-        say_error(error.format_message(), no_color=state.no_color)
-        return ExitCode.USAGE
+        code, messages = ExitCode.USAGE, [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except (ReaderGoneError, BrokenPipeError):  # the second one from the flush
+    except (output.ReaderGoneError, BrokenPipeError):  # the second one from the flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.CLEAN
-    return code if isinstance(code, int) else ExitCode.CLEAN
-
-
-def _failed(failure: Failure, state: CliState) -> int:
-    for message in failure.messages:
-        if not state.is_master or has_room(sys.stderr):
-            say_error(message, no_color=state.no_color)
-    return failure.code
-
-
-def _misused(error: click.UsageError, state: CliState) -> int:
-    path = error.ctx.command_path if error.ctx else "rota"
-    say_error(f"{error.format_message()} (see `{path} --help`)", no_color=state.no_color)
-    return ExitCode.USAGE
+    for message in messages:
+        if not state.is_master or output.has_room(sys.stderr):
+            output.say_error(message, no_color=state.no_color)
+    return code

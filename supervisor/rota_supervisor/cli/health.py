@@ -1,14 +1,14 @@
 """`rota health`: the fleet's own answer to a probe, for containers without curl."""
 
+import contextlib
 import http.client
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from rota_supervisor.cli.control_client import master_of
-from rota_supervisor.cli.output import put, put_json
-from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
+from rota_supervisor.cli import command, output
+from rota_supervisor.cli.master import master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.notice import sentence
@@ -19,50 +19,37 @@ ANSWER_SECONDS = 5.0
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1", "*": "127.0.0.1"}  # noqa: S104 - where to ask a server that listens everywhere
 
 
-@click.command(context_settings=HELP_NAMES)
+@click.command(cls=command.Command)
 @click.option("--live", "path", flag_value=LIVE, default=LIVE, help="Does the master live? [default]")
 @click.option("--ready", "path", flag_value=READY, help="Are a worker and a poller up, and Redis reached?")
-@common_options
 def health(path: str) -> None:
     """Ask whether this node's fleet is well: exit 0 for yes, 1 for no, 69 when nothing answers.
 
     Asks the health endpoint at http.listen; the master itself where that is turned off.
     """
-    state = current_state()
+    state = command.current_state()
     config, _ = state.load_what_can_be()  # a fault in the file does not make the fleet unhealthy
-    if config.http.listen:
-        status, answer = _ask(_address(config), path)
-        healthy = status == http.client.OK
-    else:
-        healthy, answer = judge(_status(config), path)
+    is_well, answer = _ask_http(config, path) if config.http.listen else _judge(_status(config), path)
     if state.json:
-        put_json({"healthy": healthy, "answer": answer})
-    elif healthy:
-        put(answer or "ok")
-    if not healthy:
+        output.put_json({"healthy": is_well, "answer": answer})
+    elif is_well:
+        output.put(answer or "ok")
+    if not is_well:
         raise Failure(ExitCode.NO, f"{path.strip('/')}: {answer}")
 
 
-def _ask(address: tuple[str, int], path: str) -> tuple[int, str]:
-    host, port = address
-    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode(errors="replace").strip()
-    except (OSError, http.client.HTTPException) as error:
-        raise Failure(ExitCode.UNREACHABLE, f"nothing answers at http://{host}:{port}{path}: {error}") from None
-    finally:
-        connection.close()
-
-
-def _address(config: Config) -> tuple[str, int]:
-    """Where the fleet's HTTP is, as this machine reaches it; the master knows which port 0 became."""
-    listen = config.http.listen
-    if listen.endswith(":0"):
-        listen = _status(config)["listen"]
-    host, _, port = listen.rpartition(":")
-    return EVERY_ADDRESS.get(host, host.strip("[]")), int(port)
+def _ask_http(config: Config, path: str) -> tuple[bool, str]:
+    """Ask where the fleet's HTTP is, as this machine reaches it; the master knows which port 0 became."""
+    listen = _status(config)["listen"] if config.http.listen.endswith(":0") else config.http.listen
+    name, _, port = listen.rpartition(":")
+    host = EVERY_ADDRESS.get(name, name.strip("[]"))
+    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=ANSWER_SECONDS)) as connection:
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status == http.client.OK, response.read().decode(errors="replace").strip()
+        except (OSError, http.client.HTTPException) as error:
+            raise Failure(ExitCode.UNREACHABLE, f"nothing answers at http://{host}:{port}{path}: {error}") from None
 
 
 def _status(config: Config) -> dict[str, Any]:
@@ -71,7 +58,7 @@ def _status(config: Config) -> dict[str, Any]:
     return status
 
 
-def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
+def _judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
     """Whether a fleet of this status is well, and why not. A master that answered is alive."""
     if path == LIVE:
         return True, "ok"

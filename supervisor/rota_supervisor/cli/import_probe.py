@@ -1,6 +1,6 @@
 """Import the task modules in a child process, to learn what they define and whether they can be imported.
 
-The child is this module run by `python -P -m`; it is told the modules in its arguments and answers one JSON
+The child is this module run by `python -P -m`; it has the modules in its arguments and answers one JSON
 object on a pipe of its own, since modules print at import what they like. It has a session of its own, so that
 what a module started is ended with it.
 """
@@ -13,34 +13,26 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_FD = 3
 READ_BYTES = 65_536
-_CATCHABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
-    """What the modules define: pairs of a task's name and its queue."""
-
-    queues: tuple[tuple[str, str], ...]
-
-
-def probe_imports(imports: Sequence[str], seconds: float) -> Tasks:
-    """Import modules in a child, at most for so long. Raises Failure 78 with the error."""
+def probe_imports(imports: Sequence[str], seconds: float) -> dict[str, str]:
+    """Import modules in a child, at most for so long; answers the queue of each task that they define. Raises Failure
+    78 with the error."""
     if not imports:
-        return Tasks(())
+        return {}
     reading, writing = os.pipe()
     try:
         pid = _spawn(imports, writing)
     finally:
         os.close(writing)
     try:
-        answer = _read_all(reading, time.monotonic() + seconds)
+        answer = _read_line(reading, time.monotonic() + seconds)
     finally:
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
@@ -61,44 +53,40 @@ def _spawn(imports: Sequence[str], writing: int) -> int:
         ],
         setsid=True,
         setsigmask=(),
-        setsigdef=_CATCHABLE,
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
     )
 
 
-def _read_all(fd: int, deadline: float) -> bytes | None:
-    """All that comes until the other end closes; None when that is not in time."""
+def _read_line(fd: int, deadline: float) -> bytes | None:
+    """All that comes until a line ends or the other end closes; None when that is not in time."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     data = b""
     while poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
         part = os.read(fd, READ_BYTES)
-        if not part or data.endswith(b"\n"):
-            return data
         data += part
-        if data.endswith(b"\n"):
+        if not part or data.endswith(b"\n"):
             return data
     return None
 
 
-def _tasks(answer: bytes | None, status: int, imports: Sequence[str], seconds: float) -> Tasks:
+def _tasks(answer: bytes | None, status: int, imports: Sequence[str], seconds: float) -> dict[str, str]:
+    modules = ", ".join(imports)
     if answer is None:
         raise Failure(
             ExitCode.CONFIG,
-            f"importing {', '.join(imports)} took longer than {seconds:g} s (limits.boot_seconds): "
+            f"importing {modules} took longer than {seconds:g} s (limits.boot_seconds): "
             "does a module wait for something at import?",
         )
     if not answer:
-        raise Failure(ExitCode.CONFIG, f"importing {', '.join(imports)} ended the process: {_ending(status)}")
+        code = os.waitstatus_to_exitcode(status)
+        ending = f"it exited with {code}" if code >= 0 else f"it died of {signal.Signals(-code).name}"
+        raise Failure(ExitCode.CONFIG, f"importing {modules} ended the process: {ending}")
     found = json.loads(answer)
     if "error" in found:
         where = f" ({found['where']})" if found["where"] else ""
         raise Failure(ExitCode.CONFIG, f"the module {found['module']} does not import: {found['error']}{where}")
-    return Tasks(tuple((name, queue) for name, queue in found["tasks"]))
-
-
-def _ending(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"it exited with {code}" if code >= 0 else f"it died of {signal.Signals(-code).name}"
+    return dict(found["tasks"])
 
 
 def main() -> None:

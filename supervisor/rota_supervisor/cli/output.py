@@ -8,9 +8,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+import click
+
 from rota.printable import printable, printable_lines
+from rota_supervisor.exits import ExitCode, Failure
 
 _RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
+
+
+class ReaderGoneError(Exception):
+    """The reader of our output, `head`, has what it wanted. No OSError, which click would make a failure of."""
 
 
 def colored(stream: TextIO, no_color: bool) -> bool:
@@ -27,23 +34,51 @@ def has_room(stream: TextIO) -> bool:
 
 def say_error(message: str, *, no_color: bool = False) -> None:
     """Say what is wrong."""
-    word = f"{_RED}error{_PLAIN}" if colored(sys.stderr, no_color) else "error"
-    _write(sys.stderr, f"rota: {word}: {printable(message)}")
+    say(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")
 
 
 def say_warning(message: str) -> None:
     """Say what a person should know."""
-    _write(sys.stderr, f"rota: warning: {printable(message)}")
+    say(message, "warning: ")
 
 
-def say(message: str) -> None:
+def say(message: str, kind: str = "") -> None:
     """Say how it goes, to people."""
-    _write(sys.stderr, f"rota: {printable(message)}")
+    _write(sys.stderr, f"rota: {kind}{printable(message)}")
 
 
 def put(text: str) -> None:
     """Write data, of one line or several."""
     _write(sys.stdout, printable_lines(text))
+
+
+def put_json(value: Any) -> None:
+    """Write data as one JSON document."""
+    put(json.dumps(value, ensure_ascii=False))
+
+
+def put_field(key: str, value: object) -> None:
+    """Write one field of a thing shown; further lines of a long text are set in."""
+    label = f"{key}:"
+    for line in str(value).split("\n"):
+        put(f"{label:<18} {line}".rstrip())
+        label = ""
+
+
+def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, no_color: bool = False) -> None:
+    """Write rows under a header in columns; numbers stand to the right."""
+    rows = list(rows)
+    lines = [""] * (len(rows) + 1)
+    for place, name in enumerate(header):
+        cells = [name, *(printable(str(row[place])) for row in rows)]
+        width = max(map(len, cells))
+        is_numeric = bool(rows) and all(isinstance(row[place], int | float) for row in rows)
+        aligned = [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in cells]
+        lines = [f"{line}  {cell}" if place else cell for line, cell in zip(lines, aligned, strict=True)]
+    lines = [line.rstrip() for line in lines]
+    if colored(sys.stdout, no_color):
+        lines[0] = f"{_BOLD}{lines[0]}{_PLAIN}"
+    _write(sys.stdout, "\n".join(lines))
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -53,30 +88,17 @@ def _write(stream: TextIO, text: str) -> None:
         raise ReaderGoneError from None
 
 
-class ReaderGoneError(Exception):
-    """The reader of our output, `head`, has what it wanted. No OSError, which click would make a failure of."""
+def counted(count: int, what: str) -> str:
+    """A number and its noun: `1 task`, `3 tasks`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def put_json(value: Any) -> None:
-    """Write data as one JSON document."""
-    put(json.dumps(value, ensure_ascii=False))
-
-
-def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, no_color: bool = False) -> None:
-    """Write rows under a header in columns; numbers stand to the right."""
-    rows = list(rows)
-    cells = [list(header)] + [[printable(str(cell)) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    right = [bool(rows) and all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))]
-    lines = [_line(row, widths, right) for row in cells]
-    if colored(sys.stdout, no_color):
-        lines[0] = f"{_BOLD}{lines[0]}{_PLAIN}"
-    _write(sys.stdout, "\n".join(lines))
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    aligned = [
-        cell.rjust(width) if numeric else cell.ljust(width)
-        for cell, width, numeric in zip(cells, widths, right, strict=True)
-    ]
-    return "  ".join(aligned).rstrip()
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; go on after `--yes` or a yes. Raises Failure 1 after a no, 2 when there is
+    nobody to ask."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failure(ExitCode.USAGE, f"{question} There is no terminal to ask on: say --yes")
+    if not click.confirm(question, err=True):
+        raise Failure(ExitCode.NO, "nothing was changed")

@@ -1,36 +1,60 @@
-"""`rota status` for people: the fleet in words, then its pools and its children in tables of at most 100 columns."""
+"""`rota status`: the fleet in words, then its pools and its children in tables of at most 100 columns.
+
+How much memory each child takes is measured here: looking at 500 processes would hold up the master's loop. A page that
+several processes share counts in RSS whole in each of them, and in PSS by its share: the PSS of all children add up to
+what they take. Private is what would be free again without the child, shared is all else.
+"""
 
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import click
+import psutil
+
 from rota.printable import printable
-from rota_supervisor.cli.output import put, put_table
+from rota_supervisor.cli import command, master, output
 from rota_supervisor.notice import sentence
 
 COLUMNS: Final = 100
+MEGABYTE: Final = 2**20
 _LABEL: Final = 13
 _GAP: Final = 2  # between two columns of a table
 _LEAST: Final = 8  # a name is cut no shorter
 _MOST_NAME: Final = 18
 _NONE: Final = "-"
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+_MEMORY: Final = ("rss", "pss", "shared", "private")
+_UNKNOWN: Final = dict.fromkeys(f"{name}_bytes" for name in _MEMORY)
 
 Row = Mapping[str, Any]
 Table = tuple[list[str], list[list[object]]]
+
+
+@click.command(cls=command.Command)
+def status() -> None:
+    """Show what this node's master supervises."""
+    state = command.current_state()
+    found = master.ask("status")
+    found["children"] = with_memory(found["children"], found["pid"])
+    if state.json:
+        output.put_json(found)
+    else:
+        found["children"] = in_megabytes(found["children"])
+        put_status(found, no_color=state.no_color)
 
 
 def put_status(found: Row, *, no_color: bool) -> None:
     """Write what the master said of itself."""
     for label, text in _facts(found):
         lines = textwrap.wrap(printable(text), COLUMNS - _LABEL, break_on_hyphens=False) or [""]
-        put(f"{label:<{_LABEL}}{lines[0]}")
+        output.put(f"{label:<{_LABEL}}{lines[0]}")
         for line in lines[1:]:
-            put(" " * _LABEL + line)
+            output.put(" " * _LABEL + line)
     for header, rows in (_pools(found["pools"]), _children(found["children"])):
-        put("")
-        put_table(header, rows, no_color=no_color)
+        output.put("")
+        output.put_table(header, rows, no_color=no_color)
 
 
 def duration(seconds: float, units: int = 2) -> str:
@@ -43,9 +67,6 @@ def duration(seconds: float, units: int = 2) -> str:
             parts.append(f"{left // size} {unit}")
             left %= size
     return " ".join(parts[:units])
-
-
-# In words
 
 
 def _facts(found: Row) -> Iterator[tuple[str, str]]:
@@ -61,7 +82,9 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
         said = reload.get("faults") or reload.get("changes") or ["nothing changed"]
         yield "last reload", f"{reload['result']} {_ago(reload)}: {'; '.join(map(str, said))}"
     if death := found["last_death"]:
-        yield "last death", f"{_who(death)} {_ago(death)}: {death.get('words') or death.get('reason')}"
+        of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
+        who = f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
+        yield "last death", f"{who} {_ago(death)}: {death.get('words') or death.get('reason')}"
     for row in found["held"]:
         yield "held back", sentence(dict(row))
 
@@ -70,56 +93,39 @@ def _ago(event: Row) -> str:
     return f"{duration(time.time() - event['at'])} ago"
 
 
-def _who(death: Row) -> str:
-    of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
-    return f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
-
-
-# In tables
-
-
 def _pools(rows: Sequence[Row]) -> Table:
     header = ["POOL", "STATE", "WORKERS", "SAYS", "READY", "BUSY", "QUIET"]
-    keys = ("ready", "busy", "quiet")
-    return header, [
-        [_cut(row["pool"], _MOST_NAME), row["state"], row["desired"], _says(row), *(row[key] for key in keys)]
-        for row in rows
-    ]
-
-
-def _says(row: Row) -> str:
-    """Who gave the number, and what it took the place of."""
-    is_operators = row["origin"] == "operator" and row["configured"] != row["desired"]
-    return f"operator (configured: {row['configured']})" if is_operators else str(row["origin"])
+    cells: list[list[object]] = []
+    for row in rows:
+        says = row["origin"]
+        if says == "operator" and row["configured"] != row["desired"]:
+            says = f"operator (configured: {row['configured']})"
+        counts = (row["ready"], row["busy"], row["quiet"])
+        cells.append([_cut(row["pool"], _MOST_NAME), row["state"], row["desired"], str(says), *counts])
+    return header, cells
 
 
 def _children(rows: Sequence[Row]) -> Table:
-    header = ["SLOT", "CHILD", "GEN", "PID", "STATE", "BEAT", "TASK", "FOR"]
-    at = header.index("TASK")
-    cells = [_child(row) for row in rows]
-    if any(row.get("private_mb") is not None for row in rows):
-        header[at:at] = ["SHARED MB", "PRIVATE MB"]
-        for row, line in zip(rows, cells, strict=True):
-            line[at:at] = [_megabytes(row.get("shared_mb")), _megabytes(row.get("private_mb"))]
+    has_memory = any(row.get("private_mb") is not None for row in rows)
+    memory = ["SHARED MB", "PRIVATE MB"] if has_memory else []
+    header = ["SLOT", "CHILD", "GEN", "PID", "STATE", "BEAT", *memory, "TASK", "FOR"]
+    cells: list[list[object]] = []
+    for row in rows:
+        sizes = [row.get("shared_mb"), row.get("private_mb")] if has_memory else []
+        cells.append(
+            [
+                row["slot"],
+                _cut(f"{row['role']} {row['pool']}".strip(), _MOST_NAME),
+                row["generation"],
+                row["pid"] or _NONE,
+                "quiet" if row["quiet"] and row["state"] == "ready" else row["state"],
+                duration(row["beat_age_seconds"], 1),
+                *(_NONE if size is None else size for size in sizes),
+                row["task"] or _NONE,
+                duration(row["task_seconds"], 1) if row["task"] else _NONE,
+            ]
+        )
     return header, _narrowed(header, cells, header.index("TASK"))
-
-
-def _child(row: Row) -> list[object]:
-    state = "quiet" if row["quiet"] and row["state"] == "ready" else row["state"]
-    return [
-        row["slot"],
-        _cut(f"{row['role']} {row['pool']}".strip(), _MOST_NAME),
-        row["generation"],
-        row["pid"] or _NONE,
-        state,
-        duration(row["beat_age_seconds"], 1),
-        row["task"] or _NONE,
-        duration(row["task_seconds"], 1) if row["task"] else _NONE,
-    ]
-
-
-def _megabytes(value: float | None) -> object:
-    return _NONE if value is None else value
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:
@@ -134,3 +140,33 @@ def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[
 def _cut(text: str, most: int) -> str:
     text = printable(text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+# Memory
+
+
+def with_memory(rows: Iterable[Row], master_pid: int) -> list[dict[str, Any]]:
+    """The master's rows of children with `rss_bytes`, `pss_bytes`, `shared_bytes` and `private_bytes`: None for a child
+    without a process, of another user, or in a PID namespace that has other numbers than this one."""
+    return [{**row, **_memory_of(row["pid"], master_pid)} for row in rows]
+
+
+def in_megabytes(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """The same with `rss_mb` and so on, for people."""
+    sizes = {f"{name}_mb": f"{name}_bytes" for name in _MEMORY}
+    return [{**row, **{key: _megabytes(row[size]) for key, size in sizes.items()}} for row in rows]
+
+
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else round(size / MEGABYTE, 1)
+
+
+def _memory_of(pid: int, parent: int) -> Mapping[str, int | None]:
+    try:
+        if not pid or (process := psutil.Process(pid)).ppid() != parent:
+            return _UNKNOWN
+        found = process.memory_full_info()
+    except (psutil.Error, OSError):
+        return _UNKNOWN
+    sizes = (found.rss, found.pss, found.rss - found.uss, found.uss)
+    return {f"{name}_bytes": size for name, size in zip(_MEMORY, sizes, strict=True)}

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,51 +14,43 @@ import click
 
 from rota.protocol.names import fault_in_name
 from rota.protocol.replies import CancelWord
-from rota.protocol.store import Store
-from rota_supervisor.cli.output import put, put_json, say, say_warning
-from rota_supervisor.cli.state import HELP_NAMES, common_options, current_state
+from rota_supervisor.cli import command, output
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.server import connected
 
-TASK_ID = click.argument("task_id", metavar="ID")
+_TASK_ID = click.argument("task_id", metavar="ID")
 
 
-@click.group(context_settings=HELP_NAMES)
-@common_options
+@click.group(cls=command.Group)
 def task() -> None:
     """Enqueue, show and cancel a task."""
 
 
-@task.command(context_settings={**HELP_NAMES, "ignore_unknown_options": True})
+@task.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("args", nargs=-1)
 @click.option("--kwargs", default="{}", metavar="JSON", help="Keyword arguments, as a JSON object.")
-@click.option("--queue", "queue_name", metavar="QUEUE", help="The queue [that of the task in `imports`].")
+@click.option("--queue", metavar="QUEUE", help="The queue [that of the task in `imports`].")
 @click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Due this long from now.")
-@click.option("--id", "task_id", metavar="ID", help="The task's id; one that is live already stays.")
-@common_options
-def enqueue(
-    *, name: str, args: tuple[str, ...], kwargs: str, queue_name: str | None, delay: float | None, task_id: str | None
-) -> None:
+@click.option("--id", metavar="ID", help="The task's id; one that is live already stays.")
+def enqueue(*, name: str, args: tuple[str, ...], kwargs: str, **options: Any) -> None:
     """Enqueue the task NAME. Each of ARGS is read as JSON (7, true, '[1, 2]'), and as text where it is none.
 
     Writes the task's id. Without --queue the task must be defined in the modules of `imports`.
     """
-    state = current_state()
+    state = command.current_state()
     config = state.load().config
     keywords = _keywords(kwargs)
-    if queue_name is None:
+    if options["queue"] is None:
         _import_tasks(config, name)
-    options = {"queue": queue_name, "delay": delay, "id": task_id}
-    handle_id, duplicate = _send(config, name, [_argument(text) for text in args], keywords, options)
+    task_id, duplicate = _send(config, name, {"args": list(map(_argument, args)), "kwargs": keywords, **options})
     if duplicate:
-        say(f"a task with the id {handle_id} is live already: it stays, and this one was not added")
+        output.say(f"a task with the id {task_id} is live already: it stays, and this one was not added")
     if state.json:
-        put_json({"id": handle_id, "duplicate": duplicate})
+        output.put_json({"id": task_id, "duplicate": duplicate})
     else:
-        put(handle_id)
+        output.put(task_id)
 
 
 def _keywords(text: str) -> dict[str, Any]:
@@ -87,96 +79,76 @@ def _import_tasks(config: Config, name: str) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # what modules print at import is no data of ours
         failure = import_all(config.imports)
     if failure is not None:
-        raise Failure(
-            ExitCode.CONFIG, f"the module {failure.module} does not import: {failure.error} ({failure.where})"
-        )
+        message = f"the module {failure.module} does not import: {failure.error} ({failure.where})"
+        raise Failure(ExitCode.CONFIG, message)
     if name not in default_registry:
-        known = [each.name for each in default_registry]
-        raise Failure(
-            ExitCode.USAGE,
-            f'no task is named "{name}" in {_listed(config.imports)}{suggestion(name, known)}; '
-            "to enqueue it for other fleets, say --queue",
-        )
+        hint = suggestion(name, [each.name for each in default_registry])
+        where = f" ({', '.join(config.imports)})" if config.imports else ", of which there are none"
+        message = f'no task is named "{name}" in the imports{where}{hint}; to enqueue it for other fleets, say --queue'
+        raise Failure(ExitCode.USAGE, message)
 
 
-def _listed(imports: Sequence[str]) -> str:
-    return f"the imports ({', '.join(imports)})" if imports else "the imports, of which there are none"
-
-
-def _send(
-    config: Config, name: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any]
-) -> tuple[str, bool]:
+def _send(config: Config, name: str, options: Mapping[str, Any]) -> tuple[str, bool]:
+    """The task's id, and whether one of that id was live already."""
     import rota  # noqa: PLC0415 - the client imports redis-py, which takes its time
-    from rota.client.client import Client  # noqa: PLC0415 - as above
 
+    limit = config.limits.max_payload_kb
     with (
         warnings.catch_warnings(record=True) as caught,
-        Client(
-            config.redis_url,
-            config.namespace,
-            max_payload_kb=config.limits.max_payload_kb,
-            durability=config.durability,
-        ) as client,
+        rota.Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=config.durability) as client,
     ):
         warnings.simplefilter("always", rota.UnservedQueue)
         try:
-            handle = client.enqueue(name, args=args, kwargs=kwargs, **options)
+            handle = client.enqueue(name, **options)
         except (rota.Unavailable, rota.Uncertain) as error:
             raise Failure(ExitCode.UNREACHABLE, str(error)) from None
         except (rota.RotaError, ValueError) as error:
             raise Failure(ExitCode.USAGE, str(error)) from None
     for warning in caught:
-        say_warning(str(warning.message))
+        output.say_warning(str(warning.message))
     return handle.id, handle.duplicate
 
 
-@task.command(context_settings=HELP_NAMES)
-@TASK_ID
-@common_options
+@task.command()
+@_TASK_ID
 def show(task_id: str) -> None:
     """Show where a task stands. Exit 1 when nothing is known of it."""
-    from rota.client.status import State as TaskPlace  # noqa: PLC0415 - with `status_of`, used here only
-    from rota.client.status import status_of  # noqa: PLC0415 - as above
+    from rota.client import status  # noqa: PLC0415 - used here only
 
     _check_id(task_id)
-    state = current_state()
-    config = state.load().config
-    with connected(config) as connection:
-        found = status_of(task_id, connection.run(Store(config.namespace).status(task_id)))
-    if found.state is TaskPlace.UNKNOWN:
+    state = command.current_state()
+    with state.redis() as (_, store, connection):
+        found = status.status_of(task_id, connection.run(store.status(task_id)))
+    if found.state is status.State.UNKNOWN:
         raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}": never enqueued, or forgotten since')
     values = {key: _plain(value) for key, value in dataclasses.asdict(found).items() if value not in ("", None)}
     if state.json:
-        put_json(values)
+        output.put_json(values)
         return
-    from rota_supervisor.cli.dead import put_field  # noqa: PLC0415 - the text form only
-
     epitaph, crash = values.pop("epitaph", {}), values.pop("last_crash", {})
     for key, value in {**values, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}}.items():
-        put_field(key, value)
+        output.put_field(key, value)
 
 
 def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-@task.command(context_settings=HELP_NAMES)
-@TASK_ID
-@common_options
+@task.command()
+@_TASK_ID
 def cancel(task_id: str) -> None:
     """End a task that waits; ask for the end of one that runs. Exit 1 when it is dead or unknown."""
     _check_id(task_id)
-    state = current_state()
-    config = state.load().config
-    with connected(config) as connection:
-        word = connection.run(Store(config.namespace).cancel(task_id))
+    state = command.current_state()
+    with state.redis() as (_, store, connection):
+        word = connection.run(store.cancel(task_id))
     if state.json:
-        put_json({"id": task_id, "answer": word})
+        output.put_json({"id": task_id, "answer": word})
     match word:
         case CancelWord.CANCELLED:
-            say(f"cancelled {task_id}")
+            output.say(f"cancelled {task_id}")
         case CancelWord.RUNNING:
-            say(f"{task_id} runs; it is asked to end")
+            output.say(f"{task_id} runs; it is asked to end")
         case CancelWord.DEAD:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
         case CancelWord.UNKNOWN:

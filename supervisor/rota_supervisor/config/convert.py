@@ -1,10 +1,12 @@
 """From raw values, as TOML or JSON gave them, to the classes of `model`, collecting every fault.
 
-msgspec reports the first fault and stops, so its classes are walked here field by field by what
-`msgspec.inspect` says of them. A field with a fault takes its default; the caller looks at the faults.
+msgspec reports the first fault and stops, and does not say under which name of a `dict` it is. So its classes are
+walked here field by field, by what `msgspec.inspect` says of them. A field with a fault takes its default; the caller
+looks at the faults.
 """
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -19,12 +21,25 @@ from rota_supervisor.config.model import Config
 GREATEST_COUNT = 10**12
 GREATEST_NUMBER = int(MAX_SECONDS)
 SECRET_PATHS = ("redis_url",)
-_BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+_COMPARISONS: Final = (
+    ("gt", ">", operator.gt),
+    ("ge", ">=", operator.ge),
+    ("lt", "<", operator.lt),
+    ("le", "<=", operator.le),
+)
+_TAKEN: Final[dict[type[inspect.Type], tuple[Any, str]]] = {
+    inspect.IntType: (int, "a whole number"),
+    inspect.FloatType: (int | float, "a number"),
+    inspect.BoolType: (bool, "true or false"),
+    inspect.StrType: (str, "text"),
+}
 _FAILED: Final = object()
 _MISPLACED: Final = (
     "looks like a URL or like credentials, and is not shown: the server's URL belongs into redis_url, or into a file "
     "that redis_url_file names"
 )
+
+Number = inspect.IntType | inspect.FloatType
 
 
 @cache
@@ -49,47 +64,51 @@ def without_none(kind: inspect.Type) -> inspect.Type:
 
 def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
     """Build a Config of what can be used, and say what cannot."""
-    faults: list[Fault] = []
-    config = _convert(raw, schema(), "", faults)
+    conversion = _Conversion()
+    config = conversion.convert(raw, schema(), "")
     assert isinstance(config, Config)
-    return config, faults
+    return config, conversion.faults
 
 
-def _convert(raw: Any, optional: inspect.Type, path: str, faults: list[Fault]) -> Any:
-    kind = without_none(optional)
-    match kind:
-        case inspect.StructType():
-            return _convert_table(raw, kind, path, faults)
-        case inspect.DictType():
-            return _convert_named(raw, kind, path, faults)
-        case inspect.VarTupleType():
-            return _convert_list(raw, kind, path, faults)
-        case _:
-            return _convert_leaf(raw, kind, path, faults)
+class _Conversion:
+    """The walk, and the faults found on it. What cannot be converted becomes `_FAILED`."""
 
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
 
-def _convert_table(raw: Any, kind: inspect.StructType, path: str, faults: list[Fault]) -> Any:
-    if not isinstance(raw, Mapping):
-        return _refuse(raw, kind, path, faults)
-    fields = fields_of(kind)
-    values = {}
-    for key, value in raw.items():
-        at = _at(path, str(key))
-        if key not in fields:
-            faults.append(Fault(at, f"unknown key{suggestion(str(key), fields)}"))
-            continue
-        converted = _convert(value, fields[key], at, faults)
-        if converted is not _FAILED:
-            values[key] = converted
-    return kind.cls(**values)
+    def convert(self, raw: Any, optional: inspect.Type, path: str) -> Any:
+        kind = without_none(optional)
+        if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
+            return self._failed(path, _MISPLACED)
+        if not _fits(raw, kind):
+            got = "something else" if path in SECRET_PATHS else shown(raw)
+            return self._failed(path, f"expected {expectation(kind)}{_at_most(raw, kind)}, got {got}")
+        match kind:
+            case inspect.StructType():
+                return self._table(raw, kind, path)
+            case inspect.DictType(value_type=inner):
+                converted = {key: self.convert(value, inner, _at(path, key)) for key, value in raw.items()}
+                self.faults += [Fault(_at(path, key), _MISPLACED) for key in raw if may_hold_credentials(key)]
+                return _usable(converted)
+            case inspect.VarTupleType(item_type=inner):
+                items = [self.convert(value, inner, f"{path}[{place}]") for place, value in enumerate(raw)]
+                return tuple(item for item in items if item is not _FAILED)
+        return float(raw) if isinstance(kind, inspect.FloatType) else raw
 
+    def _table(self, raw: Mapping[str, Any], kind: inspect.StructType, path: str) -> Any:
+        fields = fields_of(kind)
+        values = {}
+        for key, value in raw.items():
+            at = _at(path, str(key))
+            if key in fields:
+                values[key] = self.convert(value, fields[key], at)
+            else:
+                self._failed(at, f"unknown key{suggestion(str(key), fields)}")
+        return kind.cls(**_usable(values))
 
-def _convert_named(raw: Any, kind: inspect.DictType, path: str, faults: list[Fault]) -> Any:
-    if not isinstance(raw, Mapping):
-        return _refuse(raw, kind, path, faults)
-    converted = {key: _convert(value, kind.value_type, _at(path, key), faults) for key, value in raw.items()}
-    faults.extend(Fault(_at(path, key), _MISPLACED) for key in raw if may_hold_credentials(key))
-    return {key: value for key, value in converted.items() if value is not _FAILED}
+    def _failed(self, path: str, message: str) -> Any:
+        self.faults.append(Fault(path, message))
+        return _FAILED
 
 
 def _at(path: str, key: str) -> str:
@@ -97,86 +116,57 @@ def _at(path: str, key: str) -> str:
     return f"{path}.{shown_key}" if path else shown_key
 
 
-def _convert_list(raw: Any, kind: inspect.VarTupleType, path: str, faults: list[Fault]) -> Any:
-    if not isinstance(raw, list | tuple):
-        return _refuse(raw, kind, path, faults)
-    converted = [_convert(value, kind.item_type, f"{path}[{number}]", faults) for number, value in enumerate(raw)]
-    return tuple(value for value in converted if value is not _FAILED)
+def _usable(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not _FAILED}
 
 
-def _convert_leaf(raw: Any, kind: inspect.Type, path: str, faults: list[Fault]) -> Any:
+def _taken(kind: inspect.Type) -> tuple[Any, str]:
+    """The types of the values that a key takes, and how faults name them."""
     match kind:
-        case inspect.IntType():
-            fits = isinstance(raw, int) and not isinstance(raw, bool) and _in_bounds(raw, kind)
-        case inspect.FloatType():
-            fits = isinstance(raw, int | float) and not isinstance(raw, bool) and _in_bounds(raw, kind)
-            raw = float(raw) if fits else raw
-        case inspect.BoolType():
-            fits = isinstance(raw, bool)
-        case inspect.StrType():
-            fits = isinstance(raw, str)
-        case inspect.LiteralType():
-            fits = isinstance(raw, str) and raw in kind.values
+        case inspect.StructType() | inspect.DictType():
+            return Mapping, "a table"
+        case inspect.VarTupleType(item_type=item):
+            return list | tuple, f"a list of {'texts' if isinstance(item, inspect.StrType) else 'lists of texts'}"
+        case inspect.LiteralType(values=values):
+            return str, "one of " + ", ".join(f'"{value}"' for value in values)
         case _:
-            raise TypeError(f"model.py uses {kind} at {path}, which convert.py does not know")
-    if isinstance(raw, str) and path not in SECRET_PATHS and may_hold_credentials(raw):
-        faults.append(Fault(path, _MISPLACED))
-        return _FAILED
-    return raw if fits else _refuse(raw, kind, path, faults)
+            return _TAKEN[type(kind)]
 
 
-def _in_bounds(number: float, kind: inspect.IntType | inspect.FloatType) -> bool:
-    return (
-        abs(number) <= _greatest(kind)  # and so neither infinite nor NaN
-        and (kind.gt is None or number > kind.gt)
-        and (kind.ge is None or number >= kind.ge)
-        and (kind.lt is None or number < kind.lt)
-        and (kind.le is None or number <= kind.le)
-    )
+def _is_leaf(kind: inspect.Type) -> bool:
+    return not isinstance(kind, inspect.StructType | inspect.DictType | inspect.VarTupleType)
 
 
-def _greatest(kind: inspect.IntType | inspect.FloatType) -> int:
-    return GREATEST_COUNT if isinstance(kind, inspect.IntType) else GREATEST_NUMBER
-
-
-def _refuse(raw: Any, kind: inspect.Type, path: str, faults: list[Fault]) -> Any:
-    got = "something else" if path in SECRET_PATHS else shown(raw)
-    faults.append(Fault(path, f"expected {expectation(kind)}{_at_most(raw, kind)}, got {got}"))
-    return _FAILED
+def expectation(optional: inspect.Type) -> str:
+    """What a key takes, in words: `a number > 0`, `one of "none", "wait"`."""
+    kind = without_none(optional)
+    bounds = " and ".join(f"{sign} {bound:g}" for sign, _, bound in _bounds(kind))
+    return f"{_taken(kind)[1]} {bounds}".rstrip()
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """The bound that all numbers have, said where it is what was missed."""
-    if not isinstance(kind, inspect.IntType | inspect.FloatType) or not isinstance(raw, int | float):
+    """The bound of all numbers, for a number beyond it whose key has no upper bound of its own."""
+    if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""
     is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)
     return f" and at most {_greatest(kind)}" if is_beyond else ""
 
 
-def expectation(optional: inspect.Type) -> str:
-    """What a key takes, in words: `a number > 0`, `one of "none", "wait"`."""
-    match without_none(optional):
-        case inspect.IntType() as kind:
-            words = "a whole number" + _bounds(kind)
-        case inspect.FloatType() as kind:
-            words = "a number" + _bounds(kind)
-        case inspect.BoolType():
-            words = "true or false"
-        case inspect.StrType():
-            words = "text"
-        case inspect.LiteralType(values=values):
-            words = "one of " + ", ".join(f'"{value}"' for value in values)
-        case inspect.VarTupleType(item_type=item):
-            words = f"a list of {_plural(item)}"
-        case _:
-            words = "a table"
-    return words
+def _fits(raw: Any, kind: inspect.Type) -> bool:
+    types, _ = _taken(kind)
+    if not isinstance(raw, types) or isinstance(raw, bool) != (types is bool):
+        return False
+    if isinstance(kind, Number) and not abs(raw) <= _greatest(kind):  # so written, it leaves out NaN too
+        return False
+    is_one_of_them = not isinstance(kind, inspect.LiteralType) or raw in kind.values
+    return is_one_of_them and all(holds(raw, bound) for _, holds, bound in _bounds(kind))
 
 
-def _plural(kind: inspect.Type) -> str:
-    return "texts" if isinstance(kind, inspect.StrType) else "lists of texts"
+def _bounds(kind: inspect.Type) -> Iterator[tuple[str, Any, float]]:
+    for name, sign, holds in _COMPARISONS if isinstance(kind, Number) else ():
+        if (bound := getattr(kind, name)) is not None:
+            yield sign, holds, bound
 
 
-def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
-    said = [f"{sign} {getattr(kind, name):g}" for name, sign in _BOUNDS if getattr(kind, name) is not None]
-    return " " + " and ".join(said) if said else ""
+def _greatest(kind: Number) -> int:
+    return GREATEST_COUNT if isinstance(kind, inspect.IntType) else GREATEST_NUMBER

@@ -1,19 +1,43 @@
-"""One source of configuration after another, and which of them each value came from."""
+"""The sources of a configuration as layers, each laid over the one before it: the file and the environment.
 
-from collections.abc import Iterable, Mapping
+A variable is `ROTA_` and the path joined by `__`, hyphens as `_`, lists as JSON. The server is `redis_url`, or what
+the file in `redis_url_file` holds, of the highest layer that gives one.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-Path = tuple[str, ...]
+from msgspec import inspect
+
+from rota.redaction import may_hold_credentials
+from rota_supervisor.config.convert import SECRET_PATHS, expectation, fields_of, schema, without_none
+from rota_supervisor.config.faults import Fault, shown, suggestion
+
+CONFIG_VARIABLE: Final = "ROTA_CONFIG"
+FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # what hosting platforms set; below the file, as for applications
+LIKENESS: Final = 0.8  # high, since Kubernetes injects variables such as ROTA_SERVICE_HOST for a Service of that name
+MAX_URL_CHARACTERS: Final = 4096
 MOST_LEVELS: Final = 8  # of tables and lists in each other; no setting has more than three
+_PREFIX: Final = "ROTA_"
+# Read by us under other rules: the file's place, and the mark that the processes of a worker carry.
+_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER"})
+_TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
+_TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+_URL, _URL_FILE = "redis_url", "redis_url_file"
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The raw values of one source. `origins`: where a value stands, by its path."""
+    """The raw values of one source, and what is wrong with it. `origins`: where a value stands, by its dotted path."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    origins: dict[Path, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def layer_of(values: dict[str, Any], origin: str) -> Layer:
@@ -21,16 +45,35 @@ def layer_of(values: dict[str, Any], origin: str) -> Layer:
     return Layer(values, dict.fromkeys(leaves(values), origin))
 
 
-def leaves(values: Mapping[str, Any], at: Path = ()) -> Iterable[Path]:
-    """The paths of everything that is no table."""
+def leaves(values: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """The dotted paths of everything that is no table."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from leaves(value, (*at, key))
+            yield from leaves(value, f"{at}{key}.")
         else:
-            yield (*at, key)
+            yield f"{at}{key}"
 
 
-def is_too_deep(value: Any) -> bool:
+def merge(layers: Iterable[Layer]) -> Layer:
+    """Lay each layer over the ones before it: tables are merged, everything else is replaced."""
+    merged = Layer()
+    for layer in layers:
+        _overlay(merged.values, layer.values)
+        merged.origins.update(layer.origins)
+    return merged
+
+
+def _overlay(lower: dict[str, Any], upper: Mapping[str, Any]) -> None:
+    for key, value in upper.items():
+        if isinstance(value, Mapping):
+            below = lower.get(key)
+            lower[key] = below if isinstance(below, dict) else {}
+            _overlay(lower[key], value)
+        else:
+            lower[key] = value
+
+
+def _is_too_deep(value: Any) -> bool:
     """Whether tables and lists stand in each other as in no setting: what walks them would run out of stack."""
     level = [value]
     for _ in range(MOST_LEVELS):
@@ -44,8 +87,118 @@ def _inside(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else ()
 
 
-def put(values: dict[str, Any], path: Path, value: Any) -> None:
-    """Set a value at a path, making the tables on the way, and replacing what is none."""
+# The file
+
+
+def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
+    """The content of the file and its values; a fault of it as a whole leaves it without values."""
+    if may_hold_credentials(str(file)):
+        return None, Layer(faults=[Fault("-c, ROTA_CONFIG", "expected the path of a file, got what looks like a URL")])
+    content = None
+    try:
+        content = file.read_bytes()
+        values = tomllib.loads(content.decode())
+        if not _is_too_deep(values):
+            return content, layer_of(values, origin_of_file(file))
+        message = _TOO_DEEP
+    except FileNotFoundError:
+        message = "there is no such file; `rota init` writes one" if required else ""
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        message = "is not UTF-8 text"
+    except RecursionError:
+        message = _TOO_DEEP
+    except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
+        message = f"is not valid TOML: {error}"
+    return content, Layer(faults=[Fault(str(file), message)] if message else [])
+
+
+def origin_of_file(file: Path) -> str:
+    """The origin of the values of a file."""
+    return f"file {file}"
+
+
+# The environment
+
+
+def fallback_layer(environment: Mapping[str, str]) -> Layer:
+    """The lowest layer: what the platform says of the server."""
+    url = environment.get(FALLBACK_URL_VARIABLE)
+    return layer_of({_URL: url}, f"environment {FALLBACK_URL_VARIABLE}") if url else Layer()
+
+
+def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterable[str]]) -> Layer:
+    """Read every `ROTA_` variable; an unknown one is a warning. `names`: those that a variable may mean, by table."""
+    layer = Layer()
+    for variable in sorted(environment):
+        if variable.startswith(_PREFIX) and variable not in _OTHER_VARIABLES:
+            _read_variable(layer, variable, environment[variable], names)
+    return layer
+
+
+def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, Iterable[str]]) -> None:
+    found = _find(variable.removeprefix(_PREFIX).split("__"), names)
+    if found is None:
+        hint = suggestion(variable, (_PREFIX + key.upper() for key in fields_of(schema())), LIKENESS)
+        layer.warnings.append(f"{variable} in the environment is no setting of Rota and is ignored{hint}")
+        return
+    keys, kind = found
+    path = ".".join(keys)
+    if not text and not isinstance(kind, inspect.StrType):
+        return
+    try:
+        value = _value(text, kind)
+    except (KeyError, ValueError, RecursionError):
+        as_json = " as JSON" * isinstance(kind, inspect.VarTupleType | inspect.StructType | inspect.DictType)
+        got = "a value that is not" if path in SECRET_PATHS else shown(text)
+        layer.faults.append(Fault(variable, f"expected {expectation(kind)}{as_json}, got {got}"))
+        return
+    _put(layer.values, keys, value)
+    layer.origins[path] = f"environment {variable}"
+
+
+def _find(words: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:
+    """The path that the words of a variable mean, and what it takes; None when it is no setting."""
+    kind: inspect.Type = schema()
+    path: list[str] = []
+    for word in map(str.lower, words):
+        key, inner = word, None
+        if isinstance(kind, inspect.StructType):
+            inner = fields_of(kind).get(word)
+        elif isinstance(kind, inspect.DictType) and word:
+            key = next((name for name in names.get(path[0], ()) if _folded(name) == word), word)
+            inner = kind.value_type
+        if inner is None:
+            return None
+        path.append(key)
+        kind = without_none(inner)
+    return path, kind
+
+
+def _folded(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in name.lower())
+
+
+def _value(text: str, kind: inspect.Type) -> Any:
+    """The value that a text stands for. Raises KeyError, ValueError or RecursionError when it stands for none."""
+    match kind:
+        case inspect.StrType() | inspect.LiteralType():
+            return text
+        case inspect.IntType():
+            return int(text)
+        case inspect.FloatType():
+            return float(text)
+        case inspect.BoolType():
+            return _TRUTHS[text.lower()]
+    value = json.loads(text)
+    if _is_too_deep(value):
+        raise ValueError(text)
+    return value
+
+
+def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set a value at a path. The tables on the way are made; another value in the place of one is replaced."""
     *tables, key = path
     for table in tables:
         if not isinstance(values.get(table), dict):
@@ -54,27 +207,34 @@ def put(values: dict[str, Any], path: Path, value: Any) -> None:
     values[key] = value
 
 
-def merge(layers: Iterable[Layer]) -> Layer:
-    """Lay each layer over the ones before it: tables are merged, everything else is replaced."""
-    values: dict[str, Any] = {}
-    origins: dict[Path, str] = {}
-    for layer in layers:
-        _overlay(values, layer.values)
-        origins |= layer.origins
-    return Layer(values, origins)
+# The server's address
 
 
-def _overlay(lower: dict[str, Any], upper: Mapping[str, Any]) -> None:
-    for key, value in upper.items():
-        below = lower.get(key)
-        if isinstance(value, Mapping):
-            table = below if isinstance(below, dict) else {}
-            lower[key] = table
-            _overlay(table, value)
-        else:
-            lower[key] = value
+def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> list[Fault]:
+    """Settle `redis_url` in the merged values; `folder` is where a relative path of the file begins."""
+    highest = (layer.values for layer in reversed(layers) if _URL in layer.values or layer.values.get(_URL_FILE))
+    values = next(highest, None)
+    if values is None:
+        return []
+    path = values.get(_URL_FILE)
+    if not path:
+        merged.values.pop(_URL_FILE, None)
+        return []
+    if _URL in values:
+        return [Fault(_URL_FILE, "give redis_url or redis_url_file, not both")]
+    if not isinstance(path, str) or may_hold_credentials(path):  # a fault that is reported with those of types
+        return []
+    return _read_url(merged, folder / path)
 
 
-def dotted(path: Path) -> str:
-    """A path as faults and `config print` show it."""
-    return ".".join(path)
+def _read_url(merged: Layer, file: Path) -> list[Fault]:
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        return [Fault(_URL_FILE, f"{file} cannot be read: {reason}")]
+    if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # a bare password, say: the fault must not quote it
+        return [Fault(_URL_FILE, f"{file} holds no Redis URL")]
+    merged.values[_URL] = text
+    merged.origins[_URL] = f"contents of {file}"
+    return []

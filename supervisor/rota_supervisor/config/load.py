@@ -1,28 +1,39 @@
 """Load the configuration: defaults < file < environment < flags, with every fault at once."""
 
 import os
-import tomllib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rota.redaction import may_hold_credentials
+from msgspec import structs
+
+from rota_supervisor.config import layers
 from rota_supervisor.config.convert import convert_config
-from rota_supervisor.config.environment import CONFIG_VARIABLE, read_environment
-from rota_supervisor.config.faults import ConfigError, Fault
-from rota_supervisor.config.flags import NO_FLAGS, Flags, flag_faults, flag_layer, with_selected_pools, without_unserved
-from rota_supervisor.config.idle import warnings_of_idle_keys
-from rota_supervisor.config.layers import MOST_LEVELS, Layer, dotted, is_too_deep, layer_of, merge
+from rota_supervisor.config.faults import ConfigError, Fault, suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import warnings_of_pools
-from rota_supervisor.config.rules import broken_rules
-from rota_supervisor.config.server_url import choose_server_url
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, broken_rules, warnings_of_idle_keys
 
 DEFAULT_FILE = "rota.toml"
 TIERS_VARIABLE = "ROTA_TIERS"
-_TOO_DEEP = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
-FALLBACK_URL_VARIABLE = "REDIS_URL"  # what hosting platforms set; below the file, as for applications
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the command line said. `workers` is `-w N`, `pool_workers` each `-w POOL=N`, `pools` each
+    `--pool`, `tiers` each `-Q`, `pid_file` what `--pid-file` names."""
+
+    workers: int | None = None
+    pool_workers: tuple[tuple[str, int], ...] = ()
+    pools: tuple[str, ...] = ()
+    tiers: tuple[tuple[str, ...], ...] = ()
+    imports: tuple[str, ...] = ()
+    pid_file: str = ""
+
+
+NO_FLAGS = Flags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,90 +59,106 @@ class Loaded:
 
 def sources_of(file: str | None, flags: Flags = NO_FLAGS) -> Sources:
     """The sources of this process: the file given, else in ROTA_CONFIG, else ./rota.toml."""
-    chosen = file or os.environ.get(CONFIG_VARIABLE)
+    chosen = file or os.environ.get(layers.CONFIG_VARIABLE)
     return Sources(Path(chosen or DEFAULT_FILE), chosen is not None, dict(os.environ), flags)
 
 
 def load_config(sources: Sources) -> Loaded:
     """Load and check everything. Raises ConfigError with every fault there is."""
-    content, file_values, file_faults = _read_file(sources)
-    environment = read_environment(sources.environment, _names(file_values, sources))
-    layers = [_fallback_layer(sources.environment), layer_of(file_values, f"file {sources.file}"), environment.layer]
-    lower = merge(layers)
-    merged = merge([lower, flag_layer(sources.flags, lower.values)])
-    faults = file_faults + flag_faults(sources.flags, lower.values) + environment.faults
-    faults += choose_server_url(layers, merged, sources.file.parent)
-    config, more_faults = convert_config(without_unserved(sources.flags, merged.values))
-    faults += more_faults
+    content, of_file = layers.read_file(sources.file, required=sources.required)
+    environment = layers.read_environment(sources.environment, _names(of_file.values, sources))
+    given = [layers.fallback_layer(sources.environment), of_file, environment]
+    lower = layers.merge(given)
+    flags = _flag_layer(sources.flags, lower.values)
+    merged = layers.merge([lower, flags])
+    faults = of_file.faults + flags.faults + environment.faults
+    faults += layers.choose_server_url(given, merged, sources.file.parent)
+    config, faults_of_types = convert_config(_without_unserved(sources.flags, merged.values))
+    faults += faults_of_types
     faults += broken_rules(config, {_top(fault.path) for fault in faults})
     if faults:
         # Without its file the rest is judged by the wrong neighbours.
-        told = file_faults or [_with_origin(fault, merged, sources.file) for fault in faults]
-        raise ConfigError(told, config, content)
+        reported = of_file.faults or [_with_origin(fault, merged.origins, sources.file) for fault in faults]
+        raise ConfigError(reported, config, content)
     warnings = (*environment.warnings, *warnings_of_idle_keys(config), *warnings_of_pools(config))
-    config = with_selected_pools(sources.flags, config)
-    return Loaded(config, _dotted_origins(merged), warnings, content)
+    if sources.flags.pools and config.pools:
+        selected = {name: pool for name, pool in config.pools.items() if name in sources.flags.pools}
+        config = structs.replace(config, pools=selected)
+    return Loaded(config, merged.origins, warnings, content)
 
 
-def _read_file(sources: Sources) -> tuple[bytes | None, dict[str, Any], list[Fault]]:
-    """The content of the file and its values, or what is wrong with it as a whole."""
-    if may_hold_credentials(str(sources.file)):
-        return None, {}, [Fault("-c, ROTA_CONFIG", "expected the path of a file, got what looks like a URL")]
-    content = None
-    try:
-        content = sources.file.read_bytes()
-        values = tomllib.loads(content.decode())
-        if not is_too_deep(values):
-            return content, values, []
-        message = _TOO_DEEP
-    except FileNotFoundError:
-        message = "there is no such file; `rota init` writes one" if sources.required else ""
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        message = "is not UTF-8 text"
-    except RecursionError:
-        message = _TOO_DEEP
-    except ValueError as error:  # TOMLDecodeError, and a number of thousands of digits
-        message = f"is not valid TOML: {error}"
-    return content, {}, [Fault(str(sources.file), message)] if message else []
-
-
-def _names(file_values: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
+def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
     """The names that variables may mean, by table: queues stand in the tiers of any source."""
-    names = {key: list(table) for key, table in file_values.items() if isinstance(table, dict)}
-    of_tiers = {key: text for key, text in sources.environment.items() if key == TIERS_VARIABLE}
-    for tiers in (
-        file_values.get("tiers"),
-        read_environment(of_tiers, {}).layer.values.get("tiers"),
-        sources.flags.tiers,
-    ):
-        names["queues"] = [*names.get("queues", ()), *_texts_in(tiers)]
+    names = {key: list(table) for key, table in of_file.items() if isinstance(table, dict)}
+    variable = {key: text for key, text in sources.environment.items() if key == TIERS_VARIABLE}
+    of_environment = layers.read_environment(variable, {}).values
+    for tiers in (of_file.get("tiers"), of_environment.get("tiers"), sources.flags.tiers):
+        listed = [tier for tier in tiers if isinstance(tier, list | tuple)] if isinstance(tiers, list | tuple) else []
+        queues = [queue for tier in listed for queue in tier if isinstance(queue, str)]
+        names["queues"] = [*names.get("queues", ()), *queues]
     return names
 
 
-def _texts_in(tiers: Any) -> list[str]:
-    listed = [tier for tier in tiers if isinstance(tier, list | tuple)] if isinstance(tiers, list | tuple) else []
-    return [queue for tier in listed for queue in tier if isinstance(queue, str)]
-
-
-def _fallback_layer(environment: Mapping[str, str]) -> Layer:
-    url = environment.get(FALLBACK_URL_VARIABLE)
-    return layer_of({"redis_url": url}, f"environment {FALLBACK_URL_VARIABLE}") if url else Layer()
-
-
 def _top(path: str) -> str:
-    return path.removeprefix("ROTA_").partition(".")[0].partition("[")[0].partition("__")[0].lower()
+    """The top-level key that a path, or a variable, is about."""
+    return re.split(r"[.[]|__", path.removeprefix("ROTA_"), maxsplit=1)[0].lower()
 
 
-def _with_origin(fault: Fault, merged: Layer, file: Path) -> Fault:
+def _with_origin(fault: Fault, origins: Mapping[str, str], file: Path) -> Fault:
     """Say where the value stands when that is not the file."""
-    for path, origin in merged.origins.items():
-        at = dotted(path)
-        if fault.path == at or fault.path.startswith((f"{at}.", f"{at}[")):
-            return Fault(fault.path, fault.message, "" if origin == f"file {file}" else origin)
+    for path, origin in origins.items():
+        if fault.path == path or fault.path.startswith((f"{path}.", f"{path}[")):
+            return Fault(fault.path, fault.message, "" if origin == layers.origin_of_file(file) else origin)
     return fault
 
 
-def _dotted_origins(merged: Layer) -> dict[str, str]:
-    return {dotted(path): origin for path, origin in merged.origins.items()}
+# Flags
+
+
+def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
+    """The flags as the highest layer. `lower`: what the layers below say, to know whether there are pools."""
+    pools = lower.get("pools")
+    workers, sizes = flags.workers, {}
+    for pool, count in flags.pool_workers:
+        if pools:
+            sizes[pool] = {"workers": count}
+        elif pool == DEFAULT_POOL:
+            workers = count
+    said: dict[str, Any] = {
+        "tiers": [list(tier) for tier in flags.tiers],
+        "imports": list(flags.imports),
+        "workers": workers,
+        "control": {"pid_file": flags.pid_file} if flags.pid_file else {},
+        "pools": sizes,
+    }
+    values = {key: value for key, value in said.items() if value not in ([], {}, None)}
+    layer = layers.layer_of(values, "command line")
+    known = pools or {DEFAULT_POOL: {}}
+    named = [("-w", pool) for pool, _ in flags.pool_workers] + [("--pool", pool) for pool in flags.pools]
+    layer.faults.extend(
+        Fault(f"{flag} {pool}", f"there is no such pool{suggestion(pool, known)}")
+        for flag, pool in named
+        if isinstance(known, Mapping) and pool not in known
+    )
+    return layer
+
+
+def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without the queues, and the pools of such queues, that `-Q` leaves out."""
+    narrowed = dict(values)
+    served = {queue for tier in flags.tiers for queue in tier}
+    queues, pools = values.get("queues"), values.get("pools")
+    if served and isinstance(queues, Mapping):
+        narrowed["queues"] = {name: table for name, table in queues.items() if name in served}
+    if served and isinstance(pools, Mapping):
+        kept = {name: _with_queues(pool, served) for name, pool in pools.items()}
+        narrowed["pools"] = {name: pool for name, pool in kept.items() if pool is not None}
+    return narrowed
+
+
+def _with_queues(pool: Any, served: set[str]) -> Any:
+    queues = pool.get("queues") if isinstance(pool, Mapping) else None
+    if not isinstance(queues, list) or EVERY_QUEUE in queues:
+        return pool
+    kept = [queue for queue in queues if queue in served]
+    return {**pool, "queues": kept} if kept else None

@@ -6,19 +6,25 @@ them has a fault already, and so holds its default, the rule is left out, and on
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from rota.protocol.names import fault_in_name, fault_in_queue_name
+from rota.redaction import quoted
 from rota.server.address import parse_address
 from rota_supervisor.config.faults import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.rates import parse_rate
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
 MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two a worker
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
+BURST_SECONDS = 0.1
+# Keys that are accepted and have no effect in this version.
+IDLE_KEYS = frozenset({"pools.NAME.concurrency", "events.enabled", "events.max_length"})
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_RATE = re.compile(r"([0-9]{1,9})/(s|m|h)", re.ASCII)
+_MICROSECONDS = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 Rule = Callable[[Config], Iterable[Fault]]
 
@@ -32,6 +38,34 @@ def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
 def served_queues(config: Config) -> tuple[str, ...]:
     """Every queue of every tier, highest tier first."""
     return tuple(queue for tier in config.tiers for queue in tier)
+
+
+def warnings_of_idle_keys(config: Config) -> list[str]:
+    """A warning for each key without effect that was set."""
+    given = ["events.enabled"] if config.events.enabled else []
+    given += [f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1]
+    return [f"{path} has no effect in this version of Rota" for path in given]
+
+
+class Rate(NamedTuple):
+    """`interval_us` microseconds from one start to the next, `burst` starts at once after a pause."""
+
+    interval_us: int
+    burst: int
+
+
+def parse_rate(text: str) -> Rate:
+    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError saying what is expected.
+
+    Starts are spread evenly; a tenth of a second's worth may come at once, so that "5000/s" can be
+    served in batches while no window of a second sees more than a tenth too many.
+    """
+    match = _RATE.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise ValueError(f'expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got {quoted(text)}')
+    unit = _MICROSECONDS[match[2]]
+    count = int(match[1])
+    return Rate(max(1, round(unit / count)), max(1, int(count * BURST_SECONDS * 1_000_000 / unit)))
 
 
 def _namespace(config: Config) -> Iterator[Fault]:
@@ -90,27 +124,19 @@ def _tasks(config: Config) -> Iterator[Fault]:
     for name, task in config.tasks.items():
         if fault := fault_in_name("task name", name):
             yield Fault(f"tasks.{name}", fault)
-        soft, hard = task.soft_time_limit_seconds, task.time_limit_seconds
-        if soft is not None and soft >= (hard or config.limits.time_limit_seconds):
-            limit = hard or config.limits.time_limit_seconds
-            yield Fault(
-                f"tasks.{name}.soft_time_limit_seconds",
-                f"expected less than time_limit_seconds ({limit:g}), got {soft:g}",
-            )
+        soft, hard = task.soft_time_limit_seconds, task.time_limit_seconds or config.limits.time_limit_seconds
+        if soft is not None and soft >= hard:
+            message = f"expected less than time_limit_seconds ({hard:g}), got {soft:g}"
+            yield Fault(f"tasks.{name}.soft_time_limit_seconds", message)
 
 
-def _workers_or_pools(config: Config) -> Iterator[Fault]:
+def _workers(config: Config) -> Iterator[Fault]:
     if config.pools and config.workers is not None:
         yield Fault("workers", "give workers or [pools], not both: with pools, each says how many workers it has")
-
-
-def _worker_count(config: Config) -> Iterator[Fault]:
     total = sum(pool.workers for pool in config.pools.values()) or config.workers or 0
     if total > MAX_WORKERS:
-        yield Fault(
-            "pools" if config.pools else "workers",
-            f"expected at most {MAX_WORKERS} workers on a node, got {total}: start a master on another node",
-        )
+        message = f"expected at most {MAX_WORKERS} workers on a node, got {total}: start a master on another node"
+        yield Fault("pools" if config.pools else "workers", message)
 
 
 def _pool_queues(config: Config) -> Iterator[Fault]:
@@ -128,43 +154,33 @@ def _pool_queues(config: Config) -> Iterator[Fault]:
                 yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" is named twice')
 
 
-def _every_queue_has_a_pool(config: Config) -> Iterator[Fault]:
+def _queues_without_pool(config: Config) -> Iterator[Fault]:
     taken = {queue for pool in config.pools.values() for queue in pool.queues}
-    if config.pools and EVERY_QUEUE not in taken:
-        for queue in served_queues(config):
-            if queue not in taken:
-                yield Fault(
-                    "pools", f'no pool takes queue "{queue}": add it to the queues of one, or "*" for every queue'
-                )
+    for queue in served_queues(config):
+        if config.pools and not taken.intersection((queue, EVERY_QUEUE)):
+            yield Fault("pools", f'no pool takes queue "{queue}": add it to the queues of one, or "*" for every queue')
 
 
 def _lease(config: Config) -> Iterator[Fault]:
-    lease = config.lease
-    if lease.renew_seconds >= lease.seconds:
-        yield Fault(
-            "lease.renew_seconds",
-            f"expected less than lease.seconds ({lease.seconds:g}), best a quarter of it, got {lease.renew_seconds:g}",
-        )
+    renew, lease = config.lease.renew_seconds, config.lease.seconds
+    if renew >= lease:
+        message = f"expected less than lease.seconds ({lease:g}), best a quarter of it, got {renew:g}"
+        yield Fault("lease.renew_seconds", message)
 
 
 def _restarts(config: Config) -> Iterator[Fault]:
-    restarts = config.restarts
-    if restarts.backoff_max_seconds < restarts.backoff_seconds:
-        yield Fault(
-            "restarts.backoff_max_seconds",
-            f"expected at least restarts.backoff_seconds ({restarts.backoff_seconds:g}), "
-            f"got {restarts.backoff_max_seconds:g}",
-        )
+    first, longest = config.restarts.backoff_seconds, config.restarts.backoff_max_seconds
+    if longest < first:
+        message = f"expected at least restarts.backoff_seconds ({first:g}), got {longest:g}"
+        yield Fault("restarts.backoff_max_seconds", message)
 
 
 def _listen(config: Config) -> Iterator[Fault]:
     listen = config.http.listen
-    host, separator, port = listen.rpartition(":")
-    usable = separator and host and port.isascii() and port.isdecimal() and int(port) <= MAX_PORT
-    if listen and not usable:
-        yield Fault(
-            "http.listen", f'expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got {shown(listen)}'
-        )
+    host, _, port = listen.rpartition(":")
+    if listen and not (host and port.isascii() and port.isdecimal() and int(port) <= MAX_PORT):
+        message = f'expected HOST:PORT as in "127.0.0.1:9477", or "" to turn it off, got {shown(listen)}'
+        yield Fault("http.listen", message)
 
 
 def _paths(config: Config) -> Iterator[Fault]:
@@ -173,12 +189,11 @@ def _paths(config: Config) -> Iterator[Fault]:
             yield Fault(f"control.{key}", "a path cannot hold a NUL character")
     length = len(config.control.socket.encode(errors="surrogateescape"))
     if length > SOCKET_PATH_BYTES:
-        yield Fault(
-            "control.socket",
-            f"expected a path of at most {SOCKET_PATH_BYTES} bytes, which is what a socket can have, got {length}",
-        )
+        message = f"expected a path of at most {SOCKET_PATH_BYTES} bytes, which is what a socket can have, got {length}"
+        yield Fault("control.socket", message)
 
 
+# Each rule under the top-level keys that it compares.
 RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     ((), _namespace),
     (("redis_url", "redis_url_file"), _redis_url),
@@ -187,10 +202,9 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("tiers", "queues"), _queues_in_tiers),
     ((), _rates),
     (("tasks", "limits"), _tasks),
-    (("workers", "pools"), _workers_or_pools),
-    (("workers", "pools"), _worker_count),
+    (("workers", "pools"), _workers),
     (("tiers", "pools"), _pool_queues),
-    (("tiers", "pools"), _every_queue_has_a_pool),
+    (("tiers", "pools"), _queues_without_pool),
     (("lease",), _lease),
     (("restarts",), _restarts),
     ((), _listen),

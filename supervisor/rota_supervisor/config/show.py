@@ -8,23 +8,21 @@ import msgspec
 
 from rota.protocol.names import is_name
 from rota.redaction import redact
+from rota_supervisor.config.layers import leaves
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 
 
 def as_values(config: Config) -> dict[str, Any]:
     """The configuration as plain values, fit for JSON; keys without a value are left out."""
-    values: dict[str, Any] = msgspec.to_builtins(config)
-    values["redis_url"] = redact(config.redis_url)
-    return _without_none(values)
+    values: dict[str, Any] = _without_none(msgspec.to_builtins(config))
+    return {**values, "redis_url": redact(config.redis_url)}
 
 
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if value is not None
-    }
+def _without_none(values: Any) -> Any:
+    if not isinstance(values, Mapping):
+        return values
+    return {key: _without_none(value) for key, value in values.items() if value is not None}
 
 
 def origin_of(loaded: Loaded, path: str) -> str:
@@ -62,12 +60,4 @@ def _literal(value: Any) -> str:
 
 def origins_by_path(loaded: Loaded) -> dict[str, str]:
     """The origin of every value of the configuration, by its dotted path."""
-    return {path: origin_of(loaded, path) for path in _paths(as_values(loaded.config), ())}
-
-
-def _paths(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _paths(value, (*path, key))
-        else:
-            yield ".".join((*path, key))
+    return {path: origin_of(loaded, path) for path in leaves(as_values(loaded.config))}

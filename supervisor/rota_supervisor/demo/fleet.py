@@ -8,6 +8,7 @@
 import contextlib
 import http.client
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,13 +17,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Final, Self
 
 import psutil
 
 from rota_supervisor.demo import scenario
-from rota_supervisor.demo.interrupts import Interrupts
 from rota_supervisor.demo.numbers import Numbers, read_numbers
+from rota_supervisor.exits import ExitCode, Failure
 
 READY_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 45.0  # above the fleet's own drain limit and its server's
@@ -31,43 +33,52 @@ _LOOK_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 5.0  # what takes a millisecond on a machine that is not overloaded
 _GONE_SECONDS: Final = 3.0
 _QUEUES: Final = tuple(queue for tier in scenario.TIERS for queue in tier)
+_ERROR: Final = "rota: error: "
 
 
-class FleetEnded(Exception):
-    """The fleet ended by itself. `code` is its exit code; the message has what it said."""
+class Interrupts:
+    """Ctrl-C and its like as something to wait for: while entered, INT, TERM and HUP do not end this process.
 
-    def __init__(self, code: int, said: str) -> None:
-        super().__init__(f"the fleet ended by itself with exit code {code}{said}")
-        self.code = code
+    HUP stays ignored where it was, under nohup. INT does not: shells ignore it for what they start with `&`.
+    """
+
+    def __init__(self) -> None:
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def __enter__(self) -> Self:
+        for number, handler in self._before.items():
+            if number != signal.SIGHUP or handler is not signal.SIG_IGN:
+                signal.signal(number, self._ring)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._bell)
+
+    def _ring(self, _number: int, _frame: FrameType | None) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for an interrupt; True when there was one since the last call, at once then."""
+        if not select.select([self._bell], [], [], seconds)[0]:
+            return False
+        os.eventfd_read(self._bell)
+        return True
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
     """Where a fleet is to be: a folder, and two free ports of this machine."""
 
-    folder: Path
-    redis_port: int
-    http_port: int
-
-    @property
-    def redis_url(self) -> str:
-        """Where its server listens."""
-        return f"redis://127.0.0.1:{self.redis_port}/0"
-
-    @property
-    def http_url(self) -> str:
-        """Where its exporter listens."""
-        return f"http://127.0.0.1:{self.http_port}"
-
-    @property
-    def config_file(self) -> Path:
-        """Its configuration."""
-        return self.folder / "rota.toml"
-
-    @property
-    def log_file(self) -> Path:
-        """What it says."""
-        return self.folder / "fleet.log"
+    def __init__(self, folder: Path, redis_port: int, http_port: int) -> None:
+        self.folder = folder
+        self.redis_port = redis_port
+        self.http_port = http_port
+        self.redis_url = f"redis://127.0.0.1:{redis_port}/0"
+        self.http_url = f"http://127.0.0.1:{http_port}"
+        self.config_file = folder / "rota.toml"
+        self.log_file = folder / "fleet.log"
 
     def config_text(self) -> str:
         """The configuration to begin with."""
@@ -104,46 +115,53 @@ class Fleet:
         """Start it. Raises OSError."""
         self.place = place
         place.config_file.write_text(place.config_text(), encoding="utf-8")
+        python = [sys.executable, "-P", "-m"]
+        rota = [*python, "rota_supervisor", "run", "--embedded", "--config", str(place.config_file)]
+        # The caller's settings are for the caller's fleet: with them the demo would meet a server that is in use.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         with place.log_file.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
-                _command(place), cwd=place.folder, env=_environment(), stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, start_new_session=True,
+                [*python, "rota_supervisor.embedded_child", str(os.getpid()), *rota], cwd=place.folder,
+                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def check(self, patience_seconds: float = 0.0) -> None:
-        """Raises FleetEnded when it is gone, or goes while we wait."""
+        """Raises Failure, with its exit code and what it said, when it has ended by itself or does while we wait."""
         try:
             code = self._process.wait(patience_seconds)
         except subprocess.TimeoutExpired:
             return
-        raise FleetEnded(code, _errors_in(self.place.log_file))
+        lines = self.place.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        said = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)] or lines[-3:]
+        message = "; ".join(said)
+        known = ExitCode(code) if code in set(ExitCode) - {ExitCode.CLEAN} else ExitCode.NO
+        raise Failure(known, f"the fleet ended by itself with exit code {code}" + (f": {message}" if message else ""))
 
     def is_ready(self) -> bool:
-        """Whether it takes work, by `/readyz`. Raises FleetEnded."""
+        """Whether it takes work, by `/readyz`. Raises Failure."""
         self.check()
-        answer = self._fetch("/readyz")
-        return answer is not None and answer[0] == http.client.OK
+        return self._fetch("/readyz") is not None
 
     def numbers(self) -> Numbers | None:
         """Its `/metrics` now; None when it does not answer, as while one exporter follows another."""
-        answer = self._fetch("/metrics")
-        if answer is None or answer[0] != http.client.OK:
-            return None
+        text = self._fetch("/metrics")
         try:
-            return read_numbers(answer[1], _QUEUES)
+            return None if text is None else read_numbers(text, _QUEUES)
         except ValueError:  # of a fleet that is ending, or of whoever has its port now
             return None
 
-    def _fetch(self, path: str) -> tuple[int, str] | None:
+    def _fetch(self, path: str) -> str | None:
+        """What is answered with 200; None for everything else."""
         # Not urllib: a proxy in the environment has no part in this.
         connection = http.client.HTTPConnection("127.0.0.1", self.place.http_port, timeout=_FETCH_SECONDS)
         with contextlib.closing(connection):
             try:
                 connection.request("GET", path)
                 answer = connection.getresponse()
-                return answer.status, answer.read().decode()
+                text = answer.read().decode()
             except (OSError, http.client.HTTPException):
                 return None
+        return text if answer.status == http.client.OK else None
 
     def resize(self, workers: int) -> None:
         """Edit the file and send SIGHUP."""
@@ -172,25 +190,18 @@ class Fleet:
     def end(self, interrupts: Interrupts) -> Ending:
         """TERM and wait. An interrupt meanwhile has it leave at once, and so does waiting too long."""
         started = time.monotonic()
-        family = self._family()
-        self._signal(signal.SIGTERM)
+        family: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.send_signal(signal.SIGTERM)  # does nothing once it is known to be gone
         for impatient in (signal.SIGQUIT, signal.SIGKILL):
-            if self._gone_within(LEAVE_SECONDS, interrupts):
+            if self._is_gone_within(LEAVE_SECONDS, interrupts):
                 break
-            self._signal(impatient)
+            self._process.send_signal(impatient)
         code = self._process.wait()
         return Ending(code, time.monotonic() - started, _end_leftovers(family))
 
-    def _family(self) -> list[psutil.Process]:
-        try:
-            return psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-
-    def _signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)  # does nothing once it is known to be gone
-
-    def _gone_within(self, seconds: float, interrupts: Interrupts) -> bool:
+    def _is_gone_within(self, seconds: float, interrupts: Interrupts) -> bool:
         deadline = time.monotonic() + seconds
         while self._process.poll() is None:
             if interrupts.wait(_LOOK_SECONDS) or time.monotonic() > deadline:
@@ -198,42 +209,20 @@ class Fleet:
         return True
 
 
-def _command(place: Place) -> list[str]:
-    rota = [sys.executable, "-P", "-m", "rota_supervisor", "run", "--embedded", "--config", str(place.config_file)]
-    return [sys.executable, "-P", "-m", "rota_supervisor.embedded_child", str(os.getpid()), *rota]
-
-
-def _environment() -> dict[str, str]:
-    # The caller's settings are for the caller's fleet: with them the demo would meet a server that is in use.
-    return {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
-
-
-def _errors_in(log_file: Path) -> str:
-    lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
-    mark = "rota: error: "
-    said = [line.removeprefix(mark) for line in lines if line.startswith(mark)] or lines[-3:]
-    return f": {'; '.join(said)}" if said else ""
-
-
 def _end_leftovers(family: list[psutil.Process]) -> tuple[str, ...]:
     """Wait a moment for processes to be gone; kill and name those that are not."""
     _, left = psutil.wait_procs(family, timeout=_GONE_SECONDS)
-    alive = [process for process in left if _is_alive(process)]
-    for process in alive:
+    killed = []
+    for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    return tuple(f"process {process.pid}" for process in alive)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE  # whoever inherited it may be slow to reap
-    except psutil.NoSuchProcess:
-        return False
+            if process.status() != psutil.STATUS_ZOMBIE:  # whoever inherited it may be slow to reap
+                killed.append(f"process {process.pid}")
+                process.kill()
+    return tuple(killed)
 
 
 def _stands_still(worker: psutil.Process) -> bool:
-    """Wait until a process is stopped that was told to; False when that takes too long."""
+    """Wait until a suspended process is stopped; False when that takes too long."""
     deadline = time.monotonic() + _STOP_SECONDS
     while worker.status() != psutil.STATUS_STOPPED:
         if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 ACCEPTED_FILE: Final = "accepted.jsonl"
 RUNS_FILE: Final = "runs.jsonl"
@@ -89,13 +89,11 @@ class JournalRuns:
             whole, newline, _ = file.read().rpartition(b"\n")
         self._offset += len(whole) + len(newline)
         for line in whole.splitlines():
-            self._take(json.loads(line))
-
-    def _take(self, fields: dict[str, Any]) -> None:
-        mark = Mark(**fields | {"what": What(fields["what"])})
-        self.marks.append(mark)
-        if mark.what is What.DONE:
-            self.done.add(mark.task_id)
+            fields = json.loads(line)
+            mark = Mark(**fields | {"what": What(fields["what"])})
+            self.marks.append(mark)
+            if mark.what is What.DONE:
+                self.done.add(mark.task_id)
 
     def starts(self, task_id: str) -> list[Mark]:
         """The starts of one task, in order."""

@@ -1,10 +1,10 @@
 """What happens in the demo, and when: the configuration, the streams of tasks, the acts. Pure."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rota.client.call import Call
 
@@ -60,8 +60,7 @@ class Act(Enum):
     SHRINK = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Cue:
+class Cue(NamedTuple):
     """An act and when it begins, in seconds after the start."""
 
     at_seconds: float
@@ -81,45 +80,31 @@ def producing_seconds(seconds: float) -> float:
     return _PRODUCING_SHARE * seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Calls of one task at a steady rate; `delayed` ones are due later. `arguments`: those of the n-th call."""
+class Stream(NamedTuple):
+    """Calls of one task at a steady rate; `delayed` ones are due later."""
 
     task: str
     queue: str
     per_second: float
     delayed: bool
-    arguments: Callable[[int], tuple[Any, ...]]
-
-
-def _reset(number: int) -> tuple[Any, ...]:
-    return (number, f"token-{number}")
-
-
-def _sold(number: int) -> tuple[Any, ...]:
-    return (17, number, 900 + number, 3)
-
-
-def _expired(number: int) -> tuple[Any, ...]:
-    return (17, number)
-
-
-def _feedback(number: int) -> tuple[Any, ...]:
-    return (3, number)
-
-
-def _report(number: int) -> tuple[Any, ...]:
-    return (f"sales-{number}", 0.008)
 
 
 STREAMS: Final = (
-    Stream("send_password_reset", "password-reset", 6, delayed=False, arguments=_reset),
-    Stream("send_password_reset", "password-reset", 2, delayed=True, arguments=_reset),
-    Stream("send_sold_email", "sold-email", 25, delayed=False, arguments=_sold),
-    Stream("send_expired_email", "expired-email", 10, delayed=True, arguments=_expired),
-    Stream("ask_for_feedback", "default", 8, delayed=True, arguments=_feedback),
-    Stream("build_report", "reports", 3, delayed=False, arguments=_report),
+    Stream("send_password_reset", "password-reset", 6, delayed=False),
+    Stream("send_password_reset", "password-reset", 2, delayed=True),
+    Stream("send_sold_email", "sold-email", 25, delayed=False),
+    Stream("send_expired_email", "expired-email", 10, delayed=True),
+    Stream("ask_for_feedback", "default", 8, delayed=True),
+    Stream("build_report", "reports", 3, delayed=False),
 )
+# The arguments of the n-th call of each task.
+_ARGUMENTS: Final[Mapping[str, Callable[[int], tuple[Any, ...]]]] = {
+    "send_password_reset": lambda number: (number, f"token-{number}"),
+    "send_sold_email": lambda number: (17, number, 900 + number, 3),
+    "send_expired_email": lambda number: (17, number),
+    "ask_for_feedback": lambda number: (3, number),
+    "build_report": lambda number: (f"sales-{number}", 0.008),
+}
 
 
 def calls_between(since: float, until: float, seconds: float, random: Random) -> Iterator[Call[Any]]:
@@ -128,22 +113,19 @@ def calls_between(since: float, until: float, seconds: float, random: Random) ->
     Consecutive intervals leave no call out and bring none twice.
     """
     longest = max(2 * _SHORTEST_DELAY_SECONDS, _DELAY_SHARE * seconds)
-    for stream in STREAMS:
-        for number in range(int(stream.per_second * since), int(stream.per_second * until)):
-            delay = random.uniform(_SHORTEST_DELAY_SECONDS, longest) if stream.delayed else None
-            yield Call(stream.task, stream.arguments(number), queue=stream.queue, delay=delay)
+    for task, queue, per_second, delayed in STREAMS:
+        for number in range(int(per_second * since), int(per_second * until)):
+            delay = random.uniform(_SHORTEST_DELAY_SECONDS, longest) if delayed else None
+            yield Call(task, _ARGUMENTS[task](number), queue=queue, delay=delay)
 
 
 def flood(seconds: float) -> list[Call[Any]]:
     """More than the fleet can do at once, for the two queues of the middle tier: two thirds to one third."""
-    size = int(_FLOOD_PER_SECOND * seconds)
-    items = range(_FLOOD_ITEMS, _FLOOD_ITEMS + size)
-    return [
-        Call("send_sold_email", _sold(item), queue="sold-email")
-        if item % 3
-        else Call("send_expired_email", _expired(item), queue="expired-email")
-        for item in items
-    ]
+    calls: list[Call[Any]] = []
+    for item in range(_FLOOD_ITEMS, _FLOOD_ITEMS + int(_FLOOD_PER_SECOND * seconds)):
+        task, queue = ("send_sold_email", "sold-email") if item % 3 else ("send_expired_email", "expired-email")
+        calls.append(Call(task, _ARGUMENTS[task](item), queue=queue))
+    return calls
 
 
 def victim(seconds: float) -> Call[Any]:
@@ -153,7 +135,4 @@ def victim(seconds: float) -> Call[Any]:
 
 def with_workers(config_text: str, count: int) -> str:
     """The configuration with another number of workers, as an editor would change it."""
-    return "\n".join(
-        f"workers   = {count}" if line.partition("=")[0].strip() == "workers" else line
-        for line in config_text.split("\n")
-    )
+    return re.sub(r"(?m)^workers .*", f"workers   = {count}", config_text)

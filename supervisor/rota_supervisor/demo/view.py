@@ -3,8 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Protocol, Self, TextIO
+from typing import Final, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,19 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from rota.printable import printable
+from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.numbers import LagNumbers, Numbers
 from rota_supervisor.demo.scenario import TIERS
-from rota_supervisor.demo.verdict import Check
 from rota_supervisor.exporter import page
 
 STATUS_EVERY_SECONDS: Final = 2.0
-_HAPPENINGS_KEPT: Final = 12
-_PICTURE_LINES: Final = 15  # of everything above what happened; a picture higher than the terminal cannot be drawn over
+_EVENTS_KEPT: Final = 12
+_PICTURE_LINES: Final = 15  # of everything above the events; a picture higher than the terminal cannot be drawn over
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """One moment of the demo. `numbers` is None until the fleet has answered, `lags` those of the last seconds."""
+class Progress:
+    """How far the demo is. `numbers` is None until the fleet has answered, `lags` those of the last seconds."""
 
     stage: str
     elapsed_seconds: float
@@ -33,29 +32,8 @@ class Scene:
     lags: Mapping[str, LagNumbers] = field(default_factory=dict)
 
 
-class View(Protocol):
-    """Shows scenes and says what happened. Leave it before anything else is written."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def happened(self, elapsed_seconds: float, what: str) -> None:
-        """Say what just happened."""
-
-    def show(self, scene: Scene) -> None:
-        """Show a moment."""
-
-
-def view_for(stream: TextIO, *, dumb: bool, no_color: bool) -> View:
-    """The live picture for a terminal that can draw it, else plain lines. `dumb`: the terminal cannot."""
-    if stream.isatty() and not dumb:
-        return LiveView(Console(file=stream, no_color=no_color, highlight=False))
-    return PlainView(Console(file=stream, no_color=True, highlight=False, soft_wrap=True, force_terminal=False))
-
-
 class PlainView:
-    """A line for what happens, and one for how it goes now and then."""
+    """Shows progress and events, as lines. Leave it before anything else is written."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -64,33 +42,64 @@ class PlainView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         pass
 
     def happened(self, elapsed_seconds: float, what: str) -> None:
-        """One line."""
+        """Say what just happened."""
         self._console.print(f"{elapsed_seconds:5.1f} s  {printable(what)}", markup=False)
 
-    def show(self, scene: Scene) -> None:
-        """One line every two seconds."""
-        if scene.numbers is None or scene.elapsed_seconds < self._next_seconds:
-            return
-        self._next_seconds = scene.elapsed_seconds + STATUS_EVERY_SECONDS
-        self._console.print(f"{scene.elapsed_seconds:5.1f} s  {status_line(scene.numbers, scene.lags)}", markup=False)
+    def show(self, progress: Progress) -> None:
+        """Show the progress, every two seconds."""
+        now = progress.elapsed_seconds
+        if progress.numbers is not None and now >= self._next_seconds:
+            self._next_seconds = now + STATUS_EVERY_SECONDS
+            self._console.print(f"{now:5.1f} s  {_status_line(progress.numbers, progress.lags)}", markup=False)
 
 
-def status_line(numbers: Numbers, lags: Mapping[str, LagNumbers]) -> str:
-    """The fleet in a line."""
+class LiveView(PlainView):
+    """The same as a picture that is drawn over itself, and stays as it was last when it is left."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, auto_refresh=False)
+        self._events: deque[Text] = deque(maxlen=_EVENTS_KEPT)
+        self._progress = Progress("starting", 0.0, 0)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._live.stop()
+
+    def happened(self, elapsed_seconds: float, what: str) -> None:
+        line = Text.assemble((f"{elapsed_seconds:5.1f} s", "dim"), f"  {printable(what)}")
+        line.no_wrap, line.overflow = True, "ellipsis"
+        self._events.append(line)
+        self.show(self._progress)
+
+    def show(self, progress: Progress) -> None:
+        self._progress = progress
+        room = max(1, self._console.height - _PICTURE_LINES)
+        self._live.update(Group(*_picture(progress), Text(), *list(self._events)[-room:]), refresh=True)
+
+
+def view_for(stream: TextIO, *, dumb: bool, no_color: bool) -> PlainView:
+    """The live picture for a terminal that can draw it, else plain lines. `dumb`: the terminal cannot."""
+    if stream.isatty() and not dumb:
+        return LiveView(Console(file=stream, no_color=no_color, highlight=False))
+    return PlainView(Console(file=stream, no_color=True, highlight=False, soft_wrap=True, force_terminal=False))
+
+
+def _status_line(numbers: Numbers, lags: Mapping[str, LagNumbers]) -> str:
     queues = numbers.queues.values()
-    waiting = [f"{word} {_sum(counts)}" for word, counts in (
-        ("ready", [queue.ready for queue in queues]),
-        ("scheduled", [queue.scheduled for queue in queues]),
-        ("in flight", [queue.inflight for queue in queues]),
-    )]  # fmt: skip
+    ready = _sum(queue.ready for queue in queues)
+    scheduled = _sum(queue.scheduled for queue in queues)
+    inflight = _sum(queue.inflight for queue in queues)
     late = ", ".join(f"{name} {duration(lag.p99)}" for name, lag in lags.items() if lag.p99 is not None)
-    return f"{numbers.running} workers, {', '.join(waiting)}, done {numbers.done:,}; lag p99: {late or 'none'}"
+    counts = f"ready {ready}, scheduled {scheduled}, in flight {inflight}, done {numbers.done:,}"
+    return f"{numbers.running} workers, {counts}; lag p99: {late or 'none'}"
 
 
 def _sum(counts: Iterable[int | None]) -> str:
@@ -98,46 +107,22 @@ def _sum(counts: Iterable[int | None]) -> str:
     return f"{sum(known):,}" if known else "?"
 
 
-class LiveView:
-    """A picture that is drawn over itself, and stays as it was last when it is left."""
-
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, auto_refresh=False)
-        self._happenings: deque[Text] = deque(maxlen=_HAPPENINGS_KEPT)
-        self._scene = Scene("starting", 0.0, 0)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-
-    def happened(self, elapsed_seconds: float, what: str) -> None:
-        """Add it to what is shown below the numbers."""
-        line = Text.assemble((f"{elapsed_seconds:5.1f} s", "dim"), f"  {printable(what)}")
-        line.no_wrap, line.overflow = True, "ellipsis"
-        self._happenings.append(line)
-        self._draw()
-
-    def show(self, scene: Scene) -> None:
-        """Draw a moment."""
-        self._scene = scene
-        self._draw()
-
-    def _draw(self) -> None:
-        room = max(1, self._live.console.height - _PICTURE_LINES)
-        happenings = list(self._happenings)[-room:]
-        self._live.update(Group(*_picture(self._scene), Text(), *happenings), refresh=True)
-
-
-def _picture(scene: Scene) -> list[RenderableType]:
-    head = Text.assemble(("Rota demo", "bold"), f"  {scene.stage}, {scene.elapsed_seconds:.0f} s")
-    if scene.numbers is None:
+def _picture(progress: Progress) -> list[RenderableType]:
+    head = Text.assemble(("Rota demo", "bold"), f"  {progress.stage}, {progress.elapsed_seconds:.0f} s")
+    numbers = progress.numbers
+    if numbers is None:
         return [head]
-    return [head, Text(), _queues(scene.numbers, scene.lags), Text(), *_fleet(scene, scene.numbers)]
+    pool = "green" if numbers.running == numbers.desired else "yellow"
+    restarts = ", ".join(f"{count} {role} ({why})" for (role, why), count in sorted(numbers.restarts.items()))
+    return [
+        head,
+        Text(),
+        _queues(numbers, progress.lags),
+        Text(),
+        Text.assemble("workers   ", (f"{numbers.running} of {numbers.desired}", pool), f" run, {numbers.busy} busy"),
+        Text(f"restarts  {restarts or 'none'};  tasks recovered {numbers.recovered}"),
+        Text(f"tasks     {progress.accepted:,} accepted, {numbers.done:,} done"),
+    ]
 
 
 def _queues(numbers: Numbers, lags: Mapping[str, LagNumbers]) -> Table:
@@ -148,24 +133,11 @@ def _queues(numbers: Numbers, lags: Mapping[str, LagNumbers]) -> Table:
         table.add_column(head, justify="right", min_width=max(8, len(head)))
     for tier, names in enumerate(TIERS, start=1):
         for name in names:
-            table.add_row(str(tier) if name == names[0] else "", name, *_queue(numbers, lags, name))
+            queue, lag = numbers.queues[name], lags.get(name, LagNumbers())
+            counts = (queue.ready, queue.scheduled, queue.inflight, queue.done)
+            cells = ("?" if count is None else f"{count:,}" for count in counts)
+            table.add_row(str(tier) if name == names[0] else "", name, *cells, duration(lag.p50), duration(lag.p99))
     return table
-
-
-def _queue(numbers: Numbers, lags: Mapping[str, LagNumbers], name: str) -> list[str]:
-    queue, lag = numbers.queues[name], lags.get(name, LagNumbers(None, None))
-    counts = (queue.ready, queue.scheduled, queue.inflight, queue.done)
-    return [*("?" if count is None else f"{count:,}" for count in counts), duration(lag.p50), duration(lag.p99)]
-
-
-def _fleet(scene: Scene, numbers: Numbers) -> list[Text]:
-    pool = "green" if numbers.running == numbers.desired else "yellow"
-    restarts = ", ".join(f"{count} {role} ({why})" for (role, why), count in sorted(numbers.restarts.items()))
-    return [
-        Text.assemble("workers   ", (f"{numbers.running} of {numbers.desired}", pool), f" run, {numbers.busy} busy"),
-        Text(f"restarts  {restarts or 'none'};  tasks recovered {numbers.recovered}"),
-        Text(f"tasks     {scene.accepted:,} accepted, {numbers.done:,} done"),
-    ]
 
 
 def show_checks(console: Console, checks: Iterable[Check]) -> None:

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from rota_supervisor.demo.checks import Evidence, check_run
 from rota_supervisor.demo.journal import Accepted, Mark, What
 from rota_supervisor.demo.numbers import Numbers, QueueNumbers
-from rota_supervisor.demo.verdict import Evidence, Kill, judge
 
 ACCEPTED = (
     Accepted("one", "send", "mail", sent_at=100.0, delay_seconds=0.0),
@@ -44,12 +44,12 @@ NUMBERS = Numbers(
     early=0,
     missing=0,
 )
-GOOD = Evidence(ACCEPTED, MARKS, (Kill(9, "three"),), NUMBERS)
+GOOD = Evidence(ACCEPTED, MARKS, (MARKS[6],), NUMBERS)
 
 
 def failed(evidence: Evidence) -> dict[str, str]:
     """What did not hold, by name."""
-    return {check.name: check.seen for check in judge(evidence) if not check.ok}
+    return {check.name: check.seen for check in check_run(evidence) if not check.ok}
 
 
 def with_numbers(**changes: object) -> Evidence:
@@ -89,7 +89,7 @@ def test_a_task_done_twice_is_named() -> None:
 
 
 def test_an_attempt_cut_short_is_excused_for_the_killed_worker_only() -> None:
-    other_worker = dataclasses.replace(GOOD, kills=(Kill(77, "three"),))
+    other_worker = dataclasses.replace(GOOD, kills=(dataclasses.replace(MARKS[6], pid=77),))
     other_task = with_marks(mark(What.START, "two", 9, 105.05, due_at=105.05))
 
     assert "none ran twice" in failed(other_worker)

@@ -1,0 +1,145 @@
+"""What every command shares: the common options, the configuration, the server, and data for programs or words."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rota.protocol.store import Store
+from rota_supervisor.cli import output
+from rota_supervisor.config.faults import ConfigError
+from rota_supervisor.config.load import NO_FLAGS, Flags, Loaded, load_config, sources_of
+from rota_supervisor.config.model import Config
+from rota_supervisor.exits import ExitCode, Failure
+
+if TYPE_CHECKING:
+    from rota.server.connection import Connection
+
+
+@dataclass(slots=True)
+class CliState:
+    """The common options, wherever on the command line they stood; and whether this process became a master."""
+
+    config_file: str | None = None
+    json: bool = False
+    no_color: bool = field(default_factory=lambda: bool(os.environ.get("NO_COLOR")))
+    is_master: bool = False
+
+    def load(self, flags: Flags = NO_FLAGS) -> Loaded:
+        """Load the configuration. Raises Failure 78 with every fault."""
+        sources = sources_of(self.config_file, flags)
+        try:
+            return load_config(sources)
+        except ConfigError as error:
+            raise Failure(ExitCode.CONFIG, *_messages(error, sources.file)) from None
+
+    def load_with_warnings(self, flags: Flags = NO_FLAGS) -> Loaded:
+        """The same, and say its warnings."""
+        loaded = self.load(flags)
+        for warning in loaded.warnings:
+            output.say_warning(warning)
+        return loaded
+
+    def load_what_can_be(self) -> tuple[Config, list[str]]:
+        """The configuration and its faults: a fleet must be within reach while somebody mends its file."""
+        sources = sources_of(self.config_file)
+        try:
+            return load_config(sources).config, []
+        except ConfigError as error:
+            return error.usable, _messages(error, sources.file)
+
+    @contextlib.contextmanager
+    def redis(self, config: Config | None = None) -> Iterator[tuple[Config, Store, "Connection"]]:
+        """The configuration, what its namespace can be asked, and a connection to ask by. Raises Failure 69 and 78."""
+        from rota_supervisor.server import connected  # noqa: PLC0415 - the commands that ask a master do without
+
+        config = config or self.load().config
+        with connected(config) as connection:
+            yield config, Store(config.namespace), connection
+
+    def table(self, data: Any, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """The data for programs, a table for people."""
+        if self.json:
+            output.put_json(data)
+        else:
+            output.put_table(header, rows, no_color=self.no_color)
+
+    def answer(self, data: Any, words: str) -> None:
+        """The data for programs, words for people."""
+        if self.json:
+            output.put_json(data)
+        else:
+            output.say(words)
+
+
+def current_state() -> CliState:
+    """The state of the running command."""
+    return click.get_current_context().ensure_object(CliState)
+
+
+def _messages(error: ConfigError, file: Path) -> list[str]:
+    """A line a fault: with the file it stands in, or where else it came from."""
+    lines = []
+    for fault in error.faults:
+        is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))  # a variable, a flag
+        is_of_no_file = is_elsewhere or fault.path == str(file) or not file.exists()
+        lines.append(str(fault) if is_of_no_file else f"{file}: {fault}")
+    return lines
+
+
+def warn_without_imports(config: Config) -> None:
+    """Say that a fleet which imports nothing can run nothing."""
+    if not config.imports:
+        output.say_warning(
+            'no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`'
+        )
+
+
+# The common options
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+    if value and option.name:
+        setattr(context.ensure_object(CliState), option.name, value)
+
+
+_OPTIONS = (
+    click.Option(
+        ["-c", "--config", "config_file"],
+        metavar="FILE",
+        help="The configuration [ROTA_CONFIG, else ./rota.toml].",
+        expose_value=False,
+        callback=_remember,
+    ),
+    click.Option(["--json"], is_flag=True, help="Write data as JSON.", expose_value=False, callback=_remember),
+    click.Option(
+        ["--no-color"], is_flag=True, help="Write no colors [NO_COLOR].", expose_value=False, callback=_remember
+    ),
+)
+
+
+def _complete(command: click.Command) -> None:
+    command.context_settings["help_option_names"] = ["-h", "--help"]
+    command.params += _OPTIONS
+
+
+class Command(click.Command):
+    """A command with the common options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _complete(self)
+
+
+class Group(click.Group):
+    """A group of such commands, which takes these options too."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _complete(self)
