@@ -160,5 +160,5 @@ def _with_queues(pool: Any, served: set[str]) -> Any:
     queues = pool.get("queues") if isinstance(pool, Mapping) else None
     if not isinstance(queues, list) or EVERY_QUEUE in queues:
         return pool
-    kept = [queue for queue in queues if queue in served]
+    kept = [queue for queue in queues if not isinstance(queue, str) or queue in served]  # what is none is a fault later
     return {**pool, "queues": kept} if kept else None
