@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter.quantiles import quantile
+from rota_supervisor.exporter.lag import quantile
 
 Histogram = tuple[float, ...]  # observations by bucket, one above the last, then the sum
 

@@ -7,12 +7,13 @@ for longer. When no answer comes in time there are no queue gauges: absent, neve
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.store import Command, Store
-from rota.protocol.views import Overview
+from rota.protocol.views import Overview, QueueState
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.primary import connect
@@ -20,9 +21,8 @@ from rota.server.server_errors import ServerError
 
 T = TypeVar("T")
 
-FRESH_SECONDS = 1.0
-LIMIT_SECONDS = 0.5
-_MICROSECONDS = 1_000_000
+FRESH_SECONDS: Final = 1.0
+LIMIT_SECONDS: Final = 0.5
 
 
 class Runs(Protocol):
@@ -44,8 +44,17 @@ class QueueReading:
     clock_offset_seconds: float
 
 
+def queue_row(state: QueueState) -> dict[str, float]:
+    """Return the numbers of a queue as `/status.json` shows them: durations are in seconds."""
+    return {
+        key.replace("_us", "_seconds"): value / MICROSECONDS if key.endswith("_us") else value
+        for key, value in asdict(state).items()
+        if key != "queue"
+    }
+
+
 def connector(server: ServerSettings) -> Callable[[], Connection]:
-    """How to connect to that server. Raises ValueError for an unusable URL; the connector ServerError."""
+    """Return what connects to that server, or raises ServerError. Raises ValueError for an unusable URL."""
     address = parse_address(server.redis_url)
     options = ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
     return lambda: connect(address, options)
@@ -66,7 +75,7 @@ class QueueWatch:
         threading.Thread(target=self._serve, name="queues", daemon=True).start()
 
     def read(self) -> QueueReading | None:
-        """What Redis said within the last second; None when it did not answer."""
+        """Return what Redis said within the last second; None when it did not answer."""
         with self._changed:
             if not self._is_fresh():
                 self._wanted = True
@@ -97,7 +106,9 @@ class QueueWatch:
         except (ServerError, ValueError, IndexError, TypeError):
             # The master logs an outage; here it shows as absent gauges, as does a reply of another shape
             # (the last three), which must not end this thread. The next ask connects anew.
-            self._disconnect()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
             return None
 
     def _read_from(self, connection: Runs) -> QueueReading:
@@ -105,9 +116,4 @@ class QueueWatch:
         overview = connection.run(self._store.overview(self._queues))
         wall = (before + time.time()) / 2
         missing = connection.run(self._store.audit()).missing
-        return QueueReading(overview, missing, overview.now_us / _MICROSECONDS - wall)
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall)
