@@ -173,7 +173,7 @@ def test_a_start_is_counted_though_the_task_kills_its_worker(bench: Bench) -> No
     worker = bench.start(settings_for(bench.server, bench.namespace))
     until(lambda: "start a 1" in bench.ran())
     worker.kill()
-    (lag,) = (numbers for series, numbers in RegionReader(worker.slot.metrics).read() if series.definition is TASK_LAG)
+    (lag,) = (numbers for of, _, numbers in RegionReader(worker.slot.metrics).read() if of is TASK_LAG)
     assert sum(lag[:-1]) == 1
 
 

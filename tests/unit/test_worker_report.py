@@ -41,7 +41,7 @@ class Place:
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
         found = RegionReader(self.slot.metrics).read()
-        return {series.labels: tuple(numbers) for series, numbers in found if series.definition.name == name}
+        return {labels: numbers for definition, labels, numbers in found if definition.name == name}
 
 
 @pytest.fixture(name="events_of")

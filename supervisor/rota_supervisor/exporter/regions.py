@@ -12,27 +12,15 @@ import errno
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 from rota.child.slot_memory import SlotMemory, region_at
 from rota.child.slot_outcomes import REGION_BYTES
 from rota.child.slot_told import WORD
-from rota.telemetry.metrics import ALL, OTHER, Definition, GaugeDefinition, HistogramDefinition, Merge
-from rota.telemetry.records import FIRST_WORD, is_sound, scan, series_of, stamp_of, used_words
+from rota.telemetry import metrics as m
+from rota.telemetry import records
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples
 
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series of one slot, and where its numbers stand, in words."""
-
-    definition: Definition
-    labels: Labels
-    start: int
-    end: int
-
-
-Reading = Iterable[tuple[Series, Numbers]]
+Series = tuple[m.Definition, Labels, Numbers]
 
 
 class RegionReader:
@@ -41,49 +29,45 @@ class RegionReader:
     def __init__(self, region: memoryview) -> None:
         self._region = region
         self._words = region.cast("q")
-        self._disowned: list[tuple[Series, Numbers]] = []
+        self._disowned: list[Series] = []
         self._begin(0)
 
     def _begin(self, stamp: int) -> None:
         self._stamp = stamp
-        self._parsed = FIRST_WORD
-        self._series: list[Series] = []
-        self._found = memoryview(b"").cast("d")
+        self._parsed = records.FIRST_WORD
+        self._places: list[tuple[m.Definition, Labels, slice]] = []
+        self._numbers = memoryview(b"").cast("d")
 
-    def read(self) -> Iterator[tuple[Series, Numbers]]:
-        """Each series with its numbers as they are now, or as they were when they last made sense."""
-        stamp = stamp_of(self._words)
+    def read(self) -> Iterator[Series]:
+        """Return each series with its numbers as they are now, or as they were when they last made sense."""
+        stamp = records.stamp_of(self._words)
         if stamp not in (0, self._stamp):
-            self._disowned += self._read_found()
+            self._disowned += self._found()
             self._begin(stamp)
-        used = used_words(self._words)
+        used = records.used_words(self._words)
         if stamp and used >= self._parsed:
             self._parse_up_to(used)
-            self._find()
-        yield from self._read_found()
+            now = memoryview(bytes(self._region[: self._parsed * WORD])).cast("d")
+            before = self._numbers
+            if all(records.is_sound(each, before[span], now[span].tolist()) for each, _, span in self._places):
+                self._numbers = now
+        return self._found()
 
-    def take_disowned(self) -> Reading:
-        """What stood there before a process began anew, once."""
+    def take_disowned(self) -> list[Series]:
+        """Return what stood there before a process began anew, once."""
         disowned, self._disowned = self._disowned, []
         return disowned
 
-    def _read_found(self) -> Iterator[tuple[Series, Numbers]]:
-        for series in self._series:
-            if series.end <= len(self._found):
-                yield series, tuple(self._found[series.start : series.end])
-
     def _parse_up_to(self, used: int) -> None:
-        for record in scan(self._region, self._words, self._parsed, used):
+        for record in records.scan(self._region, self._words, self._parsed, used):
             self._parsed = record.at + record.numbers
-            series = series_of(record)
-            if series is not None:
-                self._series.append(Series(*series, record.at, self._parsed))
+            if series := records.series_of(record):
+                self._places.append((*series, slice(record.at, self._parsed)))
 
-    def _find(self) -> None:
-        before, now = self._found, memoryview(bytes(self._region[: self._parsed * WORD])).cast("d")
-        spans = [(each.definition, slice(each.start, each.end)) for each in self._series]
-        if all(is_sound(definition, before[span], now[span].tolist()) for definition, span in spans):
-            self._found = now
+    def _found(self) -> Iterator[Series]:
+        for definition, labels, span in self._places:
+            if span.stop <= len(self._numbers):
+                yield definition, labels, tuple(self._numbers[span])
 
 
 class SeriesBound:
@@ -99,26 +83,26 @@ class SeriesBound:
         """How many label sets found no room so far."""
         return len(self._refused)
 
-    def admit(self, definition: Definition, labels: Labels) -> Labels:
-        """These labels, or `_other` for each when there is no room."""
+    def admit(self, definition: m.Definition, labels: Labels) -> Labels:
+        """Return these labels, or `_other` for each when there is no room."""
         if (definition.name, labels) in self._admitted:
             return labels
-        others = (OTHER,) * len(labels)
+        others = (m.OTHER,) * len(labels)
         if labels != others and exposed_series(definition) > self._room:
             self._refused.add((definition.name, labels))
             return others
         self.keep(definition, labels)
         return labels
 
-    def keep(self, definition: Definition, labels: Labels) -> None:
+    def keep(self, definition: m.Definition, labels: Labels) -> None:
         """Admit these labels, room or not."""
         self._room -= exposed_series(definition)
         self._admitted.add((definition.name, labels))
 
 
-def exposed_series(definition: Definition) -> int:
-    """How many time series one label set of a metric is for Prometheus: a histogram has `_count` and `+Inf` too."""
-    return definition.numbers + 1 if isinstance(definition, HistogramDefinition) else 1
+def exposed_series(definition: m.Definition) -> int:
+    """Return how many time series a label set is for Prometheus: a histogram has `_count` and `+Inf` too."""
+    return definition.numbers + 1 if isinstance(definition, m.HistogramDefinition) else 1
 
 
 class Regions:
@@ -131,7 +115,7 @@ class Regions:
         self.bound = SeriesBound(max_series)
 
     def touched(self) -> Iterator[int]:
-        """The slots that were ever written to."""
+        """Yield the slots that were ever written to."""
         at = region_at(0)
         while True:
             try:
@@ -145,44 +129,36 @@ class Regions:
             at = region_at(number + 1)
 
     def read(self, living: Collection[int]) -> Samples:
-        """The samples of all slots; `living` are those whose gauges count."""
+        """Return the samples of all slots; `living` are those whose gauges count."""
         samples = Samples()
         for number in self.touched():
             self._read_into(samples, number, living=number in living)
-        for definition in ALL:
+        for definition in m.ALL:
             for labels, numbers in self._disowned.series(definition):
                 samples.add(definition, labels, numbers)
         return samples
 
     def read_slot(self, number: int) -> Samples:
-        """The samples of one slot alone, taken to live."""
+        """Return the samples of one slot alone, taken to live."""
         samples = Samples()
         self._read_into(samples, number, living=True)
         return samples
 
     def _read_into(self, samples: Samples, number: int, *, living: bool) -> None:
-        reader = self._reader(number)
-        self._merge(samples, reader.read(), living=living)
-        self._merge(self._disowned, reader.take_disowned(), living=False)
-
-    def _reader(self, number: int) -> RegionReader:
         reader = self._readers.get(number)
         if reader is None:
             reader = self._readers[number] = RegionReader(self._memory.slot(number).metrics)
-        return reader
+        self._merge(samples, reader.read(), living=living)
+        self._merge(self._disowned, reader.take_disowned(), living=False)
 
-    def _merge(self, samples: Samples, records: Reading, *, living: bool) -> None:
-        for series, numbers in records:
-            labels = self.bound.admit(series.definition, series.labels)
-            if not isinstance(series.definition, GaugeDefinition):
-                samples.add(series.definition, labels, numbers)
+    def _merge(self, samples: Samples, found: Iterable[Series], *, living: bool) -> None:
+        for definition, own_labels, numbers in found:
+            labels = self.bound.admit(definition, own_labels)
+            if not isinstance(definition, m.GaugeDefinition):
+                samples.add(definition, labels, numbers)
             elif living and not math.isnan(numbers[0]):
-                _merge_gauge(samples, series.definition, labels, numbers[0])
-
-
-def _merge_gauge(samples: Samples, definition: GaugeDefinition, labels: Labels, value: float) -> None:
-    known = samples.value(definition, *labels)
-    if known is not None and definition.merge is Merge.MAX:
-        samples.put(definition, labels, max(known, value))
-    else:
-        samples.add(definition, labels, (value,))
+                known = samples.value(definition, *labels) if definition.merge is m.Merge.MAX else None
+                if known is None:
+                    samples.add(definition, labels, numbers)
+                else:
+                    samples.put(definition, labels, max(known, numbers[0]))
