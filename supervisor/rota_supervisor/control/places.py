@@ -28,7 +28,7 @@ BACKLOG = 16
 
 
 def socket_places(config: Config, environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Where the control socket of this configuration is, likeliest first; a master takes the first."""
+    """Return where the control socket of this configuration may be, likeliest first; a master takes the first."""
     if config.control.socket:
         return [Path(config.control.socket)]
     folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is made 0700 and its owner is checked
@@ -56,7 +56,7 @@ class _HeldError(Exception):
 
 
 def _locked(path: Path, what: str, setting: str) -> int:
-    """Lock the file at a path for the life of this process and write our pid into it; answers its descriptor.
+    """Lock the file at a path for the life of this process and write our pid into it; return its descriptor.
 
     `what` the lock is for, and the `setting` that moves it. Raises Failure 73 when another process holds it.
     """
@@ -136,14 +136,11 @@ def _taken(message: str) -> Failure:
 @contextlib.contextmanager
 def hold_pid_file(path: str) -> Iterator[None]:
     """Hold the pid file while the master lives and remove it after; "" is none. Raises Failure 73."""
-    if not path:
+    with contextlib.ExitStack() as at_end:
+        if path:
+            fd = _locked(Path(path), f"the pid file {path}", "control.pid_file")
+            at_end.callback(_let_go, fd, Path(path))
         yield
-        return
-    fd = _locked(Path(path), f"the pid file {path}", "control.pid_file")
-    try:
-        yield
-    finally:
-        _let_go(fd, Path(path))
 
 
 @dataclass(frozen=True, slots=True)
