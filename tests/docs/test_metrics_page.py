@@ -13,8 +13,7 @@ from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
 from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.regions import exposed_series
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.samples import Samples, exposed_series
 from rota_supervisor.layout import Role
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")

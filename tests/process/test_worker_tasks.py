@@ -11,7 +11,7 @@ from rota.child.slots import Phase
 from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import TASK_LAG
-from rota_supervisor.exporter.regions import RegionReader
+from rota_supervisor.exporter.samples import RegionReader
 from servers import Server
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
-from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.health import HealthVerdict, alive, ready, serves
+from rota_supervisor.exporter.fleet import HealthVerdict, Member, alive, ready, serves
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Json
 

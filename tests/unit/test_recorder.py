@@ -20,7 +20,7 @@ from rota.child.slot_told import WORD
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, Record, encode_key, scan, series_of, used_words
-from rota_supervisor.exporter.regions import RegionReader, Series
+from rota_supervisor.exporter.samples import RegionReader, Series
 
 SMALL_BYTES = (32 << 10) + 4096
 

@@ -10,7 +10,7 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.regions import Regions, SeriesBound, exposed_series
+from rota_supervisor.exporter.samples import Regions, SeriesBound, exposed_series
 
 
 def recorder(memory: SlotMemory, slot: int) -> Recorder:

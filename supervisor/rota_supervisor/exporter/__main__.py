@@ -5,7 +5,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Final
 
@@ -13,16 +12,11 @@ from rota.child import life
 from rota.child.signals import OF_THE_MASTER
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot
-from rota.protocol.store import Store
 from rota.telemetry import events, log
-from rota_supervisor import layout
-from rota_supervisor.child import enter
-from rota_supervisor.exporter.health import Probe
-from rota_supervisor.exporter.observer import Observer
-from rota_supervisor.exporter.queues import QueueReading, QueueWatch, connector
+from rota_supervisor import child, layout
+from rota_supervisor.exporter import fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
-from rota_supervisor.exporter.settings import ExporterSettings, exporter_settings
-from rota_supervisor.exporter.web import Site
+from rota_supervisor.exporter.settings import exporter_settings
 from rota_supervisor.titles import show_title
 
 BEAT_SECONDS: Final = 1.0
@@ -32,15 +26,15 @@ _SWITCH_SECONDS: Final = 0.0001  # the loop waits so long for the renderer, at e
 
 def main() -> int:
     """Serve until TERM or INT, and leave at once when the master is gone; return the exit code."""
-    entrance = enter(os.getpid())
+    entrance = child.enter(os.getpid())
     settings, first, slot = exporter_settings(entrance.first.settings), entrance.first, entrance.slot
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, role=first.role, slot=first.slot, pid=os.getpid())
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     memory = SlotMemory.to_read(layout.SLOTS_FD)
-    observer = Observer(settings, memory, first.master_pid, _queue_reader(settings))
-    site = Site(settings, Probe(settings, memory, first.master_pid), observer)
+    everything = observer.Observer(settings, memory, first.master_pid, queues.reader(settings))
+    site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
         server = Server(listener, site, (signals_fd, layout.DEATH_FD))
         slot.phase = Phase.IDLE
@@ -60,13 +54,6 @@ def _catch_signals() -> int:
         signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return fd
-
-
-def _queue_reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
-    if not settings.ask_redis:
-        return lambda: None
-    names = tuple(queue.name for queue in settings.queues)
-    return QueueWatch(Store(settings.server.namespace), names, connector(settings.server)).read
 
 
 def _serve(server: Server, slot: Slot, signals_fd: int) -> int:

@@ -11,10 +11,9 @@ from rota.child.slot_memory import SlotMemory
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter.fleet import Member, Usage, started_at, usage_of
-from rota_supervisor.exporter.health import HealthVerdict, Probe
+from rota_supervisor.exporter.fleet import HealthVerdict, Member, Probe, Usage, started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
-from rota_supervisor.exporter.libraries import Metric
+from rota_supervisor.exporter.libraries import prometheus
 from rota_supervisor.exporter.queues import QueueReading, queue_row
 from rota_supervisor.exporter.samples import Labels, Samples, empty_families, families
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
@@ -77,11 +76,11 @@ class Observer:
         for definition, labels in self._zeroes:
             self._regions.bound.keep(definition, labels)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[prometheus.Metric]:
         """Yield the families of a scrape, for prometheus_client's registry."""
         return families(self.observe().samples)
 
-    def describe(self) -> Iterator[Metric]:
+    def describe(self) -> Iterator[prometheus.Metric]:
         """Yield which metrics `collect` may give, so that a scrape can ask for some (`?name[]=`)."""
         return empty_families()
 

@@ -18,6 +18,7 @@ from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.primary import connect
 from rota.server.server_errors import ServerError
+from rota_supervisor.exporter.settings import ExporterSettings
 
 T = TypeVar("T")
 
@@ -58,6 +59,14 @@ def connector(server: ServerSettings) -> Callable[[], Connection]:
     address = parse_address(server.redis_url)
     options = ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
     return lambda: connect(address, options)
+
+
+def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
+    """Return what reads the queues; where this node does not show them it never reads any."""
+    if not settings.ask_redis:
+        return lambda: None
+    names = tuple(queue.name for queue in settings.queues)
+    return QueueWatch(Store(settings.server.namespace), names, connector(settings.server)).read
 
 
 class QueueWatch:

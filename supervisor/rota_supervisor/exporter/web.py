@@ -8,13 +8,10 @@ from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
+from rota_supervisor.exporter import fleet, libraries, page
 from rota_supervisor.exporter.client import Answer, HttpRequest, text_answer
-from rota_supervisor.exporter.health import HealthVerdict, Probe
-from rota_supervisor.exporter.libraries import CollectorRegistry, make_wsgi_app
 from rota_supervisor.exporter.observer import Observer
-from rota_supervisor.exporter.page import page, status
 from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.notice import Json
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -34,21 +31,21 @@ class Site:
     """`/metrics /livez /readyz /status.json /`. `at_once` and `page` are called in two threads: the one asks `probe`,
     the other `observer`. `between` is to be called between pages, every second or so."""
 
-    def __init__(self, settings: ExporterSettings, probe: Probe, observer: Observer) -> None:
-        registry = CollectorRegistry()
+    def __init__(self, settings: ExporterSettings, probe: fleet.Probe, observer: Observer) -> None:
+        registry = libraries.prometheus.CollectorRegistry()
         registry.register(observer)
-        self._metrics: WSGIApplication = make_wsgi_app(registry)
+        self._metrics: WSGIApplication = libraries.make_wsgi_app(registry)
         self.between = observer.note_lag
 
-        def state() -> Json:
-            return status(settings, observer.observe())
+        def state() -> dict[str, Any]:
+            return page.status(settings, observer.observe())
 
         self._health: dict[str, _Endpoint] = {
             "/livez": lambda asked: _health(probe.alive(), asked),
             "/readyz": lambda asked: _health(probe.ready(), asked),
         }
         self._pages: dict[str, _Endpoint] = {
-            "/": lambda _: text_answer(page(state()), ("Content-Security-Policy", _POLICY), kind=_HTML),
+            "/": lambda _: text_answer(page.page(state()), ("Content-Security-Policy", _POLICY), kind=_HTML),
             "/metrics": self._scrape,
             "/status.json": lambda _: _json(state()),
         }
@@ -90,7 +87,7 @@ def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
         return _FAILED
 
 
-def _health(found: HealthVerdict, request: HttpRequest) -> Answer:
+def _health(found: fleet.HealthVerdict, request: HttpRequest) -> Answer:
     answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
         return _json(found.row(), answer)
@@ -98,5 +95,5 @@ def _health(found: HealthVerdict, request: HttpRequest) -> Answer:
     return text_answer("ok\n" if found.ok else f"{printable(faults)}\n", status=answer)
 
 
-def _json(value: Json, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     return text_answer(json.dumps(value, indent=2) + "\n", status=status, kind=_JSON)
