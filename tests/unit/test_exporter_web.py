@@ -10,13 +10,13 @@ from rota.child.settings import LogSettings, ServerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import log
 from rota_supervisor.exporter.client import HttpRequest
-from rota_supervisor.exporter.fleet import HealthVerdict, Probe
+from rota_supervisor.exporter.fleet import Health, Probe
 from rota_supervisor.exporter.observer import Observation, Observer
 from rota_supervisor.exporter.web import Site
 
 
 class BadProbe(Probe):
-    def alive(self) -> HealthVerdict:
+    def alive(self) -> Health:
         raise LookupError("no slot")
 
 

@@ -142,7 +142,7 @@ class HealthCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthVerdict:
+class Health:
     """All checks of one question."""
 
     checks: tuple[HealthCheck, ...]
@@ -167,19 +167,14 @@ class Probe:
         self._notice = Notice(memory.slot(MASTER_SLOT).spare)
         self.regions = Regions(memory, settings.max_series)
 
-    def alive(self) -> HealthVerdict:
+    def alive(self) -> Health:
         """Judge whether the master lives."""
-        return alive(members(self._memory, (MASTER_SLOT,), self._master_pid), self._settings.tick_seconds)
+        return alive(members(self._memory, (MASTER_SLOT,), self._master_pid), self._settings)
 
-    def ready(self) -> HealthVerdict:
+    def ready(self) -> Health:
         """Judge whether this node takes work."""
-        return ready(
-            self.fleet(),
-            self.held(),
-            tick_seconds=self._settings.tick_seconds,
-            beat_seconds=self._settings.beat_seconds,
-            redis_up=self.regions.read_slot(MASTER_SLOT).value(REDIS_UP) == 1,
-        )
+        redis_up = self.regions.read_slot(MASTER_SLOT).value(REDIS_UP) == 1
+        return ready(self.fleet(), self.held(), self._settings, redis_up=redis_up)
 
     def fleet(self) -> tuple[Member, ...]:
         """Return all living processes."""
@@ -191,26 +186,24 @@ class Probe:
         return tuple(held.row(now) for held in self._notice.read())
 
 
-def alive(fleet: Iterable[Member], tick_seconds: float) -> HealthVerdict:
+def alive(fleet: Iterable[Member], settings: ExporterSettings) -> Health:
     """Judge whether the master beats."""
-    return HealthVerdict((_master_beats(_master_of(fleet), tick_seconds),))
+    return Health((_master_beats(_master_of(fleet), settings.tick_seconds),))
 
 
-def ready(
-    fleet: tuple[Member, ...], held: Iterable[Json], *, tick_seconds: float, beat_seconds: float, redis_up: bool
-) -> HealthVerdict:
+def ready(fleet: tuple[Member, ...], held: Iterable[Json], settings: ExporterSettings, *, redis_up: bool) -> Health:
     """Judge whether this node takes work: the master runs the fleet, a worker and a poller serve, Redis answers, and no
     pool is held back in its starts (`held`: rows of the master's notice)."""
     master = _master_of(fleet)
     phase = Phase.EMPTY if master is None else master.phase
     reaches = "reaches" if redis_up else "does not reach"
     held_back = "; ".join(map(sentence, held))
-    return HealthVerdict(
+    return Health(
         (
-            _master_beats(master, tick_seconds),
+            _master_beats(master, settings.tick_seconds),
             HealthCheck("master_serves", phase is Phase.IDLE, f"the master is {_STATES_OF_MASTER[phase]}"),
-            _one_serves(Role.WORKER, fleet, beat_seconds),
-            _one_serves(Role.POLLER, fleet, beat_seconds),
+            _one_serves(Role.WORKER, fleet, settings.beat_seconds),
+            _one_serves(Role.POLLER, fleet, settings.beat_seconds),
             HealthCheck("redis", redis_up, f"the master {reaches} Redis"),
             HealthCheck("restarts", not held_back, held_back or "no pool is in back-off"),
         )

@@ -11,7 +11,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter.fleet import HealthVerdict, Member, Probe, Usage, started_at, usage_of
+from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
 from rota_supervisor.exporter.libraries import prometheus
 from rota_supervisor.exporter.queues import QueueReading, queue_row
@@ -50,7 +50,7 @@ class Observation:
     samples: Samples
     lags: Mapping[str, Lag]
     reading: QueueReading | None
-    ready: HealthVerdict
+    ready: Health
     held: tuple[Json, ...] = ()
 
 

@@ -87,7 +87,7 @@ def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
         return _FAILED
 
 
-def _health(found: fleet.HealthVerdict, request: HttpRequest) -> Answer:
+def _health(found: fleet.Health, request: HttpRequest) -> Answer:
     answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
         return _json(found.row(), answer)

@@ -15,7 +15,7 @@ import fcntl
 import os
 import select
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.child.settings import LogSettings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STDERR: Final = 2
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
-_DEBUG, _INFO, _WARNING = 10, 20, 30
+_DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
@@ -76,12 +76,13 @@ class Logger:
     """Writes an event of a level with its fields, if the level is logged. `exc_info`: an exception, or True for
     the one being handled; it becomes the field `exception`."""
 
-    __slots__ = ("_least", "_lines", "_write")
+    __slots__ = ("_least", "_lines", "_write", "close")
 
     def __init__(self, least: str, lines: LogLines, sink: _Sink) -> None:
         self._least = LEVELS[least]
         self._lines = lines
         self._write = sink.write
+        self.close = sink.close
 
     def debug(self, event: str, /, **fields: Any) -> None:
         if self._least <= _DEBUG:
@@ -102,34 +103,25 @@ class Logger:
         self._write(self._lines("critical", event, fields))
 
 
-@dataclass(slots=True)
-class _State:
-    """What `configure` set up in this process."""
-
-    logger: Logger
-    sink: _Sink
-
-
 _counts = Counts()
-_state: _State | None = None
+_logger: Logger | None = None
 
 
 def configure(settings: LogSettings, fd: int = STDERR, **bound: Any) -> None:
     """Set up this process's logging to `fd`; `bound` fields stand in every line. May be repeated."""
-    global _state  # noqa: PLW0603 - a process has one log, as it has one stderr
-    lines, before = _lines(settings.format, fd, bound), _state
-    sink = _Sink(fd, _counts)
-    _state = _State(Logger(settings.level, lines, sink), sink)
+    global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
+    lines, before = _lines(settings.format, fd, bound), _logger
+    _logger = Logger(settings.level, lines, _Sink(fd, _counts))
     if before is not None:  # last: whatever failed above leaves the log as it was
-        before.sink.close()
+        before.close()
 
 
 def logger() -> Logger:
     """Return this process's logger: `logger().info(events.WORKER_STARTED, slot=3)`."""
-    if _state is None:
+    if _logger is None:
         configure(LogSettings())
-    assert _state is not None
-    return _state.logger
+    assert _logger is not None
+    return _logger
 
 
 def counts() -> Counts:
