@@ -8,9 +8,7 @@ import time
 from contextlib import closing, suppress
 from typing import Final
 
-from rota.child import life
-from rota.child.signals import OF_THE_MASTER
-from rota.child.slot_memory import SlotMemory
+from rota.child import life, signals, slot_memory
 from rota.child.slots import Phase, Slot
 from rota.telemetry import events, log
 from rota_supervisor import child, layout
@@ -32,7 +30,7 @@ def main() -> int:
     log.configure(settings.log, role=first.role, slot=first.slot, pid=os.getpid())
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    memory = SlotMemory.to_read(layout.SLOTS_FD)
+    memory = slot_memory.SlotMemory.to_read(layout.SLOTS_FD)
     everything = observer.Observer(settings, memory, first.master_pid, queues.reader(settings))
     site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
@@ -50,7 +48,7 @@ def _catch_signals() -> int:
     signal.set_wakeup_fd(write_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    for number in OF_THE_MASTER:
+    for number in signals.OF_THE_MASTER:
         signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     return fd

@@ -11,12 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
+from rota.protocol import store, views
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.store import Command, Store
-from rota.protocol.views import Overview, QueueState
-from rota.server.address import parse_address
-from rota.server.connection import Connection, ConnectionOptions
-from rota.server.primary import connect
+from rota.server import address, connection, primary
 from rota.server.server_errors import ServerError
 from rota_supervisor.exporter.settings import ExporterSettings
 
@@ -29,7 +26,7 @@ LIMIT_SECONDS: Final = 0.5
 class Runs(Protocol):
     """A connection, as far as it is needed here."""
 
-    def run(self, call: Command[T]) -> T:
+    def run(self, call: store.Command[T]) -> T:
         """Run a script. Raises ServerError."""
 
     def close(self) -> None:
@@ -40,12 +37,12 @@ class Runs(Protocol):
 class QueueReading:
     """`missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock."""
 
-    overview: Overview
+    overview: views.Overview
     missing_tasks: int
     clock_offset_seconds: float
 
 
-def queue_row(state: QueueState) -> dict[str, float]:
+def queue_row(state: views.QueueState) -> dict[str, float]:
     """Return the numbers of a queue as `/status.json` shows them: durations are in seconds."""
     return {
         key.replace("_us", "_seconds"): value / MICROSECONDS if key.endswith("_us") else value
@@ -54,11 +51,11 @@ def queue_row(state: QueueState) -> dict[str, float]:
     }
 
 
-def connector(server: ServerSettings) -> Callable[[], Connection]:
+def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
     """Return what connects to that server, or raises ServerError. Raises ValueError for an unusable URL."""
-    address = parse_address(server.redis_url)
-    options = ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
-    return lambda: connect(address, options)
+    redis = address.parse_address(server.redis_url)
+    options = connection.ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
+    return lambda: primary.connect(redis, options)
 
 
 def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
@@ -66,14 +63,14 @@ def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
     if not settings.ask_redis:
         return lambda: None
     names = tuple(queue.name for queue in settings.queues)
-    return QueueWatch(Store(settings.server.namespace), names, connector(settings.server)).read
+    return QueueWatch(store.Store(settings.server.namespace), names, connector(settings.server)).read
 
 
 class QueueWatch:
     """Asks when somebody wants to know. `connect` makes a connection or raises ServerError."""
 
-    def __init__(self, store: Store, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
-        self._store = store
+    def __init__(self, scripts: store.Store, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
+        self._scripts = scripts
         self._queues = queues
         self._connect = connect
         self._connection: Runs | None = None
@@ -120,9 +117,9 @@ class QueueWatch:
                 self._connection = None
             return None
 
-    def _read_from(self, connection: Runs) -> QueueReading:
+    def _read_from(self, on: Runs) -> QueueReading:
         before = time.time()
-        overview = connection.run(self._store.overview(self._queues))
+        overview = on.run(self._scripts.overview(self._queues))
         wall = (before + time.time()) / 2
-        missing = connection.run(self._store.audit()).missing
+        missing = on.run(self._scripts.audit()).missing
         return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall)

@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
 
-from rota.child.slot_memory import SlotMemory, region_at
-from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_told import WORD
+from rota.child import slot_memory, slot_outcomes, slot_told
 from rota.printable import printable
 from rota.telemetry import metrics as m
 from rota.telemetry import records
@@ -83,7 +81,7 @@ class RegionReader:
         used = records.used_words(self._words)
         if stamp and used >= self._parsed:
             self._parse_up_to(used)
-            now = memoryview(bytes(self._region[: self._parsed * WORD])).cast("d")
+            now = memoryview(bytes(self._region[: self._parsed * slot_told.WORD])).cast("d")
             before = self._numbers
             if all(records.is_sound(each, before[span], now[span].tolist()) for each, _, span in self._places):
                 self._numbers = now
@@ -144,7 +142,7 @@ def exposed_series(definition: m.Definition) -> int:
 class Regions:
     """All slots' records. Not safe for two threads at once."""
 
-    def __init__(self, memory: SlotMemory, max_series: int) -> None:
+    def __init__(self, memory: slot_memory.SlotMemory, max_series: int) -> None:
         self._memory = memory
         self._readers: dict[int, RegionReader] = {}
         self._disowned = Samples()
@@ -152,7 +150,7 @@ class Regions:
 
     def touched(self) -> Iterator[int]:
         """Yield the slots that were ever written to."""
-        at = region_at(0)
+        at = slot_memory.region_at(0)
         while True:
             try:
                 at = os.lseek(self._memory.fd, at, os.SEEK_DATA)
@@ -160,9 +158,9 @@ class Regions:
                 if error.errno == errno.ENXIO:  # no data beyond
                     return
                 raise
-            number = (at - region_at(0)) // REGION_BYTES
+            number = (at - slot_memory.region_at(0)) // slot_outcomes.REGION_BYTES
             yield number
-            at = region_at(number + 1)
+            at = slot_memory.region_at(number + 1)
 
     def read(self, living: Collection[int]) -> Samples:
         """Return the samples of all slots; `living` are those whose gauges count."""
