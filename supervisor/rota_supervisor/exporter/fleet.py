@@ -61,14 +61,8 @@ def members(memory: SlotMemory, touched: Iterable[int], master_pid: int) -> tupl
     """Return the living processes among the slots that were ever written to, by slot."""
     now_ns = boottime_ns()
     found = (_member(number, memory.slot(number), now_ns) for number in touched)
-    return tuple(member for member in found if _is_ours(member.pid, master_pid))
-
-
-def _is_ours(pid: int, master_pid: int) -> bool:
-    """Whether that process lives and is the master or its child, not a stranger who got the number later."""
-    if pid in (0, master_pid):
-        return pid == master_pid
-    return parent_of(pid) == master_pid
+    # The master or its child that lives, and not a stranger who got the number later.
+    return tuple(each for each in found if each.pid == master_pid or (each.pid and parent_of(each.pid) == master_pid))
 
 
 def _member(number: int, slot: Slot, now_ns: int) -> Member:

@@ -174,16 +174,14 @@ class CpuTotals:
     """
 
     def __init__(self) -> None:
-        self._before: dict[int, float] = {}
-        self._last: dict[int, tuple[int, float]] = {}
+        self._by_slot: dict[int, tuple[int, float, float]] = {}  # the last process, its seconds, those before it
 
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
         """Count these processes in, and put the totals of all slots."""
         for member, usage in usages.items():
-            pid, seconds = self._last.get(member.slot, (member.pid, 0.0))
+            pid, seconds, before = self._by_slot.get(member.slot, (member.pid, 0.0, 0.0))
             if pid != member.pid:
-                self._before[member.slot] = self._before.get(member.slot, 0.0) + seconds
-            self._last[member.slot] = (member.pid, usage.cpu_seconds)
-        for slot, (_, seconds) in self._last.items():
-            total = self._before.get(slot, 0.0) + seconds
-            samples.put(m.PROCESS_CPU, (str(role_of(slot)), str(slot)), total)
+                before += seconds
+            self._by_slot[member.slot] = (member.pid, usage.cpu_seconds, before)
+        for slot, (_, seconds, before) in self._by_slot.items():
+            samples.put(m.PROCESS_CPU, (str(role_of(slot)), str(slot)), before + seconds)

@@ -191,7 +191,7 @@ class Regions:
             if not isinstance(definition, m.GaugeDefinition):
                 samples.add(definition, labels, numbers)
             elif living and not math.isnan(numbers[0]):
-                known = samples.value(definition, *labels) if definition.merge is m.Merge.MAX else None
+                known = samples.value(definition, *labels) if definition.takes_highest else None
                 if known is None:
                     samples.add(definition, labels, numbers)
                 else:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rota.printable import printable_json
 
@@ -20,6 +20,7 @@ _MICROSECONDS: Final = 1_000_000
 
 Fields = dict[str, Any]
 Render = Callable[[Fields], str]
+LogLines = Callable[[str, str, Fields], bytes]  # of level, event and fields, a line of at most LINE_BYTES
 
 
 @dataclass(slots=True)
@@ -28,12 +29,6 @@ class Counts:
 
     dropped: int = 0
     truncated: int = 0
-
-
-class LogLines(Protocol):
-    """Makes the line of an event: at most LINE_BYTES, with the newline."""
-
-    def __call__(self, level: str, event: str, fields: Fields, /) -> bytes: ...
 
 
 class Clock:

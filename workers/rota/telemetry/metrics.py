@@ -44,13 +44,6 @@ class Writer(StrEnum):
     EXPORTER = "exporter"
 
 
-class Merge(StrEnum):
-    """How the gauges of several living slots become one value."""
-
-    SUM = "sum"
-    MAX = "max"
-
-
 @dataclass(frozen=True, slots=True)
 class Definition:
     """What all metrics have in common. `writers` are the processes that compute it."""
@@ -73,9 +66,10 @@ class CounterDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class GaugeDefinition(Definition):
-    """Goes up and down. Counts only while the process that set it lives."""
+    """Goes up and down. Counts only while the process that set it lives. Living slots are summed, or the highest of
+    them is shown."""
 
-    merge: Merge = Merge.SUM
+    takes_highest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +96,8 @@ def _counter(name: str, writers: _Writers, text: str, labels: str = "") -> Count
     return CounterDefinition(name, text, tuple(labels.split()), writers)
 
 
-def _gauge(name: str, writers: _Writers, text: str, labels: str = "", merge: Merge = Merge.SUM) -> GaugeDefinition:
-    return GaugeDefinition(name, text, tuple(labels.split()), writers, merge)
+def _gauge(name: str, writers: _Writers, text: str, labels: str = "", highest: bool = False) -> GaugeDefinition:
+    return GaugeDefinition(name, text, tuple(labels.split()), writers, highest)
 
 
 def _histogram(
@@ -227,7 +221,7 @@ POLLER_LAST_SUCCESS = _gauge(
     _POLLER,
     "Unix time of the poller's last complete round.",
     "slot",
-    Merge.MAX,
+    highest=True,
 )
 DOORBELL_RESCUES = _counter(
     "rota_doorbell_rescues_total", _POLLER, "Doorbells the sweep rang for entries nobody had been told of."
@@ -236,7 +230,7 @@ INFLIGHT_ORPHANS = _gauge(
     "rota_inflight_orphans",
     _POLLER,
     "In-flight lists whose owner nobody registered, at the last scan. Expected 0.",
-    merge=Merge.MAX,
+    highest=True,
 )
 LEASES_LOST = _counter("rota_leases_lost_total", _MASTER, "Owners of this node whose lease was lost while they lived.")
 
