@@ -36,8 +36,6 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What it gets."""
-
     status: HTTPStatus
     headers: tuple[tuple[str, str], ...]
     body: bytes
@@ -67,16 +65,14 @@ class Exchange:
             event = self._protocol.next_event()
         except h11.RemoteProtocolError as fault:
             return _refusal(HTTPStatus(fault.error_status_hint))
-        return self._request(event) if isinstance(event, h11.Request) else None
-
-    def _request(self, event: h11.Request) -> HttpRequest:
+        if not isinstance(event, h11.Request):
+            return None
         self._method = event.method.decode()
         path, _, query = event.target.decode().partition("?")
         headers = {name.decode(): value.decode("latin-1") for name, value in event.headers}
         return HttpRequest(self._method, unquote(path), query, headers)
 
     def give(self, answer: Answer) -> bytes:
-        """Return the bytes of the answer."""
         headers = [
             ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
             ("Server", "rota"),
@@ -129,17 +125,14 @@ class HttpClient:
         return self._exchange.take(self.receive())
 
     def wait(self) -> None:
-        """Let it wait for its answer."""
         self.turn, self.until = ClientTurn.WAITING, float("inf")
 
     def answer(self, answer: Answer, now: float) -> None:
-        """Begin to send its answer."""
         self._unsent = memoryview(self._exchange.give(answer))
         self.turn, self.until = ClientTurn.TAKING, now + ANSWER_SECONDS
         self.send(now)
 
     def send(self, now: float) -> None:
-        """Send more of the answer."""
         sent = self._connection.send(self._unsent)
         self._unsent = self._unsent[sent:]
         if not self._unsent:
@@ -148,7 +141,6 @@ class HttpClient:
             self.turn, self.until = ClientTurn.LEAVING, now + LEAVE_SECONDS
 
     def close(self) -> None:
-        """Hang up."""
         self.turn = ClientTurn.GONE
         self._unsent = memoryview(b"")
         self._connection.close()

@@ -162,16 +162,13 @@ class Probe:
         self.regions = Regions(memory, settings.max_series)
 
     def alive(self) -> Health:
-        """Judge whether the master lives."""
         return alive(members(self._memory, (MASTER_SLOT,), self._master_pid), self._settings)
 
     def ready(self) -> Health:
-        """Judge whether this node takes work."""
         redis_up = self.regions.read_slot(MASTER_SLOT).value(REDIS_UP) == 1
         return ready(self.fleet(), self.held(), self._settings, redis_up=redis_up)
 
     def fleet(self) -> tuple[Member, ...]:
-        """Return all living processes."""
         return members(self._memory, self.regions.touched(), self._master_pid)
 
     def held(self) -> tuple[Json, ...]:

@@ -85,7 +85,6 @@ class Observer:
         return empty_families()
 
     def observe(self) -> Observation:
-        """Look at everything."""
         began = time.monotonic()
         reading = self._read_queues()
         fleet, samples = self._read_slots()

@@ -29,8 +29,7 @@ class Runs(Protocol):
     def run(self, call: store.Command[T]) -> T:
         """Run a script. Raises ServerError."""
 
-    def close(self) -> None:
-        """Close."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,6 @@ class Samples:
         series[labels] = numbers if known is None else tuple(map(add, known, numbers))
 
     def series(self, definition: m.Definition) -> Iterator[tuple[Labels, Numbers]]:
-        """Yield the series of a metric."""
         yield from self._by_name.get(definition.name, {}).items()
 
     def get(self, definition: m.Definition, *labels: str) -> Numbers | None:
@@ -114,7 +113,6 @@ class SeriesBound:
 
     @property
     def refused(self) -> int:
-        """How many label sets found no room so far."""
         return len(self._refused)
 
     def admit(self, definition: m.Definition, labels: Labels) -> Labels:

@@ -53,7 +53,6 @@ class Renderer:
         threading.Thread(target=self._run, name="renderer", daemon=True).start()
 
     def ask(self, client: HttpClient, request: HttpRequest) -> None:
-        """Have an answer made."""
         self._asked.put((client, request))
 
     def made(self) -> Iterator[tuple[HttpClient, Answer]]:
@@ -99,7 +98,6 @@ class Server:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is a client."""
         return bool(self._clients)
 
     def stop_listening(self) -> None:

@@ -32,8 +32,6 @@ class _Number:
 
 
 class Counter(_Number):
-    """One counter of this slot."""
-
     __slots__ = ()
 
     def add(self, n: float = 1.0) -> None:
@@ -52,8 +50,6 @@ class Gauge(_Number):
 
 
 class Histogram:
-    """One histogram of this slot."""
-
     __slots__ = ("_at", "_bounds", "_numbers", "_sum_at")
 
     def __init__(self, numbers: "memoryview[float]", at: int, definition: m.HistogramDefinition) -> None:
