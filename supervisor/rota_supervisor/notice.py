@@ -40,13 +40,13 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A pool in back-off. `state`: backoff or fatal; `setbacks`: failures in a row; `next_try_at`: seconds of
+    """A pool in back-off. `state`: backoff or fatal; `failures`: so many in a row; `next_try_at`: seconds of
     CLOCK_BOOTTIME; `words`: how its last child ended."""
 
     role: str
     pool: str
     state: str
-    setbacks: int
+    failures: int
     next_try_at: float
     words: str
 
@@ -56,7 +56,7 @@ class Held:
             "role": self.role,
             "pool": self.pool,
             "state": self.state,
-            "failures_in_a_row": self.setbacks,
+            "failures_in_a_row": self.failures,
             "next_try_seconds": round(max(0.0, self.next_try_at - now), 1),
             "last_error": self.words,
         }

@@ -50,13 +50,13 @@ def said(effects: list[Effect]) -> list[str]:
 def notices(effects: list[Effect]) -> list[list[tuple[str, int]]]:
     """The pools of each notice, with their failures in a row."""
     notices = [effect.held for effect in effects if isinstance(effect, PutUpNotice)]
-    return [[(row.pool, row.setbacks) for row in held] for held in notices]
+    return [[(row.pool, row.failures) for row in held] for held in notices]
 
 
 def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_comes_first() -> None:
     backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
     rows = held_back([MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1)], backoffs)
-    assert [(row.role, row.state, row.setbacks, row.words) for row in rows] == [
+    assert [(row.role, row.state, row.failures, row.words) for row in rows] == [
         ("poller", "fatal", BUDGETS[Role.POLLER], f"exit code {BUDGETS[Role.POLLER] - 1}"),
         ("worker", "backoff", 2, "exit code 1"),
     ]

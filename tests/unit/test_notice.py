@@ -28,7 +28,7 @@ def test_what_does_not_fit_is_cut_and_left_out_at_the_end() -> None:
     notice = Notice(area)
     notice.write([held(number, "é" * 10_000) for number in range(50)])
     read = notice.read()
-    assert [row.setbacks for row in read] == list(range(len(read)))
+    assert [row.failures for row in read] == list(range(len(read)))
     assert 0 < len(read) < 50
 
 
@@ -49,7 +49,7 @@ def test_a_reader_never_sees_two_notices_mixed() -> None:
         for _ in range(5_000):
             read = reading.read()
             assert len(set(read)) <= 1
-            assert all(len(read) == 1 + row.setbacks for row in read)
+            assert all(len(read) == 1 + row.failures for row in read)
     finally:
         over.set()
         writer.join()
