@@ -51,17 +51,13 @@ def all_fields(timestamp: str, level: str, event: str, bound: Mapping[str, Any],
     first = {"timestamp": timestamp, "level": level, "event": event}
     fields = {**first, **bound, **given, **first}
     if _EXC_INFO in fields:
-        _format_exception(fields)
+        found = fields.pop(_EXC_INFO)
+        error = sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
+        if isinstance(error, BaseException):
+            import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
+
+            fields[EXCEPTION] = "".join(traceback.format_exception(error)).rstrip()
     return fields
-
-
-def _format_exception(fields: Fields) -> None:
-    given = fields.pop(_EXC_INFO)
-    error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
-    if isinstance(error, BaseException):
-        import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
-
-        fields[EXCEPTION] = "".join(traceback.format_exception(error)).rstrip()
 
 
 def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
