@@ -36,6 +36,8 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """What the client gets."""
+
     status: HTTPStatus
     headers: tuple[tuple[str, str], ...]
     body: bytes
