@@ -1,20 +1,41 @@
-"""The master's notice: pools whose starts are held back, left in its slot for the exporter to read.
+"""The master's notice: pools whose starts are held back, left in its slot for the exporter to read; and the words in
+which both show the state of a fleet and of its pools.
 
 Two copies and a number that says which one holds, written last: who reads meanwhile finds the one before, and looks
 again when a second notice came in the meantime.
 """
 
 import json
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, Final
 
+from rota.child.slots import Phase
 from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
 _WORD: Final = 8
 _MOST_WORDS: Final = 300  # characters of an error
+
+# What the master's phase says of its fleet.
+FLEET_STATES: Final = {
+    Phase.BOOTING: "starting",
+    Phase.IDLE: "running",
+    Phase.QUIET: "quiet",
+    Phase.DRAINING: "draining",
+}
+
+
+class Condition(StrEnum):
+    """The state of a pool. BACKOFF: starts fail in a row, the next one waits. FATAL: the budget is spent, a person is
+    needed; one probe goes on after each pause, so that it mends itself when the cause is gone."""
+
+    RUNNING = "running"
+    BACKOFF = "backoff"
+    FATAL = "fatal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +60,12 @@ class Held:
             "next_try_seconds": round(max(0.0, self.next_try_at - now), 1),
             "last_error": self.words,
         }
+
+
+def states_of_pools(rows: Iterable[Json]) -> Mapping[str, str]:
+    """Return the state of each pool of workers by these rows; whoever has none is running."""
+    held = {row["pool"]: row["state"] for row in rows if row["role"] == Role.WORKER}
+    return defaultdict(lambda: Condition.RUNNING.value, held)
 
 
 def sentence(row: Json) -> str:

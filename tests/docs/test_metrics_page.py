@@ -10,13 +10,10 @@ from rota.child.slots import Phase
 from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
-from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.kernel import Usage
+from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
 from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.regions import exposed_series
-from rota_supervisor.exporter.samples import Samples
-from rota_supervisor.exporter.zeroes import zeroes
+from rota_supervisor.exporter.samples import Samples, exposed_series
 from rota_supervisor.layout import Role
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
@@ -72,7 +69,7 @@ def test_the_page_says_what_a_process_costs() -> None:
     member = Member(8, Role.WORKER, 1, Phase.IDLE, 0.0)
     put_fleet(samples, (member,), ())
     put_usage(samples, {member: Usage(1, 1.0, 1)})
-    CpuAccount().put(samples, {member: Usage(1, 1.0, 1)})
+    CpuTotals().put(samples, {member: Usage(1, 1.0, 1)})
     assert cost("living process") == total(samples)
 
 

@@ -23,7 +23,7 @@ from masters import ON_ONE_SERVER
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Limits
-from rota_supervisor.exporter.exchange import MAX_HEAD_BYTES, MAX_HEAD_LINES
+from rota_supervisor.exporter.client import MAX_HEAD_BYTES, MAX_HEAD_LINES
 from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
 
 NO_SERVER = "redis://127.0.0.1:1/0"

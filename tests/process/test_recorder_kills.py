@@ -10,8 +10,7 @@ import time
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.regions import Regions
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.samples import Regions, Samples
 
 KILLS = 20
 DEADLINE_SECONDS = 60.0

@@ -11,7 +11,7 @@ from rota.child.slots import Phase
 from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import TASK_LAG
-from rota_supervisor.exporter.regions import RegionReader
+from rota_supervisor.exporter.samples import RegionReader
 from servers import Server
 
 
@@ -173,7 +173,7 @@ def test_a_start_is_counted_though_the_task_kills_its_worker(bench: Bench) -> No
     worker = bench.start(settings_for(bench.server, bench.namespace))
     until(lambda: "start a 1" in bench.ran())
     worker.kill()
-    (lag,) = (numbers for series, numbers in RegionReader(worker.slot.metrics).read() if series.definition is TASK_LAG)
+    (lag,) = (numbers for of, _, numbers in RegionReader(worker.slot.metrics).read() if of is TASK_LAG)
     assert sum(lag[:-1]) == 1
 
 

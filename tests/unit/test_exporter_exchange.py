@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota_supervisor.exporter.exchange import MAX_HEAD_BYTES, MAX_HEAD_LINES, Answer, Exchange, HttpRequest, said
+from rota_supervisor.exporter.client import MAX_HEAD_BYTES, MAX_HEAD_LINES, Answer, Exchange, HttpRequest, text_answer
 
 ASKED = b"GET /status.json?verbose&a=b%20c HTTP/1.1\r\nHost: here\r\nX-Name: \xe9\r\n\r\n"
 _LIKE_HTTP = st.sampled_from(
@@ -50,7 +50,7 @@ def test_whatever_comes_is_a_request_or_is_refused_or_waits_for_more(parts: list
     for part in parts:
         heard = exchange.take(part)
         if heard is not None:
-            answer = heard if isinstance(heard, Answer) else said("ok\n")
+            answer = heard if isinstance(heard, Answer) else text_answer("ok\n")
             assert exchange.give(answer).startswith(b"HTTP/1.1 %d " % answer.status)
             return
 
@@ -68,7 +68,7 @@ def test_no_head_is_kept_beyond_its_bounds() -> None:
 def test_an_answer_says_its_length_and_that_it_is_the_last(method: str, body: bytes) -> None:
     exchange = Exchange()
     exchange.take(f"{method} / HTTP/1.0\r\n\r\n".encode())
-    head, _, sent = exchange.give(said("ok\n", ("Allow", "GET"))).partition(b"\r\n\r\n")
+    head, _, sent = exchange.give(text_answer("ok\n", ("Allow", "GET"))).partition(b"\r\n\r\n")
     assert sent == body
     assert {b"Content-Length: 3", b"Connection: close", b"Allow: GET", b"Cache-Control: no-store"} < set(
         head.split(b"\r\n")

@@ -5,21 +5,22 @@ from typing import Any
 
 import pytest
 
+from child_settings import exporter_settings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
-from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.health import HealthVerdict, alive, ready, serves
+from rota_supervisor.exporter.fleet import Health, Member, alive, ready, serves
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Json
 
 MASTER = Member(0, Role.MASTER, 1, Phase.IDLE, 0.5)
 POLLER = Member(4, Role.POLLER, 2, Phase.IDLE, 0.5)
 WORKER = Member(8, Role.WORKER, 3, Phase.IDLE, 0.5)
+SETTINGS = exporter_settings({})
 TASK = TaskInSlot(b"id images i 1 1 0 0 0 0 -", "resize", 1, 2)
 
 
-def verdict_on(*fleet: Member, held: tuple[Json, ...] = (), redis_up: bool = True) -> HealthVerdict:
-    return ready(fleet, held, tick_seconds=1.0, beat_seconds=30.0, redis_up=redis_up)
+def verdict_on(*fleet: Member, held: tuple[Json, ...] = (), redis_up: bool = True) -> Health:
+    return ready(fleet, held, SETTINGS, redis_up=redis_up)
 
 
 def faults(*fleet: Member, redis_up: bool = True) -> list[str]:
@@ -35,17 +36,17 @@ def but(member: Member, **changes: Any) -> Member:
 
 @pytest.mark.parametrize(("age", "ok"), [(0.0, True), (2.9, True), (3.0, False), (100.0, False)])
 def test_alive_is_a_master_whose_beat_is_younger_than_three_ticks(age: float, ok: bool) -> None:
-    assert alive((but(MASTER, beat_age_seconds=age),), 1.0).ok is ok
+    assert alive((but(MASTER, beat_age_seconds=age),), SETTINGS).ok is ok
 
 
 def test_without_a_master_nothing_is_alive() -> None:
-    assert not alive((WORKER, POLLER), 1.0).ok
+    assert not alive((WORKER, POLLER), SETTINGS).ok
 
 
 @pytest.mark.parametrize("phase", [Phase.BOOTING, Phase.DRAINING, Phase.QUIET])
 def test_a_master_that_boots_or_drains_is_alive_and_not_ready(phase: Phase) -> None:
     master = but(MASTER, phase=phase)
-    assert alive((master, POLLER, WORKER), 1.0).ok
+    assert alive((master, POLLER, WORKER), SETTINGS).ok
     assert faults(master, POLLER, WORKER) == ["master_serves"]
 
 

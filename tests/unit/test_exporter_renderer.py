@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota_supervisor.exporter.client import HttpClient
-from rota_supervisor.exporter.exchange import Answer, HttpRequest, said
-from rota_supervisor.exporter.renderer import Renderer
+from rota_supervisor.exporter.client import Answer, HttpClient, HttpRequest, text_answer
+from rota_supervisor.exporter.server import Renderer
 
 DEADLINE_SECONDS = 30.0
 REQUEST = HttpRequest("GET", "/", "", {})
@@ -33,11 +32,11 @@ def test_pages_are_made_in_turn_and_what_is_to_be_done_between_them_is(client: H
 
     def make(request: HttpRequest) -> Answer:
         done.append(request.path)
-        return said(request.path)
+        return text_answer(request.path)
 
     renderer = Renderer(make, lambda: done.append("between"))
     renderer.ask(client, REQUEST)
-    assert wait_for(renderer) == [(client, said("/"))]
+    assert wait_for(renderer) == [(client, text_answer("/"))]
     assert done[:2] == ["between", "/"]
     assert list(renderer.made()) == []
 
@@ -47,4 +46,4 @@ def test_a_failure_between_pages_is_raised_where_the_process_ends_of_it() -> Non
         raise LookupError("no slot")
 
     with pytest.raises(LookupError, match="no slot"):
-        wait_for(Renderer(lambda _: said("ok\n"), fail))
+        wait_for(Renderer(lambda _: text_answer("ok\n"), fail))

@@ -13,13 +13,10 @@ from rota.child.slots import Phase
 from rota.protocol.views import Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
-from rota_supervisor.exporter.families import empty_families, families
-from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.kernel import Usage
+from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
 from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.samples import Samples
-from rota_supervisor.exporter.zeroes import zeroes
+from rota_supervisor.exporter.samples import Samples, empty_families, families
 from rota_supervisor.layout import Role
 
 SETTINGS = exporter_settings(
@@ -117,20 +114,20 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
 
 
 def test_processor_time_of_a_slot_goes_on_with_the_next_process() -> None:
-    account = CpuAccount()
+    totals = CpuTotals()
 
     def total(pid: int, seconds: float) -> float | None:
         samples = Samples()
-        account.put(samples, {Member(8, Role.WORKER, pid, Phase.IDLE, 0.0): Usage(1, seconds, 1)})
+        totals.put(samples, {Member(8, Role.WORKER, pid, Phase.IDLE, 0.0): Usage(1, seconds, 1)})
         return samples.value(m.PROCESS_CPU, "worker", "8")
 
     assert [total(1, 2.0), total(1, 3.0), total(2, 0.5), total(2, 1.0), total(3, 0.0)] == [2.0, 3.0, 3.5, 4.0, 4.0]
 
 
 def test_processor_time_of_a_slot_stays_while_nobody_is_in_it() -> None:
-    account, samples = CpuAccount(), Samples()
-    account.put(Samples(), {Member(8, Role.WORKER, 1, Phase.IDLE, 0.0): Usage(1, 2.0, 1)})
-    account.put(samples, {})
+    totals, samples = CpuTotals(), Samples()
+    totals.put(Samples(), {Member(8, Role.WORKER, 1, Phase.IDLE, 0.0): Usage(1, 2.0, 1)})
+    totals.put(samples, {})
     assert samples.value(m.PROCESS_CPU, "worker", "8") == 2.0
 
 

@@ -9,21 +9,14 @@ from child_settings import exporter_settings
 from rota.child.settings import LogSettings, ServerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import log
-from rota_supervisor.exporter.exchange import HttpRequest
-from rota_supervisor.exporter.health import HealthVerdict
+from rota_supervisor.exporter.client import HttpRequest
+from rota_supervisor.exporter.fleet import Health, Probe
 from rota_supervisor.exporter.observer import Observation, Observer
-from rota_supervisor.exporter.probe import Probe
-from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.web import Site
 
 
-class Unasked:
-    def read(self) -> QueueReading | None:
-        return None
-
-
 class BadProbe(Probe):
-    def alive(self) -> HealthVerdict:
+    def alive(self) -> Health:
         raise LookupError("no slot")
 
 
@@ -38,7 +31,7 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
     site = Site(
-        settings, BadProbe(settings, memory, os.getpid()), BadObserver(settings, memory, os.getpid(), Unasked())
+        settings, BadProbe(settings, memory, os.getpid()), BadObserver(settings, memory, os.getpid(), lambda: None)
     )
     request = HttpRequest("GET", path, "", {})
     answer = site.at_once(request) or site.page(request)

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 import rota.telemetry.log as rota_log
 from rota.child.settings import Format, LogSettings
 from rota.telemetry import events
-from rota.telemetry.log_fields import LINE_BYTES, Clock, Counts
 from rota.telemetry.log_foreign import ForeignHandler
-from rota.telemetry.log_json import JsonLines
+from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, JsonLines
 
 
 @pytest.fixture

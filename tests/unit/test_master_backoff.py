@@ -11,10 +11,10 @@ from rota_supervisor.master.core.backoff import (
     GIVE_UP_AFTER,
     TASK_PAUSE_SECONDS,
     TOLERATED,
-    Condition,
     End,
     StartBackoff,
 )
+from rota_supervisor.notice import Condition
 
 LIMITS = Restarts(backoff_seconds=1.0, backoff_max_seconds=5.0, healthy_seconds=60.0)
 

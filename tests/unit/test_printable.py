@@ -26,9 +26,8 @@ from rota_supervisor.cli.output import put, put_json, put_table, say, say_error,
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.view import LiveView, PlainView, show_checks
 from rota_supervisor.exits import say_crash
-from rota_supervisor.exporter.families import families
 from rota_supervisor.exporter.page import page
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.samples import Samples, families
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
 

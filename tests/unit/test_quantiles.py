@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.lag import STEP_SECONDS, WINDOW_SECONDS, LagWindow
-from rota_supervisor.exporter.quantiles import quantile
-from rota_supervisor.exporter.regions import Regions
-from rota_supervisor.exporter.samples import Samples
+from rota_supervisor.exporter.lag import STEP_SECONDS, WINDOW_SECONDS, LagWindow, quantile
+from rota_supervisor.exporter.samples import Regions, Samples
 
 SIMPLE = m.HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))
 

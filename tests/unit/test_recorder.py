@@ -20,8 +20,7 @@ from rota.child.slot_told import WORD
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, Record, encode_key, scan, series_of, used_words
-from rota_supervisor.exporter.regions import RegionReader, Series
-from rota_supervisor.exporter.samples import Numbers
+from rota_supervisor.exporter.samples import RegionReader, Series
 
 SMALL_BYTES = (32 << 10) + 4096
 
@@ -36,9 +35,9 @@ def read(of: memoryview) -> dict[tuple[str, ...], tuple[float, ...]]:
     return readings(RegionReader(of).read())
 
 
-def readings(found: Iterable[tuple[Series, Numbers]]) -> dict[tuple[str, ...], tuple[float, ...]]:
+def readings(found: Iterable[Series]) -> dict[tuple[str, ...], tuple[float, ...]]:
     """The same of what a reader has found."""
-    return {(series.definition.name, *series.labels): numbers for series, numbers in found}
+    return {(definition.name, *labels): numbers for definition, labels, numbers in found}
 
 
 def words(of: memoryview) -> memoryview:
@@ -159,7 +158,7 @@ def test_a_damaged_record_has_the_next_process_begin_anew_and_a_reader_keep_what
     Recorder(memory).counter(m.CLAIMS, "c").add(5)
     assert read(memory) == {(m.SERIES_DROPPED.name,): (0.0,), (m.CLAIMS.name, "c"): (5.0,)}
     assert len(list(reader.read())) == 2
-    kept = {series.labels: numbers for series, numbers in reader.take_disowned()}
+    kept = {labels: numbers for _, labels, numbers in reader.take_disowned()}
     assert kept == {(): (0.0,), ("a",): (1.0,), ("b",): (1.0,)}
 
 

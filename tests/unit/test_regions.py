@@ -10,7 +10,7 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
-from rota_supervisor.exporter.regions import Regions, SeriesBound, exposed_series
+from rota_supervisor.exporter.samples import Regions, SeriesBound, exposed_series
 
 
 def recorder(memory: SlotMemory, slot: int) -> Recorder:
@@ -188,7 +188,7 @@ def test_a_key_that_is_none_is_left_alone() -> None:
     writer = recorder(memory, 1)
     for name in ('"', "[" * 5000, "1"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("rota.telemetry.recorder.encode_key", lambda *_, name=name: name.encode())
+            patch.setattr("rota.telemetry.records.encode_key", lambda *_, name=name: name.encode())
             writer.counter(m.CounterDefinition(name, "", (), ())).add()
     writer.counter(m.CLAIMS, "q").add()
     assert Regions(memory, 1000).read(()).value(m.CLAIMS, "q") == 1

@@ -21,7 +21,7 @@ from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import Attempt, Verdict
 from rota.worker.report import Report
 from rota.worker.times import Times
-from rota_supervisor.exporter.regions import RegionReader
+from rota_supervisor.exporter.samples import RegionReader
 
 ENTRY = parse_entry(b"id-1 mail i 1000 1000 0 0 0 0 -")
 TIMES = Times(2000, 0.001, None, 0.001, early=False)
@@ -41,7 +41,7 @@ class Place:
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
         found = RegionReader(self.slot.metrics).read()
-        return {series.labels: tuple(numbers) for series, numbers in found if series.definition.name == name}
+        return {labels: numbers for definition, labels, numbers in found if definition.name == name}
 
 
 @pytest.fixture(name="events_of")

@@ -28,7 +28,7 @@ BACKLOG = 16
 
 
 def socket_places(config: Config, environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Where the control socket of this configuration is, likeliest first; a master takes the first."""
+    """Return where the control socket of this configuration may be, likeliest first; a master takes the first."""
     if config.control.socket:
         return [Path(config.control.socket)]
     folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is made 0700 and its owner is checked
@@ -56,7 +56,7 @@ class _HeldError(Exception):
 
 
 def _locked(path: Path, what: str, setting: str) -> int:
-    """Lock the file at a path for the life of this process and write our pid into it; answers its descriptor.
+    """Lock the file at a path for the life of this process and write our pid into it; return its descriptor.
 
     `what` the lock is for, and the `setting` that moves it. Raises Failure 73 when another process holds it.
     """
@@ -80,14 +80,18 @@ def _sign(fd: int, path: Path) -> bool:
     between our opening and our locking it, and a lock on it would keep nobody out. Raises _HeldError, OSError."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_at(path, fd):
-            return False
-        _check_signature(fd)
-        _make_our_own(fd)
-        size = os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-        os.ftruncate(fd, size)
     except BlockingIOError:
         raise _HeldError(_signature(fd)) from None
+    if not _is_at(path, fd):
+        return False
+    found = os.fstat(fd)
+    is_file = stat.S_ISREG(found.st_mode)
+    if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
+        raise OSError("there is something that is no pid file")  # a path given by mistake costs nobody a file
+    if found.st_uid != os.geteuid():
+        os.fchown(fd, os.geteuid(), -1)
+    os.fchmod(fd, LOCK_MODE)  # nobody else locks or writes it, were it older, or made by others
+    os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
     return True
 
 
@@ -96,20 +100,6 @@ def _is_at(path: Path, fd: int) -> bool:
         return os.path.samestat(path.lstat(), os.fstat(fd))
     except FileNotFoundError:
         return False
-
-
-def _check_signature(fd: int) -> None:
-    """Raises OSError for what no master wrote: a path given by mistake must not cost anybody a file."""
-    is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-    if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
-        raise OSError("there is something that is no pid file")
-
-
-def _make_our_own(fd: int) -> None:
-    """Keep everybody else from locking and from writing it: it may be older, or made by others. Raises OSError."""
-    if os.fstat(fd).st_uid != os.geteuid():
-        os.fchown(fd, os.geteuid(), -1)
-    os.fchmod(fd, LOCK_MODE)
 
 
 def _let_go(fd: int, path: Path) -> None:
@@ -136,14 +126,11 @@ def _taken(message: str) -> Failure:
 @contextlib.contextmanager
 def hold_pid_file(path: str) -> Iterator[None]:
     """Hold the pid file while the master lives and remove it after; "" is none. Raises Failure 73."""
-    if not path:
+    with contextlib.ExitStack() as at_end:
+        if path:
+            fd = _locked(Path(path), f"the pid file {path}", "control.pid_file")
+            at_end.callback(_let_go, fd, Path(path))
         yield
-        return
-    fd = _locked(Path(path), f"the pid file {path}", "control.pid_file")
-    try:
-        yield
-    finally:
-        _let_go(fd, Path(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +158,7 @@ def claim_place(path: Path) -> ControlPlace:
     lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        _remove_stale(path)
-        _bind_private(listening, path)
-        listening.listen(BACKLOG)
+        _listen(listening, path)
     except OSError as error:
         listening.close()
         _let_go(lock_fd, _lock_of(path))
@@ -196,19 +181,15 @@ def _make_folder(folder: Path) -> None:
         raise _taken(f"{folder} is not a folder of ours alone (mode 0700): remove it, or set control.socket")
 
 
-def _remove_stale(path: Path) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise OSError(f"there is something at {path} that is no socket")
-    path.unlink()
-
-
-def _bind_private(listening: socket.socket, path: Path) -> None:
+def _listen(listening: socket.socket, path: Path) -> None:
+    """Replace what a killed master left there by this socket. Raises OSError, also when there is something else."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise OSError(f"there is something at {path} that is no socket")
+        path.unlink()
     before = os.umask(0o777 & ~SOCKET_MODE)
     try:
         listening.bind(str(path))
     finally:
         os.umask(before)
+    listening.listen(BACKLOG)

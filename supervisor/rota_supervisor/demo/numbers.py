@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import parser, samples
 
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter.quantiles import quantile
+from rota_supervisor.exporter.lag import quantile
 
 Histogram = tuple[float, ...]  # observations by bucket, one above the last, then the sum
 

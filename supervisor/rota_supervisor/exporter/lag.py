@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from operator import add, sub
 from typing import Final
 
-from rota.telemetry.metrics import TASK_LAG
-from rota_supervisor.exporter.quantiles import quantile
+from rota.telemetry.metrics import TASK_LAG, HistogramDefinition
 from rota_supervisor.exporter.samples import Numbers, Samples
 
 WINDOW_SECONDS: Final = 300.0
@@ -42,7 +41,7 @@ class LagWindow:
             self._past.popleft()
 
     def lags(self, samples: Samples, now: float) -> dict[str, Lag]:
-        """The lag of each queue since the oldest remembered time, about WINDOW_SECONDS ago."""
+        """Return the lag of each queue since the oldest remembered time, about WINDOW_SECONDS ago."""
         began, before = self._past[0] if self._past else (now, {})
         return {queue: _lag(now - began, numbers, before.get(queue)) for queue, numbers in _by_queue(samples).items()}
 
@@ -58,3 +57,19 @@ def _lag(window_seconds: float, numbers: Numbers, before: Numbers | None) -> Lag
     recent = tuple(map(sub, numbers, before or _NOTHING))
     p50, p99 = (quantile(TASK_LAG, recent, share) for share in (0.5, 0.99))
     return Lag(window_seconds, int(sum(recent[:-1])), p50, p99)
+
+
+def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) -> float | None:
+    """Return the value that `share` (0 to 1) of the observations do not exceed, interpolated inside its bucket as
+    Prometheus's `histogram_quantile` does. None without observations; the highest bound when it lies above that."""
+    counts = numbers[:-1]
+    wanted = share * sum(counts)
+    if not wanted:
+        return None
+    below = lower = 0.0
+    for bound, count in zip(definition.buckets, counts, strict=False):  # the last count has no upper bound
+        if count and below + count >= wanted:
+            return lower + (bound - lower) * (wanted - below) / count
+        below += count
+        lower = bound
+    return lower

@@ -27,16 +27,7 @@ _OF_PROMETHEUS = (
 )
 
 with importing_with(map(Unused, _OF_PROMETHEUS)):
-    from prometheus_client import CollectorRegistry, make_wsgi_app
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+    from prometheus_client import core as prometheus
+    from prometheus_client import make_wsgi_app
 
-__all__ = [
-    "CollectorRegistry",
-    "CounterMetricFamily",
-    "GaugeMetricFamily",
-    "HistogramMetricFamily",
-    "Metric",
-    "escape",
-    "h11",
-    "make_wsgi_app",
-]
+__all__ = ["escape", "h11", "make_wsgi_app", "prometheus"]

@@ -1,76 +1,92 @@
-"""Everything that a scrape or the status page needs to know."""
+"""Everything that a scrape or the status page needs to know: what the slots recorded, and what is computed here."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import product
+from typing import Final
 
 from rota import __version__
 from rota.child.slot_memory import SlotMemory
+from rota.protocol.keys import PROTOCOL_VERSION
+from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
-from rota_supervisor.exporter.computed import CpuAccount, put_fleet, put_reading, put_settings, put_usage
-from rota_supervisor.exporter.families import empty_families, families
-from rota_supervisor.exporter.fleet import Member
-from rota_supervisor.exporter.health import HealthVerdict
-from rota_supervisor.exporter.kernel import started_at, usage_of
+from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
-from rota_supervisor.exporter.libraries import Metric
-from rota_supervisor.exporter.probe import Probe
-from rota_supervisor.exporter.queues import QueueReading
-from rota_supervisor.exporter.samples import Samples
-from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.exporter.zeroes import zeroes
+from rota_supervisor.exporter.libraries import prometheus
+from rota_supervisor.exporter.queues import QueueReading, queue_row
+from rota_supervisor.exporter.samples import Labels, Samples, empty_families, families
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.layout import Role, role_of
 from rota_supervisor.notice import Json
 
-
-class Watch(Protocol):
-    """Knows the queues; None while Redis does not answer."""
-
-    def read(self) -> QueueReading | None:
-        """Ask, for half a second at most."""
+# The values of labels that are fixed sets; `reason` means something else in each metric.
+_FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
+    m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
+    m.CONFIG_RELOADS.name: {"result": m.RELOAD_RESULTS},
+}
+# The metric of each number in `queue_row`.
+_OF_QUEUES: Final = {
+    "ready": m.QUEUE_READY,
+    "scheduled": m.QUEUE_SCHEDULED,
+    "overdue": m.QUEUE_OVERDUE,
+    "inflight": m.QUEUE_INFLIGHT,
+    "dead": m.QUEUE_DEAD,
+    "accepted": m.TASKS_ENQUEUED,
+    "oldest_ready_age_seconds": m.QUEUE_OLDEST_READY_AGE,
+    "oldest_overdue_age_seconds": m.QUEUE_OLDEST_OVERDUE_AGE,
+    "paused": m.QUEUE_PAUSED,
+    "served": m.QUEUE_SERVED,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen at one time: the living processes, all samples, the lag of the last minutes by queue, and
+    """What was seen at one time: the living processes, all samples, the lag of the last minutes by queue,
     the queues if Redis answered, whether this node takes work, and the pools whose starts are held back."""
 
     fleet: tuple[Member, ...]
     samples: Samples
     lags: Mapping[str, Lag]
     reading: QueueReading | None
-    ready: HealthVerdict
+    ready: Health
     held: tuple[Json, ...] = ()
 
 
 class Observer:
-    """Reads the slots of `memory` and asks `watch` for the queues. Also a collector of prometheus_client. Not safe for
-    two threads at once."""
+    """Reads the slots of `memory`, and the queues with `read_queues`, which returns None while Redis does not answer.
+    Also a collector of prometheus_client. Not safe for two threads at once."""
 
-    def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int, watch: Watch) -> None:
+    def __init__(
+        self,
+        settings: ExporterSettings,
+        memory: SlotMemory,
+        master_pid: int,
+        read_queues: Callable[[], QueueReading | None],
+    ) -> None:
         self._settings = settings
         self._started_at = started_at(master_pid)
-        self._watch = watch
+        self._read_queues = read_queues
         self._probe = Probe(settings, memory, master_pid)
         self._regions = self._probe.regions
-        self._cpu = CpuAccount()
+        self._cpu = CpuTotals()
         self._lag = LagWindow()
         self._zeroes = list(zeroes(queue.name for queue in settings.queues))
         for definition, labels in self._zeroes:
             self._regions.bound.keep(definition, labels)
 
-    def collect(self) -> Iterator[Metric]:
-        """The families of a scrape, for prometheus_client's registry."""
+    def collect(self) -> Iterator[prometheus.Metric]:
+        """Yield the families of a scrape, for prometheus_client's registry."""
         return families(self.observe().samples)
 
-    def describe(self) -> Iterator[Metric]:
-        """Which metrics `collect` may give, so that a scrape can ask for some (`?name[]=`)."""
+    def describe(self) -> Iterator[prometheus.Metric]:
+        """Yield which metrics `collect` may give, so that a scrape can ask for some (`?name[]=`)."""
         return empty_families()
 
     def observe(self) -> Observation:
-        """Look at everything."""
         began = time.monotonic()
-        reading = self._watch.read()
+        reading = self._read_queues()
         fleet, samples = self._read_slots()
         lags = self._lag.lags(samples, began)
         put_settings(samples, self._settings, __version__, self._started_at)
@@ -96,3 +112,75 @@ class Observer:
         put_usage(samples, usages)
         self._cpu.put(samples, usages)
         return fleet, samples
+
+
+def zeroes(queues: Iterable[str]) -> Iterator[tuple[m.Definition, Labels]]:
+    """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`: of every
+    recorded counter and histogram whose label values are known beforehand, as each queue and each kind are."""
+    known = {"queue": tuple(queues), "kind": m.KINDS}
+    for definition in m.ALL:
+        values = known | _FIXED.get(definition.name, {})
+        is_recorded = not isinstance(definition, m.GaugeDefinition) and definition.writers != (m.Writer.EXPORTER,)
+        if is_recorded and values.keys() >= set(definition.labels):
+            yield from ((definition, labels) for labels in product(*(values[label] for label in definition.labels)))
+
+
+def put_settings(samples: Samples, settings: ExporterSettings, version: str, started_at: float) -> None:
+    """Put what the configuration says of each queue, and who we are."""
+    for queue in settings.queues:
+        samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)
+        samples.put(m.QUEUE_LAG_TARGET, (queue.name,), queue.lag_target)
+        samples.put(m.QUEUE_WEIGHT, (queue.name,), queue.weight)
+    samples.put(m.BUILD_INFO, (version, str(PROTOCOL_VERSION), settings.server.namespace), 1)
+    samples.put(m.START_TIME, (), started_at)
+
+
+def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueSettings]) -> None:
+    """Put heartbeats, and the longest running task of each queue."""
+    oldest = {queue.name: 0.0 for queue in queues}
+    for member in fleet:
+        if member.role is not Role.ZYGOTE:  # it sits in one blocking call and does not beat
+            samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
+        if member.task is not None and is_name(queue := member.task.queue):  # a task may write anything there
+            oldest[queue] = max(oldest.get(queue, 0.0), member.task_age_seconds)
+    for queue, age in oldest.items():
+        samples.put(m.QUEUE_OLDEST_RUNNING_AGE, (queue,), age)
+
+
+def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
+    """Put memory and descriptors of each process."""
+    for member, usage in usages.items():
+        labels = (str(member.role), str(member.slot))
+        samples.put(m.PROCESS_RESIDENT_MEMORY, labels, usage.resident_bytes)
+        if usage.open_fds is not None:
+            samples.put(m.PROCESS_OPEN_FDS, labels, usage.open_fds)
+
+
+def put_reading(samples: Samples, reading: QueueReading) -> None:
+    """Put the queues as Redis has them."""
+    for state in reading.overview.queues:
+        for key, number in queue_row(state).items():
+            samples.put(_OF_QUEUES[key], (state.queue,), number)
+    samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)
+    samples.put(m.REDIS_CLOCK_OFFSET, (), reading.clock_offset_seconds)
+
+
+class CpuTotals:
+    """Adds up processor time over the processes of each slot, so that the counter never goes back.
+
+    A slot that stands empty, as between two workers, keeps its total: a series that came and went would look
+    like a counter reset.
+    """
+
+    def __init__(self) -> None:
+        self._by_slot: dict[int, tuple[int, float, float]] = {}  # the last process, its seconds, those before it
+
+    def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
+        """Count these processes in, and put the totals of all slots."""
+        for member, usage in usages.items():
+            pid, seconds, before = self._by_slot.get(member.slot, (member.pid, 0.0, 0.0))
+            if pid != member.pid:
+                before += seconds
+            self._by_slot[member.slot] = (member.pid, usage.cpu_seconds, before)
+        for slot, (_, seconds, before) in self._by_slot.items():
+            samples.put(m.PROCESS_CPU, (str(role_of(slot)), str(slot)), before + seconds)

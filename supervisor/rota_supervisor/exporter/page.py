@@ -1,16 +1,26 @@
-"""The status page: one HTML document without scripts or anything fetched, which reloads itself."""
+"""The state of the fleet as one plain dictionary, which `/status.json` answers; and the page that shows it, one HTML
+document without scripts or anything fetched, which reloads itself."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
 
 from rota.printable import printable
-from rota_supervisor.exporter.libraries import escape as escape_markup
-from rota_supervisor.notice import Json
+from rota.protocol.views import QueueState
+from rota.telemetry import metrics as m
+from rota_supervisor.exporter import libraries
+from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.observer import Observation
+from rota_supervisor.exporter.queues import queue_row
+from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
+from rota_supervisor.layout import Role
+from rota_supervisor.notice import Condition, Json, states_of_pools
 
 REFRESH_SECONDS: Final = 5
 _DASH: Final = "–"  # noqa: RUF001 - an en dash is what stands for "none" in a table
 # Columns of words.
-_TEXT: Final = frozenset({"queue", "pool", "workers", "role", "state", "task", "reason", "last error"})
+_WORDS: Final = frozenset({"queue", "pool", "workers", "role", "state", "task", "reason", "last error"})
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #777; --bad: #c0392b; --good: #1e8449; --busy: #2471a3; }
 * { box-sizing: border-box; }
@@ -30,8 +40,76 @@ footer { margin-top: 2.5rem; font-size: .85rem; }
 """.strip()
 
 
+# The dictionary
+
+
+def status(settings: ExporterSettings, seen: Observation) -> Json:
+    """Return all that people ask first. `redis` is false and each queue's `state` null while Redis is away."""
+    states = {} if seen.reading is None else {state.queue: state for state in seen.reading.overview.queues}
+    configured = {queue.name: queue for queue in settings.queues}
+    names = [*configured, *sorted(states.keys() - configured.keys())]
+    restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
+    return {
+        "fleet": settings.server.namespace,
+        "ready": seen.ready.row(),
+        "redis": seen.reading is not None,
+        "started_at": seen.samples.value(m.START_TIME),
+        "missing_tasks": None if seen.reading is None else seen.reading.missing_tasks,
+        "pools": _pools(seen),
+        "held": list(seen.held),
+        "processes": [_process(member) for member in seen.fleet],
+        "queues": [_queue(name, configured.get(name), states.get(name), seen) for name in names],
+        "restarts": [{"role": role, "reason": reason, "count": int(n)} for (role, reason), (n,) in restarts if n],
+    }
+
+
+def _pools(seen: Observation) -> list[Json]:
+    desired = {pool: int(count) for (pool,), (count,) in seen.samples.series(m.WORKERS_DESIRED)}
+    workers: dict[str, dict[str, int]] = {pool: {} for pool in desired}
+    for (pool, state), (count,) in seen.samples.series(m.WORKERS):
+        if pool in workers and count:
+            workers[pool][state] = int(count)
+    states = states_of_pools(seen.held)
+    return [
+        {"name": pool, "desired": desired[pool], "state": states[pool], "workers": workers[pool]}
+        for pool in sorted(desired)
+    ]
+
+
+def _process(member: Member) -> Json:
+    task = member.task
+    return {
+        "slot": member.slot,
+        "role": str(member.role),
+        "pid": member.pid,
+        "phase": member.phase.name.lower(),
+        "beat_age_seconds": member.beat_age_seconds,
+        "task": None if task is None else {"id": task.id, "name": task.name, "queue": task.queue},
+        "task_age_seconds": None if task is None else member.task_age_seconds,
+    }
+
+
+def _queue(name: str, settings: QueueSettings | None, state: QueueState | None, seen: Observation) -> Json:
+    lag = seen.lags.get(name)
+    processed: Counter[str] = Counter()
+    for (queue, _, outcome), (count,) in seen.samples.series(m.TASKS_PROCESSED):
+        if queue == name:
+            processed[outcome] += int(count)
+    return {
+        "name": name,
+        "configured": settings is not None,
+        "lag_objective_seconds": None if settings is None else settings.lag_objective_seconds,
+        "state": None if state is None else queue_row(state),
+        "lag": None if lag is None else asdict(lag),
+        "processed": dict(processed),
+    }
+
+
+# The page
+
+
 def page(state: Json) -> str:
-    """The page for a `status.status` dictionary."""
+    """Return the page for what `status` returned."""
     fleet = escape(state["fleet"])
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -50,14 +128,14 @@ def page(state: Json) -> str:
 {_faults(state["ready"]["checks"])}
 {_missing(state["missing_tasks"])}
 <h2>Queues</h2>
-{_queues(state["queues"])}
+{_table(_QUEUES, state["queues"], "No queue is configured.")}
 <h2>Pools</h2>
-{_pools(state["pools"])}
+{_table(_POOLS, state["pools"], "The master has not said how many workers it wants.")}
 {_held(state["held"])}
 <h2>Processes</h2>
-{_processes(state["processes"])}
+{_table(_PROCESSES, state["processes"], "No process lives.")}
 <h2>Restarts</h2>
-{_restarts(state["restarts"])}
+{_table(_RESTARTS, state["restarts"], "None.")}
 <footer class="soft">Reloads every {REFRESH_SECONDS} s. Lag and done: of this node; lag of the last minutes.
 <a href="/metrics">metrics</a> <a href="/status.json">status.json</a> <a href="/readyz?verbose">readyz</a></footer>
 </body>
@@ -66,8 +144,8 @@ def page(state: Json) -> str:
 
 
 def escape(text: str) -> str:
-    """Text as HTML: no markup, and nothing that puts what stands beside it into another order."""
-    return escape_markup(printable(text))
+    """Return text as HTML: no markup, and nothing that puts what stands beside it into another order."""
+    return libraries.escape(printable(text))
 
 
 def _badge(good: bool, text: str, otherwise: str) -> str:
@@ -83,120 +161,59 @@ def _missing(tasks: int | None) -> str:
     return f'<p class="bad">{tasks} accepted tasks are missing from the books.</p>' if tasks else ""
 
 
-def _table(heads: Sequence[str], rows: Iterable[Iterable[str]], empty: str) -> str:
-    """A table; cells are HTML already, and are text or numbers as their column's head says."""
-    kinds = [' class="text"' if head in _TEXT else "" for head in heads]
-    body = "".join(_row(kinds, row) for row in rows)
+def _held(held: Sequence[Json]) -> str:
+    """Why starts are held back; nothing at all while none are."""
+    return f"<h2>Starts held back</h2>\n{_table(_HELD, held, '')}" if held else ""
+
+
+# Tables: a column has a head, and makes its cell of a row of the dictionary, in HTML
+
+_Columns = Mapping[str, Callable[[Any], str]]
+
+
+def _table(columns: _Columns, rows: Iterable[Json], empty: str) -> str:
+    kinds = {head: ' class="text"' if head in _WORDS else "" for head in columns}
+    cells = ("".join(f"<td{kinds[head]}>{cell(row)}</td>" for head, cell in columns.items()) for row in rows)
+    body = "".join(f"<tr>{row}</tr>\n" for row in cells)
     if not body:
         return f'<p class="soft">{empty}</p>'
-    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(heads, kinds, strict=True))
-    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+    heads = "".join(f'<th scope="col"{kind}>{escape(head)}</th>' for head, kind in kinds.items())
+    return f'<div class="scroll"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
 
 
-def _row(kinds: Sequence[str], cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, cells, strict=True))}</tr>\n"
-
-
-def _queues(queues: Iterable[Json]) -> str:
-    heads = (
-        "queue",
-        "ready",
-        "scheduled",
-        "overdue",
-        "in flight",
-        "dead",
-        "done",
-        "oldest ready",
-        "lag p50",
-        "lag p99",
-    )
-    return _table(heads, map(_queue, queues), "No queue is configured.")
-
-
-def _queue(queue: Json) -> list[str]:
-    state = queue["state"]
-    counts = ("ready", "scheduled", "overdue", "inflight", "dead")
-    numbers = [_DASH] * len(counts) if state is None else [f"{state[name]:,}" for name in counts]
-    lag = queue["lag"] or {"p50_seconds": None, "p99_seconds": None}
-    late, objective = lag["p99_seconds"], queue["lag_objective_seconds"]
-    misses = late is not None and objective is not None and late > objective
-    return [
-        escape(queue["name"]) + _remarks(queue),
-        *numbers,
-        f"{queue['processed'].get('done', 0):,}",
-        seconds(state["oldest_ready_age_seconds"]) if state and state["ready"] else _DASH,
-        seconds(lag["p50_seconds"]),
-        f'<span class="bad">{seconds(late)}</span>' if misses else seconds(late),
-    ]
-
-
-def _remarks(queue: Json) -> str:
+def _name(queue: Json) -> str:
     state = queue["state"]
     remarks = ["paused"] if state and state["paused"] else []
     remarks += ["not served"] if state and not state["served"] else []
-    return "".join(f' <span class="bad">{remark}</span>' for remark in remarks)
+    return escape(queue["name"]) + "".join(f' <span class="bad">{remark}</span>' for remark in remarks)
 
 
-def _pools(pools: Iterable[Json]) -> str:
-    rows = (
-        [escape(pool["name"]), _standing(pool["state"]), f"{pool['desired']:,}", _states(pool["workers"])]
-        for pool in pools
-    )
-    return _table(("pool", "state", "desired", "workers"), rows, "The master has not said how many workers it wants.")
+def _count_in(key: str) -> Callable[[Json], str]:
+    return lambda queue: _DASH if queue["state"] is None else f"{queue['state'][key]:,}"
 
 
-def _standing(state: str) -> str:
-    return state if state == "running" else f'<span class="bad">{escape(state)}</span>'
+def _oldest_ready(queue: Json) -> str:
+    state = queue["state"]
+    return seconds(state["oldest_ready_age_seconds"]) if state and state["ready"] else _DASH
 
 
-def _held(held: Sequence[Json]) -> str:
-    """Why starts are held back; nothing at all while none are."""
-    if not held:
-        return ""
-    heads = ("role", "pool", "state", "failures in a row", "next try", "last error")
-    return "<h2>Starts held back</h2>\n" + _table(heads, map(_held_back, held), "")
+def _p99(queue: Json) -> str:
+    late, objective = queue["lag"] and queue["lag"]["p99_seconds"], queue["lag_objective_seconds"]
+    misses = late is not None and objective is not None and late > objective
+    return f'<span class="bad">{seconds(late)}</span>' if misses else seconds(late)
 
 
-def _held_back(row: Json) -> list[str]:
-    return [
-        escape(row["role"]),
-        escape(row["pool"]),
-        _standing(row["state"]),
-        f"{row['failures_in_a_row']:,}",
-        seconds(row["next_try_seconds"]),
-        escape(row["last_error"]),
-    ]
+def _condition(row: Json) -> str:
+    state = row["state"]
+    return state if state == Condition.RUNNING else f'<span class="bad">{escape(state)}</span>'
 
 
-def _states(workers: dict[str, int]) -> str:
-    return escape(", ".join(f"{count} {state}" for state, count in workers.items())) or _DASH
-
-
-def _processes(processes: Iterable[Json]) -> str:
-    heads = ("role", "slot", "pid", "state", "last beat", "task", "running for")
-    return _table(heads, map(_process, processes), "No process lives.")
-
-
-def _process(process: Json) -> list[str]:
-    task = process["task"]
-    return [
-        escape(process["role"]),
-        str(process["slot"]),
-        str(process["pid"]),
-        f'<span class="{escape(process["phase"])}">{escape(process["phase"])}</span>',
-        _DASH if process["role"] == "zygote" else seconds(process["beat_age_seconds"]),
-        _DASH if task is None else escape(f"{task['name']} {task['id']}"),
-        _DASH if task is None else seconds(process["task_age_seconds"]),
-    ]
-
-
-def _restarts(restarts: Iterable[Json]) -> str:
-    rows = ([escape(row["role"]), escape(row["reason"]), f"{row['count']:,}"] for row in restarts)
-    return _table(("role", "reason", "count"), rows, "None.")
+def _workers(pool: Json) -> str:
+    return escape(", ".join(f"{count} {state}" for state, count in pool["workers"].items())) or _DASH
 
 
 def seconds(value: float | None) -> str:
-    """A duration for people: `4.2 ms`, `3.1 s`, `2 h 05 min`."""
+    """Return a duration for people: `4.2 ms`, `3.1 s`, `2 h 05 min`."""
     if value is None:
         return _DASH
     if value < 1:
@@ -205,3 +222,45 @@ def seconds(value: float | None) -> str:
         return f"{value:.1f} s"
     hours, minutes = divmod(round(value / 60), 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
+_QUEUES: Final[_Columns] = {
+    "queue": _name,
+    "ready": _count_in("ready"),
+    "scheduled": _count_in("scheduled"),
+    "overdue": _count_in("overdue"),
+    "in flight": _count_in("inflight"),
+    "dead": _count_in("dead"),
+    "done": lambda queue: f"{queue['processed'].get('done', 0):,}",
+    "oldest ready": _oldest_ready,
+    "lag p50": lambda queue: seconds(queue["lag"] and queue["lag"]["p50_seconds"]),
+    "lag p99": _p99,
+}
+_POOLS: Final[_Columns] = {
+    "pool": lambda pool: escape(pool["name"]),
+    "state": _condition,
+    "desired": lambda pool: f"{pool['desired']:,}",
+    "workers": _workers,
+}
+_HELD: Final[_Columns] = {
+    "role": lambda row: escape(row["role"]),
+    "pool": lambda row: escape(row["pool"]),
+    "state": _condition,
+    "failures in a row": lambda row: f"{row['failures_in_a_row']:,}",
+    "next try": lambda row: seconds(row["next_try_seconds"]),
+    "last error": lambda row: escape(row["last_error"]),
+}
+_PROCESSES: Final[_Columns] = {
+    "role": lambda process: escape(process["role"]),
+    "slot": lambda process: str(process["slot"]),
+    "pid": lambda process: str(process["pid"]),
+    "state": lambda process: f'<span class="{escape(process["phase"])}">{escape(process["phase"])}</span>',
+    "last beat": lambda process: _DASH if process["role"] == Role.ZYGOTE else seconds(process["beat_age_seconds"]),
+    "task": lambda process: escape("{name} {id}".format(**process["task"])) if process["task"] else _DASH,
+    "running for": lambda process: seconds(process["task_age_seconds"]),
+}
+_RESTARTS: Final[_Columns] = {
+    "role": lambda row: escape(row["role"]),
+    "reason": lambda row: escape(row["reason"]),
+    "count": lambda row: f"{row['count']:,}",
+}

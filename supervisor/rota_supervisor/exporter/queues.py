@@ -7,55 +7,69 @@ for longer. When no answer comes in time there are no queue gauges: absent, neve
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
-from rota.protocol.store import Command, Store
-from rota.protocol.views import Overview
-from rota.server.address import parse_address
-from rota.server.connection import Connection, ConnectionOptions
-from rota.server.primary import connect
+from rota.protocol import store, views
+from rota.protocol.entry import MICROSECONDS
+from rota.server import address, connection, primary
 from rota.server.server_errors import ServerError
+from rota_supervisor.exporter.settings import ExporterSettings
 
 T = TypeVar("T")
 
-FRESH_SECONDS = 1.0
-LIMIT_SECONDS = 0.5
-_MICROSECONDS = 1_000_000
+FRESH_SECONDS: Final = 1.0
+LIMIT_SECONDS: Final = 0.5
 
 
 class Runs(Protocol):
     """A connection, as far as it is needed here."""
 
-    def run(self, call: Command[T]) -> T:
+    def run(self, call: store.Command[T]) -> T:
         """Run a script. Raises ServerError."""
 
-    def close(self) -> None:
-        """Close."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
     """`missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock."""
 
-    overview: Overview
+    overview: views.Overview
     missing_tasks: int
     clock_offset_seconds: float
 
 
-def connector(server: ServerSettings) -> Callable[[], Connection]:
-    """How to connect to that server. Raises ValueError for an unusable URL; the connector ServerError."""
-    address = parse_address(server.redis_url)
-    options = ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
-    return lambda: connect(address, options)
+def queue_row(state: views.QueueState) -> dict[str, float]:
+    """Return the numbers of a queue as `/status.json` shows them: durations are in seconds."""
+    return {
+        key.replace("_us", "_seconds"): value / MICROSECONDS if key.endswith("_us") else value
+        for key, value in asdict(state).items()
+        if key != "queue"
+    }
+
+
+def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
+    """Return what connects to that server, or raises ServerError. Raises ValueError for an unusable URL."""
+    redis = address.parse_address(server.redis_url)
+    options = connection.ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
+    return lambda: primary.connect(redis, options)
+
+
+def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
+    """Return what reads the queues; where this node does not show them it never reads any."""
+    if not settings.ask_redis:
+        return lambda: None
+    names = tuple(queue.name for queue in settings.queues)
+    return QueueWatch(store.Store(settings.server.namespace), names, connector(settings.server)).read
 
 
 class QueueWatch:
     """Asks when somebody wants to know. `connect` makes a connection or raises ServerError."""
 
-    def __init__(self, store: Store, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
-        self._store = store
+    def __init__(self, scripts: store.Store, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
+        self._scripts = scripts
         self._queues = queues
         self._connect = connect
         self._connection: Runs | None = None
@@ -66,7 +80,7 @@ class QueueWatch:
         threading.Thread(target=self._serve, name="queues", daemon=True).start()
 
     def read(self) -> QueueReading | None:
-        """What Redis said within the last second; None when it did not answer."""
+        """Return what Redis said within the last second; None when it did not answer."""
         with self._changed:
             if not self._is_fresh():
                 self._wanted = True
@@ -97,17 +111,14 @@ class QueueWatch:
         except (ServerError, ValueError, IndexError, TypeError):
             # The master logs an outage; here it shows as absent gauges, as does a reply of another shape
             # (the last three), which must not end this thread. The next ask connects anew.
-            self._disconnect()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
             return None
 
-    def _read_from(self, connection: Runs) -> QueueReading:
+    def _read_from(self, on: Runs) -> QueueReading:
         before = time.time()
-        overview = connection.run(self._store.overview(self._queues))
+        overview = on.run(self._scripts.overview(self._queues))
         wall = (before + time.time()) / 2
-        missing = connection.run(self._store.audit()).missing
-        return QueueReading(overview, missing, overview.now_us / _MICROSECONDS - wall)
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        missing = on.run(self._scripts.audit()).missing
+        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall)

@@ -1,26 +1,30 @@
 """Serves HTTP over the listening socket that the master bound and every exporter inherits.
 
 1. One loop talks to all clients and waits for none of them: who is slow takes nobody's place.
-2. What can be answered at once, as health can, is. The rest is made by the renderer.
+2. What can be answered at once, as health can, is. The rest is made by the renderer, in a thread of its own.
 3. Who takes too long is hung up on; when too many are there, who has been there for longest.
 """
 
 import math
+import os
+import queue
 import resource
 import select
 import socket
+import threading
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
-from rota_supervisor.exporter.client import ClientTurn, HttpClient
-from rota_supervisor.exporter.exchange import Answer, HttpRequest, said
-from rota_supervisor.exporter.renderer import Renderer
+from rota_supervisor.exporter.client import Answer, ClientTurn, HttpClient, HttpRequest, text_answer
 from rota_supervisor.exporter.web import Site
 
 MAX_CLIENTS: Final = 256
 MAX_PAGES: Final = 16  # being made or sent: each is up to some megabytes
+BETWEEN_SECONDS: Final = 1.0
 _ACCEPTS_A_TURN: Final = 64
 _EVENTS: Final = {
     ClientTurn.ASKING: select.EPOLLIN,
@@ -28,12 +32,52 @@ _EVENTS: Final = {
     ClientTurn.TAKING: select.EPOLLOUT,
     ClientTurn.LEAVING: select.EPOLLIN,
 }
-_DROPPED_FIRST: Final = (
-    ClientTurn.LEAVING,
-    ClientTurn.ASKING,
-    ClientTurn.TAKING,
-)  # who waits for an answer waits for us, and stays
-_BUSY: Final = said("too many ask at once; ask again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE)
+# Who waits for an answer waits for us, and stays.
+_DROPPED_FIRST: Final = (ClientTurn.LEAVING, ClientTurn.ASKING, ClientTurn.TAKING)
+_BUSY: Final = text_answer(
+    "too many ask at once; ask again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE
+)
+
+
+class Renderer:
+    """Makes the answers that take long (a scrape takes 100 ms, and 500 more while Redis is silent), one after the
+    other. Calls `make` for each request, and `between` before each and every second or so, always in its thread."""
+
+    def __init__(self, make: Callable[[HttpRequest], Answer], between: Callable[[], None]) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when an answer is there
+        self._make = make
+        self._between = between
+        self._asked: queue.SimpleQueue[tuple[HttpClient, HttpRequest]] = queue.SimpleQueue()
+        self._made: deque[tuple[HttpClient, Answer]] = deque()
+        self._failure: BaseException | None = None
+        threading.Thread(target=self._run, name="renderer", daemon=True).start()
+
+    def ask(self, client: HttpClient, request: HttpRequest) -> None:
+        self._asked.put((client, request))
+
+    def made(self) -> Iterator[tuple[HttpClient, Answer]]:
+        """Yield the answers made since the last call. Raises what ended the thread, which only a bug of ours can."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+        while self._made:
+            yield self._made.popleft()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._serve()
+        except BaseException as failure:  # noqa: BLE001 - raised in the loop of the process, which it ends
+            self._failure = failure
+            os.eventfd_write(self.fd, 1)
+
+    def _serve(self) -> None:
+        self._between()
+        with suppress(queue.Empty):
+            client, request = self._asked.get(timeout=BETWEEN_SECONDS)
+            self._made.append((client, self._make(request)))
+            os.eventfd_write(self.fd, 1)
 
 
 class Server:
@@ -54,7 +98,6 @@ class Server:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is a client."""
         return bool(self._clients)
 
     def stop_listening(self) -> None:
@@ -62,14 +105,15 @@ class Server:
         self._epoll.unregister(self._listener)
 
     def turn(self, seconds: float) -> set[int]:
-        """Serve whoever is ready, or will be within this time; the others that are readable."""
+        """Serve whoever is ready, or will be within this time; return which `others` are readable."""
         soonest = min((client.until for client in self._clients.values()), default=math.inf)
         ready = dict(self._epoll.poll(max(0.0, min(seconds, soonest - time.monotonic()))))
         now = time.monotonic()
         for client in [self._clients[fd] for fd in ready.keys() & self._clients.keys()]:
             self._move(client, now)
         if self._renderer.fd in ready:
-            self._hand_over(now)
+            for client, answer in self._renderer.made():
+                self._move(client, now, answer)
         self._drop(*(client for client in self._clients.values() if client.until <= now))
         if self._listener.fileno() in ready:
             self._accept(now)
@@ -109,32 +153,26 @@ class Server:
             case ClientTurn.TAKING:
                 client.send(now)
             case ClientTurn.LEAVING:
-                client.discard()
+                client.receive()
             case _:  # nothing else is reported of who waits
                 raise ConnectionResetError
 
     def _hear(self, client: HttpClient, now: float) -> None:
-        match client.hear():
-            case None:
-                pass
-            case Answer() as refusal:
-                client.answer(refusal, now)
-            case HttpRequest() as request:
-                self._consider(client, request, now)
+        heard = client.hear()
+        if isinstance(heard, HttpRequest):
+            heard = self._answer_now(client, heard)
+        if heard is not None:
+            client.answer(heard, now)
 
-    def _consider(self, client: HttpClient, request: HttpRequest, now: float) -> None:
+    def _answer_now(self, client: HttpClient, request: HttpRequest) -> Answer | None:
+        """Return the answer that can be given at once; None when the renderer is to make it."""
         answer = self._site.at_once(request)
         if answer is None and not self._has_room_for_a_page():
-            answer = _BUSY
+            return _BUSY
         if answer is None:
             client.wait()
             self._renderer.ask(client, request)
-        else:
-            client.answer(answer, now)
-
-    def _hand_over(self, now: float) -> None:
-        for client, answer in self._renderer.made():
-            self._move(client, now, answer)
+        return answer
 
     def _has_room_for_a_page(self) -> bool:
         held = sum(client.turn in (ClientTurn.WAITING, ClientTurn.TAKING) for client in self._clients.values())
@@ -143,10 +181,10 @@ class Server:
     def _drop_oldest(self, turns: Iterable[ClientTurn]) -> bool:
         """Hang up on who has been there for longest, of the first of these turns that anybody is at."""
         for turn in turns:
-            oldest = next((client for client in self._clients.values() if client.turn is turn), None)
-            if oldest is not None:
-                self._drop(oldest)
-                return True
+            for client in self._clients.values():
+                if client.turn is turn:
+                    self._drop(client)
+                    return True
         return False
 
     def _drop(self, *clients: HttpClient) -> None:

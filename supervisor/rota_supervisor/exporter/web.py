@@ -8,15 +8,10 @@ from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter.exchange import Answer, HttpRequest, said
-from rota_supervisor.exporter.health import HealthVerdict
-from rota_supervisor.exporter.libraries import CollectorRegistry, make_wsgi_app
+from rota_supervisor.exporter import fleet, libraries, page
+from rota_supervisor.exporter.client import Answer, HttpRequest, text_answer
 from rota_supervisor.exporter.observer import Observer
-from rota_supervisor.exporter.page import page
-from rota_supervisor.exporter.probe import Probe
 from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.exporter.status import status, verdict
-from rota_supervisor.notice import Json
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -26,47 +21,50 @@ _JSON: Final = "application/json"
 # No scripts, nothing fetched, in nobody's frame: the page shows names that producers chose.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 _METHODS: Final = ("GET", "HEAD")
-_FAILED: Final = said("the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
+_FAILED: Final = text_answer(
+    "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
+)
+_Endpoint = Callable[[HttpRequest], Answer]
 
 
 class Site:
     """`/metrics /livez /readyz /status.json /`. `at_once` and `page` are called in two threads: the one asks `probe`,
-    the other `observer`."""
+    the other `observer`. `between` is to be called between pages, every second or so."""
 
-    def __init__(self, settings: ExporterSettings, probe: Probe, observer: Observer) -> None:
-        registry = CollectorRegistry()
+    def __init__(self, settings: ExporterSettings, probe: fleet.Probe, observer: Observer) -> None:
+        registry = libraries.prometheus.CollectorRegistry()
         registry.register(observer)
-        self._metrics: WSGIApplication = make_wsgi_app(registry)
-        self._settings = settings
-        self._observer = observer
-        self._health: dict[str, Callable[[], HealthVerdict]] = {"/livez": probe.alive, "/readyz": probe.ready}
-        self._pages: dict[str, Callable[[HttpRequest], Answer]] = {
-            "/": lambda _: said(page(self._state()), ("Content-Security-Policy", _POLICY), kind=_HTML),
+        self._metrics: WSGIApplication = libraries.make_wsgi_app(registry)
+        self.between = observer.note_lag
+
+        def state() -> dict[str, Any]:
+            return page.status(settings, observer.observe())
+
+        self._health: dict[str, _Endpoint] = {
+            "/livez": lambda asked: _health(probe.alive(), asked),
+            "/readyz": lambda asked: _health(probe.ready(), asked),
+        }
+        self._pages: dict[str, _Endpoint] = {
+            "/": lambda _: text_answer(page.page(state()), ("Content-Security-Policy", _POLICY), kind=_HTML),
             "/metrics": self._scrape,
-            "/status.json": lambda _: _json(self._state()),
+            "/status.json": lambda _: _json(state()),
         }
 
     def at_once(self, request: HttpRequest) -> Answer | None:
-        """Health, or a refusal; None for a page."""
+        """Return health, or a refusal; None for a page."""
         path = request.path
         if path not in self._health and path not in self._pages:
             known = " ".join(sorted(self._health.keys() | self._pages.keys()))
-            return said(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
+            return text_answer(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
         if request.method not in _METHODS:
             allowed = ", ".join(_METHODS)
             text = f"{path} only answers {allowed}\n"
-            return said(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
-        if path in self._pages:
-            return None
-        return _guarded(lambda asked: _health(self._health[path](), verbose=_is_verbose(asked)), request)
+            return text_answer(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
+        return _guarded(self._health[path], request) if path in self._health else None
 
     def page(self, request: HttpRequest) -> Answer:
-        """A page, which takes a while."""
+        """Return a page, which takes a while."""
         return _guarded(self._pages[request.path], request)
-
-    def between(self) -> None:
-        """What is to be done between pages, every second or so."""
-        self._observer.note_lag()
 
     def _scrape(self, request: HttpRequest) -> Answer:
         """`/metrics`, in the format, the compression and the choice of names that prometheus_client negotiates."""
@@ -80,11 +78,8 @@ class Site:
         body = b"".join(self._metrics(of_theirs | of_ours, start))
         return Answer(*begun[0], body)
 
-    def _state(self) -> Json:
-        return status(self._settings, self._observer.observe())
 
-
-def _guarded(make: Callable[[HttpRequest], Answer], request: HttpRequest) -> Answer:
+def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
     try:
         return make(request)
     except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
@@ -92,17 +87,13 @@ def _guarded(make: Callable[[HttpRequest], Answer], request: HttpRequest) -> Ans
         return _FAILED
 
 
-def _is_verbose(request: HttpRequest) -> bool:
-    return "verbose" in parse_qs(request.query, keep_blank_values=True)
-
-
-def _health(found: HealthVerdict, *, verbose: bool) -> Answer:
+def _health(found: fleet.Health, request: HttpRequest) -> Answer:
     answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
-    if verbose:
-        return _json(verdict(found), answer)
+    if "verbose" in parse_qs(request.query, keep_blank_values=True):
+        return _json(found.row(), answer)
     faults = "; ".join(check.seen for check in found.checks if not check.ok)
-    return said("ok\n" if found.ok else f"{printable(faults)}\n", status=answer)
+    return text_answer("ok\n" if found.ok else f"{printable(faults)}\n", status=answer)
 
 
-def _json(value: Json, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    return said(json.dumps(value, indent=2) + "\n", status=status, kind=_JSON)
+def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return text_answer(json.dumps(value, indent=2) + "\n", status=status, kind=_JSON)

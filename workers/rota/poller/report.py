@@ -7,7 +7,6 @@ from rota.protocol.replies import Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log, metrics
-from rota.telemetry.log_lines import LogLines
 from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
@@ -25,7 +24,7 @@ class PollerReport:
         self._recorder = recorder
         self._rescues = recorder.counter(metrics.DOORBELL_RESCUES)
         self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
-        self._log_lines = LogLines(recorder)
+        self._log_lines = log.LineCounters(recorder)
         self._orphans = recorder.gauge(metrics.INFLIGHT_ORPHANS)
         self._last_success = recorder.gauge(metrics.POLLER_LAST_SUCCESS, str(slot_number))
         self._grace_until_us = 0

@@ -15,16 +15,19 @@ import fcntl
 import os
 import select
 import stat
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.child.settings import LogSettings
-from rota.telemetry.log_fields import Counts, LogLines
-from rota.telemetry.log_json import JsonLines
+from rota.telemetry import metrics as m
+from rota.telemetry.log_lines import Counts, JsonLines, LogLines
+
+if TYPE_CHECKING:
+    from rota.telemetry.recorder import Recorder
 
 STDERR: Final = 2
-_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
-_DEBUG, _INFO, _WARNING = 10, 20, 30
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
@@ -62,27 +65,24 @@ def _reopen(fd: int) -> int | None:
         own = os.open(f"/proc/self/fd/{fd}", flags)
     except OSError:  # a socket, as journald gives; opened by another user; no /proc
         return None
-    _have_others_append(fd)
-    return own
-
-
-def _have_others_append(fd: int) -> None:
     # In a file, as of `rota run > log 2>&1`, what a task prints would overwrite our lines: the shell's description has
     # an offset of its own, which our writes do not move.
     if stat.S_ISREG(os.fstat(fd).st_mode):
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+    return own
 
 
 class Logger:
     """Writes an event of a level with its fields, if the level is logged. `exc_info`: an exception, or True for
     the one being handled; it becomes the field `exception`."""
 
-    __slots__ = ("_least", "_lines", "_write")
+    __slots__ = ("_least", "_lines", "_write", "close")
 
     def __init__(self, least: str, lines: LogLines, sink: _Sink) -> None:
-        self._least = _LEVELS[least]
+        self._least = LEVELS[least]
         self._lines = lines
         self._write = sink.write
+        self.close = sink.close
 
     def debug(self, event: str, /, **fields: Any) -> None:
         if self._least <= _DEBUG:
@@ -103,39 +103,46 @@ class Logger:
         self._write(self._lines("critical", event, fields))
 
 
-@dataclass(slots=True)
-class _State:
-    """What `configure` set up in this process."""
-
-    logger: Logger
-    sink: _Sink
-
-
 _counts = Counts()
-_state: _State | None = None
+_logger: Logger | None = None
 
 
 def configure(settings: LogSettings, fd: int = STDERR, **bound: Any) -> None:
     """Set up this process's logging to `fd`; `bound` fields stand in every line. May be repeated."""
-    global _state  # noqa: PLW0603 - a process has one log, as it has one stderr
-    lines, before = _lines(settings.format, fd, bound), _state
-    sink = _Sink(fd, _counts)
-    _state = _State(Logger(settings.level, lines, sink), sink)
+    global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
+    lines, before = _lines(settings.format, fd, bound), _logger
+    _logger = Logger(settings.level, lines, _Sink(fd, _counts))
     if before is not None:  # last: whatever failed above leaves the log as it was
-        before.sink.close()
+        before.close()
 
 
 def logger() -> Logger:
-    """This process's logger: `logger().info(events.WORKER_STARTED, slot=3)`."""
-    if _state is None:
+    """Return this process's logger: `logger().info(events.WORKER_STARTED, slot=3)`."""
+    if _logger is None:
         configure(LogSettings())
-    assert _state is not None
-    return _state.logger
+    assert _logger is not None
+    return _logger
 
 
 def counts() -> Counts:
-    """How many lines of this process were dropped or cut so far."""
+    """Return how many lines of this process were dropped or cut so far."""
     return _counts
+
+
+class LineCounters:
+    """Carries these counts over into the slot of the process."""
+
+    def __init__(self, recorder: "Recorder") -> None:
+        self._dropped = recorder.counter(m.LOG_LINES_DROPPED)
+        self._truncated = recorder.counter(m.LOG_LINES_TRUNCATED)
+        self._recorded = Counts()
+
+    def record(self) -> None:
+        """Count what came since the last time; called now and then."""
+        if _counts != self._recorded:
+            self._dropped.add(_counts.dropped - self._recorded.dropped)
+            self._truncated.add(_counts.truncated - self._recorded.truncated)
+            self._recorded = replace(_counts)
 
 
 def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
@@ -157,4 +164,4 @@ def adopt_foreign(settings: LogSettings) -> None:
     # Only here: workers have the application's logging to adopt; the other children do without the library.
     from rota.telemetry.log_foreign import adopt  # noqa: PLC0415
 
-    adopt(settings.level, logger)
+    adopt(settings.level)

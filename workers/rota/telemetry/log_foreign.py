@@ -2,18 +2,15 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from rota.soft_limit import time_limit_deferred
-
-if TYPE_CHECKING:
-    from rota.telemetry.log import Logger
+from rota.telemetry import log
 
 
 class ForeignHandler(logging.Handler):
-    """Sends records to what `logger` answers."""
+    """Sends records to what `logger` returns."""
 
-    def __init__(self, logger: "Callable[[], Logger]") -> None:
+    def __init__(self, logger: Callable[[], log.Logger]) -> None:
         super().__init__()
         self._logger = logger
 
@@ -28,26 +25,14 @@ class ForeignHandler(logging.Handler):
             message = record.getMessage()
         except (TypeError, ValueError):  # a wrong number of % arguments is the caller's mistake, not ours to raise
             message = str(record.msg)
-        fields: dict[str, Any] = {"exc_info": record.exc_info} if record.exc_info else {}
-        self._say(record.levelno)(message, logger=record.name, **fields)
-
-    def _say(self, level: int) -> Callable[..., None]:
-        logger = self._logger()
-        for least, say in (
-            (logging.CRITICAL, logger.critical),
-            (logging.ERROR, logger.error),
-            (logging.WARNING, logger.warning),
-            (logging.INFO, logger.info),
-        ):
-            if level >= least:
-                return say
-        return logger.debug
+        fields = {"exc_info": record.exc_info} if record.exc_info else {}
+        level = next((name for name, least in reversed(log.LEVELS.items()) if record.levelno >= least), "debug")
+        getattr(self._logger(), level)(message, logger=record.name, **fields)
 
 
-def adopt(level: str, logger: "Callable[[], Logger]") -> None:
+def adopt(level: str) -> None:
     """Give the root logger our handler, unless it has one."""
     root = logging.getLogger()
-    if root.handlers:
-        return
-    root.addHandler(ForeignHandler(logger))
-    root.setLevel(level.upper())
+    if not root.handlers:
+        root.addHandler(ForeignHandler(log.logger))
+        root.setLevel(level.upper())

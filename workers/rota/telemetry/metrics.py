@@ -9,7 +9,6 @@
   records those.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -45,13 +44,6 @@ class Writer(StrEnum):
     EXPORTER = "exporter"
 
 
-class Merge(StrEnum):
-    """How the gauges of several living slots become one value."""
-
-    SUM = "sum"
-    MAX = "max"
-
-
 @dataclass(frozen=True, slots=True)
 class Definition:
     """What all metrics have in common. `writers` are the processes that compute it."""
@@ -74,9 +66,10 @@ class CounterDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class GaugeDefinition(Definition):
-    """Goes up and down. Counts only while the process that set it lives."""
+    """Goes up and down. Counts only while the process that set it lives. Living slots are summed, or the highest of
+    them is shown."""
 
-    merge: Merge = Merge.SUM
+    takes_highest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,226 +84,194 @@ class HistogramDefinition(Definition):
         return len(self.buckets) + 2
 
 
+_Writers = tuple[Writer, ...]
 _WORKER = (Writer.WORKER,)
 _POLLER = (Writer.POLLER,)
 _MASTER = (Writer.MASTER,)
 _EXPORTER = (Writer.EXPORTER,)
 _ALL_WITH_REDIS = (Writer.MASTER, Writer.WORKER, Writer.POLLER)
 
+
+def _counter(name: str, writers: _Writers, text: str, labels: str = "") -> CounterDefinition:
+    return CounterDefinition(name, text, tuple(labels.split()), writers)
+
+
+def _gauge(name: str, writers: _Writers, text: str, labels: str = "", highest: bool = False) -> GaugeDefinition:
+    return GaugeDefinition(name, text, tuple(labels.split()), writers, highest)
+
+
+def _histogram(
+    name: str, writers: _Writers, text: str, labels: str, buckets: tuple[float, ...] = LAG_BUCKETS
+) -> HistogramDefinition:
+    return HistogramDefinition(name, text, tuple(labels.split()), writers, buckets)
+
+
 # How late. All by Redis time; `due` of an immediate task is its enqueue time.
 
-TASK_LAG: Final = HistogramDefinition(
-    "rota_task_lag_seconds", "Start of a task minus the time it was due.", ("queue", "kind"), _WORKER
+TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start of a task minus the time it was due.", "queue kind")
+TASK_LAG_OBJECTIVE_MISSES = _counter(
+    "rota_task_lag_objective_misses_total", _WORKER, "Starts later than the lag objective of their queue.", "queue kind"
 )
-TASK_LAG_OBJECTIVE_MISSES: Final = CounterDefinition(
-    "rota_task_lag_objective_misses_total",
-    "Starts later than the lag objective of their queue.",
-    ("queue", "kind"),
-    _WORKER,
-)
-PROMOTION_LAG: Final = HistogramDefinition(
+PROMOTION_LAG = _histogram(
     "rota_promotion_lag_seconds",
-    "From due to ready, of tasks that waited for a due time: the pollers' part of the lag.",
-    ("queue",),
     _WORKER,
+    "From due to ready, of tasks that waited for a due time: the pollers' part of the lag.",
+    "queue",
 )
-QUEUE_WAIT: Final = HistogramDefinition(
-    "rota_queue_wait_seconds", "From ready to start: the workers' part of the lag.", ("queue", "kind"), _WORKER
+QUEUE_WAIT = _histogram(
+    "rota_queue_wait_seconds", _WORKER, "From ready to start: the workers' part of the lag.", "queue kind"
 )
-TASK_EARLY_STARTS: Final = CounterDefinition(
-    "rota_task_early_starts_total", "Starts before the task was due. Expected 0.", ("queue",), _WORKER
+TASK_EARLY_STARTS = _counter(
+    "rota_task_early_starts_total", _WORKER, "Starts before the task was due. Expected 0.", "queue"
 )
-QUEUE_LAG_OBJECTIVE: Final = GaugeDefinition(
-    "rota_queue_lag_objective_seconds", "The configured lag objective.", ("queue",), _EXPORTER
+QUEUE_LAG_OBJECTIVE = _gauge("rota_queue_lag_objective_seconds", _EXPORTER, "The configured lag objective.", "queue")
+QUEUE_LAG_TARGET = _gauge(
+    "rota_queue_lag_target_ratio", _EXPORTER, "The share of starts that must meet the lag objective.", "queue"
 )
-QUEUE_LAG_TARGET: Final = GaugeDefinition(
-    "rota_queue_lag_target_ratio", "The share of starts that must meet the lag objective.", ("queue",), _EXPORTER
-)
-REDIS_CLOCK_OFFSET: Final = GaugeDefinition(
-    "rota_redis_clock_offset_seconds", "Redis time minus this machine's wall clock.", (), _EXPORTER
-)
+REDIS_CLOCK_OFFSET = _gauge("rota_redis_clock_offset_seconds", _EXPORTER, "Redis time minus this machine's wall clock.")
 
 # Queues, as Redis has them at the scrape. Absent while Redis is away.
 
-QUEUE_READY: Final = GaugeDefinition("rota_queue_ready_tasks", "Tasks in both lanes.", ("queue",), _EXPORTER)
-QUEUE_SCHEDULED: Final = GaugeDefinition(
-    "rota_queue_scheduled_tasks", "Tasks that wait for their due time.", ("queue",), _EXPORTER
+QUEUE_READY = _gauge("rota_queue_ready_tasks", _EXPORTER, "Tasks in both lanes.", "queue")
+QUEUE_SCHEDULED = _gauge("rota_queue_scheduled_tasks", _EXPORTER, "Tasks that wait for their due time.", "queue")
+QUEUE_OVERDUE = _gauge("rota_queue_overdue_tasks", _EXPORTER, "Scheduled tasks whose due time has passed.", "queue")
+QUEUE_INFLIGHT = _gauge("rota_queue_inflight_tasks", _EXPORTER, "Tasks claimed and not settled.", "queue")
+QUEUE_DEAD = _gauge("rota_queue_dead_tasks", _EXPORTER, "Tasks set aside as dead.", "queue")
+QUEUE_OLDEST_READY_AGE = _gauge(
+    "rota_queue_oldest_ready_age_seconds", _EXPORTER, "How long the oldest ready task has been ready.", "queue"
 )
-QUEUE_OVERDUE: Final = GaugeDefinition(
-    "rota_queue_overdue_tasks", "Scheduled tasks whose due time has passed.", ("queue",), _EXPORTER
+QUEUE_OLDEST_OVERDUE_AGE = _gauge(
+    "rota_queue_oldest_overdue_age_seconds", _EXPORTER, "How long the oldest overdue task has been due.", "queue"
 )
-QUEUE_INFLIGHT: Final = GaugeDefinition(
-    "rota_queue_inflight_tasks", "Tasks claimed and not settled.", ("queue",), _EXPORTER
-)
-QUEUE_DEAD: Final = GaugeDefinition("rota_queue_dead_tasks", "Tasks set aside as dead.", ("queue",), _EXPORTER)
-QUEUE_OLDEST_READY_AGE: Final = GaugeDefinition(
-    "rota_queue_oldest_ready_age_seconds", "How long the oldest ready task has been ready.", ("queue",), _EXPORTER
-)
-QUEUE_OLDEST_OVERDUE_AGE: Final = GaugeDefinition(
-    "rota_queue_oldest_overdue_age_seconds", "How long the oldest overdue task has been due.", ("queue",), _EXPORTER
-)
-QUEUE_OLDEST_RUNNING_AGE: Final = GaugeDefinition(
+QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "rota_queue_oldest_running_age_seconds",
-    "How long the task that runs longest on this node has been running, 0 when none runs.",
-    ("queue",),
     _EXPORTER,
+    "How long the task that runs longest on this node has been running, 0 when none runs.",
+    "queue",
 )
-QUEUE_PAUSED: Final = GaugeDefinition("rota_queue_paused", "1 while claims are stopped.", ("queue",), _EXPORTER)
-QUEUE_WEIGHT: Final = GaugeDefinition(
-    "rota_queue_weight", "The configured share of the queue in its tier.", ("queue",), _EXPORTER
-)
-QUEUE_SERVED: Final = GaugeDefinition("rota_queue_served", "1 while some master serves it.", ("queue",), _EXPORTER)
-TASKS_ENQUEUED: Final = CounterDefinition(
-    "rota_tasks_enqueued_total", "Tasks accepted, over the whole fleet.", ("queue",), _EXPORTER
-)
+QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
+QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
+QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while some master serves it.", "queue")
+TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")
 
 # Tasks.
 
-TASK_RUNTIME: Final = HistogramDefinition(
+TASK_RUNTIME = _histogram(
     "rota_task_runtime_seconds",
-    "How long the task's function ran, by the monotonic clock.",
-    ("queue", "task"),
     _WORKER,
+    "How long the task's function ran, by the monotonic clock.",
+    "queue task",
     RUNTIME_BUCKETS,
 )
-TASKS_PROCESSED: Final = CounterDefinition(
+TASKS_PROCESSED = _counter(
     "rota_tasks_processed_total",
-    "Attempts ended: done, retry, dead, released, cancelled or expired.",
-    ("queue", "task", "outcome"),
     (Writer.WORKER, Writer.MASTER),
+    "Attempts ended: done, retry, dead, released, cancelled or expired.",
+    "queue task outcome",
 )
-TASK_RETRIES: Final = CounterDefinition(
-    "rota_task_retries_total", "Attempts that failed and will be repeated.", ("queue", "task"), _WORKER
-)
-TASKS_DEAD: Final = CounterDefinition(
+TASK_RETRIES = _counter("rota_task_retries_total", _WORKER, "Attempts that failed and will be repeated.", "queue task")
+TASKS_DEAD = _counter(
     "rota_tasks_dead_total",
-    "Tasks set aside as dead.",
-    ("queue", "task", "reason"),
     (Writer.WORKER, Writer.MASTER, Writer.POLLER),
+    "Tasks set aside as dead.",
+    "queue task reason",
 )
-TASKS_RECOVERED: Final = CounterDefinition(
+TASKS_RECOVERED = _counter(
     "rota_tasks_recovered_total",
-    "Entries given back to their lane for an owner that died: child_exit by the master, lease_expired by a poller.",
-    ("queue", "reason"),
     (Writer.MASTER, Writer.POLLER),
+    "Entries given back to their lane for an owner that died: child_exit by the master, lease_expired by a poller.",
+    "queue reason",
 )
-CLAIMS: Final = CounterDefinition("rota_claims_total", "Entries claimed.", ("queue",), _WORKER)
-CLAIMS_EMPTY: Final = CounterDefinition(
-    "rota_claims_empty_total", "Turns that asked for work and got none.", (), _WORKER
-)
-CLAIMS_REFUSED: Final = CounterDefinition(
-    "rota_claims_refused_total", "Turns refused because the owner was no longer registered.", (), _WORKER
+CLAIMS = _counter("rota_claims_total", _WORKER, "Entries claimed.", "queue")
+CLAIMS_EMPTY = _counter("rota_claims_empty_total", _WORKER, "Turns that asked for work and got none.")
+CLAIMS_REFUSED = _counter(
+    "rota_claims_refused_total", _WORKER, "Turns refused because the owner was no longer registered."
 )
 
 # The fleet.
 
-WORKERS: Final = GaugeDefinition("rota_workers", "Workers by state.", ("pool", "state"), _MASTER)
-WORKERS_DESIRED: Final = GaugeDefinition("rota_workers_desired", "Workers asked for.", ("pool",), _MASTER)
-WORKERS_BUSY: Final = GaugeDefinition(
-    "rota_workers_busy", "Workers that run a task: each worker sets 1 or 0 for itself.", ("pool",), _WORKER
+WORKERS = _gauge("rota_workers", _MASTER, "Workers by state.", "pool state")
+WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Workers asked for.", "pool")
+WORKERS_BUSY = _gauge(
+    "rota_workers_busy", _WORKER, "Workers that run a task: each worker sets 1 or 0 for itself.", "pool"
 )
-WORKER_BUSY_SECONDS: Final = CounterDefinition(
-    "rota_worker_busy_seconds_total", "Time spent in task functions.", ("pool",), _WORKER
+WORKER_BUSY_SECONDS = _counter("rota_worker_busy_seconds_total", _WORKER, "Time spent in task functions.", "pool")
+PROCESS_RESTARTS = _counter(
+    "rota_process_restarts_total", _MASTER, "Children replaced, by role and reason.", "role reason"
 )
-PROCESS_RESTARTS: Final = CounterDefinition(
-    "rota_process_restarts_total", "Children replaced, by role and reason.", ("role", "reason"), _MASTER
+PROCESS_RESIDENT_MEMORY = _gauge(
+    "rota_process_resident_memory_bytes", _EXPORTER, "Resident memory, shared pages included.", "role slot"
 )
-PROCESS_RESIDENT_MEMORY: Final = GaugeDefinition(
-    "rota_process_resident_memory_bytes", "Resident memory, shared pages included.", ("role", "slot"), _EXPORTER
-)
-PROCESS_CPU: Final = CounterDefinition(
+PROCESS_CPU = _counter(
     "rota_process_cpu_seconds_total",
+    _EXPORTER,
     "User and system time of the processes that lived in the slot, as far as this exporter saw them.",
-    ("role", "slot"),
-    _EXPORTER,
+    "role slot",
 )
-PROCESS_OPEN_FDS: Final = GaugeDefinition(
-    "rota_process_open_fds", "Open file descriptors.", ("role", "slot"), _EXPORTER
-)
-HEARTBEAT_AGE: Final = GaugeDefinition(
+PROCESS_OPEN_FDS = _gauge("rota_process_open_fds", _EXPORTER, "Open file descriptors.", "role slot")
+HEARTBEAT_AGE = _gauge(
     "rota_heartbeat_age_seconds",
-    "Since the process last said that it is alive; a worker in a task says so when the task does.",
-    ("role", "slot"),
     _EXPORTER,
+    "Since the process last said that it is alive; a worker in a task says so when the task does.",
+    "role slot",
 )
-POLLER_PROMOTED: Final = CounterDefinition(
-    "rota_poller_promoted_total", "Due tasks moved to their lane.", ("queue",), _POLLER
-)
-POLLER_LAST_SUCCESS: Final = GaugeDefinition(
+POLLER_PROMOTED = _counter("rota_poller_promoted_total", _POLLER, "Due tasks moved to their lane.", "queue")
+POLLER_LAST_SUCCESS = _gauge(
     "rota_poller_last_success_timestamp_seconds",
+    _POLLER,
     "Unix time of the poller's last complete round.",
-    ("slot",),
-    _POLLER,
-    Merge.MAX,
+    "slot",
+    highest=True,
 )
-DOORBELL_RESCUES: Final = CounterDefinition(
-    "rota_doorbell_rescues_total", "Doorbells the sweep rang for entries nobody had been told of.", (), _POLLER
+DOORBELL_RESCUES = _counter(
+    "rota_doorbell_rescues_total", _POLLER, "Doorbells the sweep rang for entries nobody had been told of."
 )
-INFLIGHT_ORPHANS: Final = GaugeDefinition(
+INFLIGHT_ORPHANS = _gauge(
     "rota_inflight_orphans",
-    "In-flight lists whose owner nobody registered, at the last scan. Expected 0.",
-    (),
     _POLLER,
-    Merge.MAX,
+    "In-flight lists whose owner nobody registered, at the last scan. Expected 0.",
+    highest=True,
 )
-LEASES_LOST: Final = CounterDefinition(
-    "rota_leases_lost_total", "Owners of this node whose lease was lost while they lived.", (), _MASTER
-)
+LEASES_LOST = _counter("rota_leases_lost_total", _MASTER, "Owners of this node whose lease was lost while they lived.")
 
 # Configuration and Redis.
 
-CONFIG_LAST_RELOAD_SUCCESSFUL: Final = GaugeDefinition(
-    "rota_config_last_reload_successful", "1 when the last reload was accepted, 0 when rejected.", (), _MASTER
+CONFIG_LAST_RELOAD_SUCCESSFUL = _gauge(
+    "rota_config_last_reload_successful", _MASTER, "1 when the last reload was accepted, 0 when rejected."
 )
-CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP: Final = GaugeDefinition(
-    "rota_config_last_reload_success_timestamp_seconds", "Unix time of the last reload accepted.", (), _MASTER
+CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = _gauge(
+    "rota_config_last_reload_success_timestamp_seconds", _MASTER, "Unix time of the last reload accepted."
 )
-CONFIG_RELOADS: Final = CounterDefinition(
-    "rota_config_reloads_total", "Reloads by result: success or failure.", ("result",), _MASTER
+CONFIG_RELOADS = _counter("rota_config_reloads_total", _MASTER, "Reloads by result: success or failure.", "result")
+REDIS_UP = _gauge("rota_redis_up", _MASTER, "1 while the master reaches Redis.")
+REDIS_EVICTS_KEYS = _gauge(
+    "rota_redis_evicts_keys", _MASTER, "1 while Redis is set to drop keys when its memory is full. Expected 0."
 )
-REDIS_UP: Final = GaugeDefinition("rota_redis_up", "1 while the master reaches Redis.", (), _MASTER)
-REDIS_EVICTS_KEYS: Final = GaugeDefinition(
-    "rota_redis_evicts_keys", "1 while Redis is set to drop keys when its memory is full. Expected 0.", (), _MASTER
+REDIS_ERRORS = _counter("rota_redis_errors_total", _ALL_WITH_REDIS, "Calls to Redis that failed, by reason.", "reason")
+REDIS_COMMAND = _histogram(
+    "rota_redis_command_seconds", _ALL_WITH_REDIS, "Round trips to Redis.", "command", COMMAND_BUCKETS
 )
-REDIS_ERRORS: Final = CounterDefinition(
-    "rota_redis_errors_total", "Calls to Redis that failed, by reason.", ("reason",), _ALL_WITH_REDIS
-)
-REDIS_COMMAND: Final = HistogramDefinition(
-    "rota_redis_command_seconds", "Round trips to Redis.", ("command",), _ALL_WITH_REDIS, COMMAND_BUCKETS
-)
-AUDIT_MISSING: Final = GaugeDefinition(
-    "rota_audit_missing_tasks", "Accepted tasks the books cannot account for. Expected 0.", (), _EXPORTER
+AUDIT_MISSING = _gauge(
+    "rota_audit_missing_tasks", _EXPORTER, "Accepted tasks the books cannot account for. Expected 0."
 )
 
 # About itself.
 
-BUILD_INFO: Final = GaugeDefinition(
-    "rota_build_info",
-    "1, with the version, the protocol and the namespace.",
-    ("version", "protocol", "fleet"),
-    _EXPORTER,
+BUILD_INFO = _gauge(
+    "rota_build_info", _EXPORTER, "1, with the version, the protocol and the namespace.", "version protocol fleet"
 )
-START_TIME: Final = GaugeDefinition("rota_start_time_seconds", "Unix time of the master's start.", (), _EXPORTER)
-COLLECT_SECONDS: Final = GaugeDefinition(
-    "rota_metrics_collect_seconds", "How long collecting this answer took.", (), _EXPORTER
-)
-SERIES_DROPPED: Final = CounterDefinition(
+START_TIME = _gauge("rota_start_time_seconds", _EXPORTER, "Unix time of the master's start.")
+COLLECT_SECONDS = _gauge("rota_metrics_collect_seconds", _EXPORTER, "How long collecting this answer took.")
+SERIES_DROPPED = _counter(
     "rota_metrics_series_dropped_total",
-    'Times a label set found no room and was counted under "_other".',
-    (),
     (Writer.MASTER, Writer.WORKER, Writer.POLLER, Writer.EXPORTER),
+    'Times a label set found no room and was counted under "_other".',
 )
-LOG_LINES_TRUNCATED: Final = CounterDefinition(
-    "rota_log_lines_truncated_total", "Log lines cut to 4,096 bytes.", (), _ALL_WITH_REDIS
-)
-LOG_LINES_DROPPED: Final = CounterDefinition(
-    "rota_log_lines_dropped_total", "Log lines lost because they could not be written at once.", (), _ALL_WITH_REDIS
+LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
+LOG_LINES_DROPPED = _counter(
+    "rota_log_lines_dropped_total", _ALL_WITH_REDIS, "Log lines lost because they could not be written at once."
 )
 
 
-def _definitions() -> Iterable[Definition]:
-    return (value for value in globals().values() if isinstance(value, Definition))
-
-
-ALL: Final[tuple[Definition, ...]] = tuple(_definitions())
+ALL: Final = tuple(value for value in globals().values() if isinstance(value, Definition))
 BY_NAME: Final = {definition.name: definition for definition in ALL}

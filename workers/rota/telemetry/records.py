@@ -43,26 +43,26 @@ class Record:
 
 
 def new_stamp() -> int:
-    """A stamp that no other records have."""
+    """Return a stamp that no other records have."""
     raw = os.urandom(_STAMP_BYTES)
     return int.from_bytes(raw + zlib.crc32(raw).to_bytes(_STAMP_BYTES), signed=True)
 
 
 def stamp_of(words: memoryview) -> int:
-    """Which records stand there: a number for each time they were begun anew. 0 when there are none, or nonsense."""
+    """Return which records stand there, a number for each time they were begun anew; 0 for none, or nonsense."""
     stamp: int = words[STAMP]
     raw = stamp.to_bytes(WORD, signed=True)
     return stamp if zlib.crc32(raw[:_STAMP_BYTES]) == int.from_bytes(raw[_STAMP_BYTES:]) else 0
 
 
 def used_words(words: memoryview) -> int:
-    """How far the region is written; clamped, so that nonsense in it is not followed."""
+    """Return how far the region is written; clamped, so that nonsense in it is not followed."""
     used: int = words[USED]
     return min(max(used, FIRST_WORD), len(words))
 
 
 def scan(region: memoryview, words: memoryview, start: int, end: int) -> Iterator[Record]:
-    """The records from word `start` to word `end`, up to the first that its head or checksum disowns.
+    """Yield the records from word `start` to word `end`, up to the first that its head or checksum disowns.
 
     `words` is the region cast to "q". Safe while another process writes: what stands below `used`
     never changes but for the numbers.
@@ -81,13 +81,12 @@ def scan(region: memoryview, words: memoryview, start: int, end: int) -> Iterato
 
 
 def encode_key(name: str, labels: tuple[str, ...]) -> bytes:
-    """The key of a series."""
     return json.dumps([name, *labels], separators=(",", ":")).encode()
 
 
 def series_of(record: Record) -> tuple[Definition, tuple[str, ...]] | None:
-    """The metric and the label values of a record; None for one of another version of Rota, or that Rota did not write:
-    any process may write into its slot what it likes, checksum included."""
+    """Return the metric and the label values of a record; None for one of another version of Rota, or that Rota did not
+    write: any process may write into its slot what it likes, checksum included."""
     try:
         name, *labels = json.loads(record.key)
         "".join(labels).encode()  # what is no text could not be shown
@@ -107,10 +106,9 @@ def is_sound(definition: Definition, before: Iterable[float], now: Sequence[floa
 
 
 def record_words(key_bytes: int, numbers: int) -> int:
-    """The length of a record in words."""
+    """Return the length of a record in words."""
     return HEAD_WORDS + -(-key_bytes // WORD) + numbers
 
 
 def checksum_of(numbers: int, key: bytes) -> int:
-    """The checksum of a record."""
     return zlib.crc32(key, numbers)

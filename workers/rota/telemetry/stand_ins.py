@@ -32,11 +32,7 @@ class Unused(ModuleType):
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {"__init__": _take_anything})
-
-
-def _take_anything(_self: object, *_args: object, **_named: object) -> None:
-    pass
+        return type(name, (), {"__init__": lambda *_args, **_named: None})
 
 
 @contextmanager

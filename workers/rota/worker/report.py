@@ -10,7 +10,6 @@ from rota.protocol.entry import MICROSECONDS, Entry, Kind
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.telemetry import events, log, metrics
-from rota.telemetry.log_lines import LogLines
 from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import NO_TASK, Attempt
 from rota.worker.times import Times
@@ -58,7 +57,7 @@ class Report:
         self._turn_seconds = recorder.histogram(metrics.REDIS_COMMAND, "turn")
         self._claims_empty = recorder.counter(metrics.CLAIMS_EMPTY)
         self._claims_refused = recorder.counter(metrics.CLAIMS_REFUSED)
-        self.log_lines = LogLines(recorder)
+        self.log_lines = log.LineCounters(recorder)
         self.idle()
 
     # Between tasks

@@ -16,11 +16,11 @@ What people are shown follows from it: `condition`.
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
+from rota_supervisor.notice import Condition
 
 GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
 EARLY_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers killed as they come are slowed after 2 s
@@ -35,15 +35,6 @@ BUDGETS: Final = {
     Role.POLLER: 8,  # 13 s: nothing that falls due is promoted meanwhile
     Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced meanwhile
 }
-
-
-class Condition(StrEnum):
-    """RUNNING. BACKOFF: starts fail in a row, the next one waits. FATAL: the budget is spent, a person is needed;
-    one probe goes on after each pause, so that it mends itself when the cause is gone."""
-
-    RUNNING = "running"
-    BACKOFF = "backoff"
-    FATAL = "fatal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from rota.telemetry import metrics as m
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.backoff import CALM, Condition, StartBackoff
+from rota_supervisor.master.core.backoff import CALM, StartBackoff
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.rollout import Rollout
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import EXPORTER, POLLERS, Target, Versions, zygote_pool
-from rota_supervisor.notice import Held
+from rota_supervisor.notice import Condition, Held
 
 _GRAVITY: Final = list(Condition)  # from RUNNING to FATAL
 _PoolName = tuple[Role, str]

@@ -1,7 +1,6 @@
 """Tell the service manager what has changed since it was told last."""
 
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.core.backoff import Condition
 from rota_supervisor.master.core.children import AT_WORK
 from rota_supervisor.master.core.effects import Effect, NotifyManager
 from rota_supervisor.master.core.manager import (
@@ -16,6 +15,7 @@ from rota_supervisor.master.core.manager import (
     status_message,
 )
 from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.notice import Condition
 
 
 def notify(state: MasterState, now: float) -> list[Effect]:

@@ -12,7 +12,7 @@ from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import taken_queues
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.backoff import CALM, Condition, StartBackoff
+from rota_supervisor.master.core.backoff import CALM, StartBackoff
 from rota_supervisor.master.core.children import Child, Children, PoolKey
 from rota_supervisor.master.core.manager import Picture
 from rota_supervisor.master.core.quieting import Quiet
@@ -20,7 +20,7 @@ from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.settings import WorkerSettingsCache, WorkersOfPool
 from rota_supervisor.master.core.stopping import Stop
 from rota_supervisor.master.core.targets import WantedFleet
-from rota_supervisor.notice import Held
+from rota_supervisor.notice import Condition, Held
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,25 +3,17 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from rota.child.fence import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
-from rota.child.slots import Phase
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.backoff import Condition
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
-
-_WORDS: Final = {
-    Phase.BOOTING: "starting",
-    Phase.IDLE: "running",
-    Phase.QUIET: "quiet",
-    Phase.DRAINING: "draining",
-}
+from rota_supervisor.notice import FLEET_STATES, states_of_pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +30,12 @@ class Glance:
 def status(state: MasterState, glance: Glance) -> Answer:
     """The fleet as it stands."""
     rollout = state.rollout
+    held = [each.row(glance.now) for each in state.shown.held]
     return {
         "node": state.surroundings.node,
         "pid": state.surroundings.pid,
         "namespace": state.config.namespace,
-        "state": _WORDS[state.phase],
+        "state": FLEET_STATES[state.phase],
         "uptime_seconds": round(glance.now - state.started_at, 1),
         "redis": state.surroundings.redis,
         "redis_up": state.redis_up is True,
@@ -51,8 +44,8 @@ def status(state: MasterState, glance: Glance) -> Answer:
         "loading": rollout.latest.number != rollout.in_force.number,
         "last_reload": _dated(state.last_reload, glance),
         "last_death": _dated(state.last_death, glance),
-        "held": [held.row(glance.now) for held in state.shown.held],
-        "pools": _pools(state, glance),
+        "held": held,
+        "pools": _pools(state, glance, states_of_pools(held)),
         "children": [_row(child, glance) for child in sorted(state.children, key=lambda child: child.slot)],
     }
 
@@ -62,11 +55,10 @@ def _dated(event: Mapping[str, Any] | None, glance: Glance) -> Answer | None:
     return None if event is None else {**event, "at": round(glance.wall - (glance.now - event["at"]), 3)}
 
 
-def _pools(state: MasterState, glance: Glance) -> list[dict[str, object]]:
+def _pools(state: MasterState, glance: Glance, states: Mapping[str, str]) -> list[dict[str, object]]:
     """A row a pool: how many workers it should have, who says so, and what it has."""
     generation, scaling = state.rollout.in_force, state.wanted.scaling
     sizes = pool_sizes(generation.config)
-    conditions = {held.pool: held.state for held in state.shown.held if held.role == Role.WORKER}
     workers = state.children.of(Role.WORKER)
     ready = Counter(child.pool for child in workers if child.state is ChildState.READY)
     quiet = Counter(child.pool for child in workers if child.state is ChildState.READY and child.is_quiet)
@@ -74,7 +66,7 @@ def _pools(state: MasterState, glance: Glance) -> list[dict[str, object]]:
     return [
         {
             "pool": pool,
-            "state": conditions.get(pool, Condition.RUNNING.value),
+            "state": states[pool],
             "desired": count,
             "origin": origin_of(pool, generation, scaling),
             "configured": sizes[pool],

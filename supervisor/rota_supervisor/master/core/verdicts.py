@@ -11,12 +11,13 @@ from rota_supervisor.config.rules import served_queues
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.backoff import Condition, StartBackoff
+from rota_supervisor.master.core.backoff import StartBackoff
 from rota_supervisor.master.core.children import PoolKey
 from rota_supervisor.master.core.death import Death
 from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.state import MasterState, Reload
+from rota_supervisor.notice import Condition
 
 CANDIDATE_TRIES: Final = 2  # the old generation works: whoever reloads wants to know soon, and can ask again
 STACK_CHARACTERS: Final = 400
