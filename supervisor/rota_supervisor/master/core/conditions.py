@@ -1,25 +1,24 @@
 """Pools whose starts are held back, as people see them: in the log, the gauges, and the notice for the exporter."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.backoff import CALM, Condition, StartBackoff
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.desired import Target
 from rota_supervisor.master.core.effects import Effect
-from rota_supervisor.master.core.rollout import Rollout
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.targets import EXPORTER, POLLERS, Versions, zygote_pool
+from rota_supervisor.master.core.targets import WantedFleet
 from rota_supervisor.notice import Held
 
 _GRAVITY: Final = list(Condition)  # from RUNNING to FATAL
 _PoolName = tuple[Role, str]
+_Backoffs = Mapping[PoolKey, StartBackoff]
 _Gauges = dict[tuple[m.GaugeDefinition, tuple[str, ...]], float | None]
 _STATE_LABELS: Final = {
     ChildState.REGISTERING: "booting",
@@ -36,12 +35,11 @@ _STATE_LABELS: Final = {
 
 def calm_down(state: MasterState, now: float) -> None:
     """Forget what is over: what nobody wants any more, early deaths, and relapses once something works."""
-    wanted = wanted_keys(state.rollout, state.wanted.versions)
     for key, backoff in list(state.backoffs.items()):
-        if key not in wanted:
-            del state.backoffs[key]
-        else:
+        if _is_wanted(key, state.wanted):
             state.backoffs[key] = _proven(state, key, backoff).calmed(now, state.config.restarts)
+        else:
+            del state.backoffs[key]
 
 
 def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBackoff:
@@ -53,17 +51,18 @@ def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBac
     return backoff
 
 
-def wanted_keys(rollout: Rollout, versions: Versions) -> set[PoolKey]:
-    """The pools, each with its generation, of all that is in force or may come into force."""
-    wanted = {
-        PoolKey(Role.POLLER, POLLERS, versions.pollers),
-        PoolKey(Role.EXPORTER, EXPORTER, versions.exporter),
-    }
-    for generation in rollout.generations:
-        wanted.add(PoolKey(Role.ZYGOTE, zygote_pool(generation.code), generation.code))
-        pools = pool_sizes(generation.config)
-        wanted.update(PoolKey(Role.WORKER, pool, generation.of_pool(pool)) for pool in pools)
-    return wanted
+def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
+    """Whether that generation of a pool is in force or may come into force."""
+    generations = wanted.rollout.generations
+    match key.role:
+        case Role.POLLER:
+            return key.generation == wanted.versions.pollers
+        case Role.EXPORTER:
+            return key.generation == wanted.versions.exporter
+        case Role.ZYGOTE:
+            return any(key.generation == each.code for each in generations)
+        case _:
+            return any(key.generation == each.of_pool(key.pool) for each in generations if key.pool in each.pools)
 
 
 # What is shown of them
@@ -73,26 +72,27 @@ def show(state: MasterState, targets: Iterable[Target]) -> list[Effect]:
     """What has changed of the pools since it was shown last; nothing is said of them while the fleet stops."""
     targets = list(targets)
     wanted = [target for target in targets if target.count and not state.stop.is_asked]
-    return [*_gauges(state, targets), *_notice(state, wanted), *_log(state, wanted)]
+    effects, held = _gauges(state, targets), held_back(wanted, state.backoffs)
+    if held != state.shown.held:
+        state.shown.held = held
+        effects.append(do.PutUpNotice(held))
+    return [*effects, *_log(state, wanted)]
 
 
-def _notice(state: MasterState, wanted: list[Target]) -> list[Effect]:
-    held = held_back(wanted, state.backoffs)
-    if held == state.shown.held:
-        return []
-    state.shown.held = held
-    return [do.PutUpNotice(held)]
-
-
-def held_back(targets: Iterable[Target], backoffs: Mapping[PoolKey, StartBackoff]) -> tuple[Held, ...]:
-    """The pools that are in back-off, those that need a person first."""
-    held = []
+def _judged(targets: Iterable[Target], backoffs: _Backoffs) -> Iterator[tuple[Target, StartBackoff, Condition]]:
+    """Each pool with its back-off, and what that means for it."""
     for target in targets:
-        backoff = backoffs.get(_key(target), CALM)
-        condition = backoff.condition(target.role)
-        if condition is not Condition.RUNNING:
-            in_a_row = backoff.failures_in_a_row
-            held.append(Held(target.role, target.pool, condition, in_a_row, backoff.wait_until, backoff.words))
+        backoff = backoffs.get(PoolKey(target.role, target.pool, target.generation), CALM)
+        yield target, backoff, backoff.condition(target.role)
+
+
+def held_back(targets: Iterable[Target], backoffs: _Backoffs) -> tuple[Held, ...]:
+    """The pools that are in back-off, those that need a person first."""
+    held = [
+        Held(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
+        for target, backoff, condition in _judged(targets, backoffs)
+        if condition is not Condition.RUNNING
+    ]
     return tuple(sorted(held, key=lambda row: row.state != Condition.FATAL))
 
 
@@ -112,15 +112,11 @@ def _log(state: MasterState, targets: list[Target]) -> list[Effect]:
     return effects
 
 
-def _worst(
-    targets: Iterable[Target], backoffs: Mapping[PoolKey, StartBackoff]
-) -> dict[_PoolName, tuple[Condition, StartBackoff]]:
+def _worst(targets: Iterable[Target], backoffs: _Backoffs) -> dict[_PoolName, tuple[Condition, StartBackoff]]:
     """By what people call it: while a reload loads there are two zygotes, and the worse is told of."""
     worst: dict[_PoolName, tuple[Condition, StartBackoff]] = {}
-    for target in targets:
+    for target, backoff, condition in _judged(targets, backoffs):
         name = target.role, target.pool if target.role is Role.WORKER else ""
-        backoff = backoffs.get(_key(target), CALM)
-        condition = backoff.condition(target.role)
         if name not in worst or _GRAVITY.index(condition) > _GRAVITY.index(worst[name][0]):
             worst[name] = condition, backoff
     return worst
@@ -141,21 +137,17 @@ def _said(name: _PoolName, condition: Condition, backoff: StartBackoff) -> Effec
 
 
 def _gauges(state: MasterState, targets: list[Target]) -> list[Effect]:
-    """The numbers of workers, those of them that have changed."""
+    """The numbers of workers, those of them that have changed; None for those of a pool that is gone."""
     counts = {target.pool: target.count for target in targets if target.role is Role.WORKER}
     states = _workers_by_state(state, targets)
     if (counts, states) == state.shown.workers:  # nearly always
         return []
-    state.shown.workers = counts, states
-    gone = state.shown.pools - counts.keys()
-    state.shown.pools |= counts.keys()
-    now: _Gauges = {(m.WORKERS_DESIRED, (pool,)): None if pool in gone else counts[pool] for pool in state.shown.pools}
-    now |= {
-        (m.WORKERS, (pool, label)): states[pool, label] if pool in counts or states[pool, label] else None
-        for pool in state.shown.pools
-        for label in m.WORKER_STATES
-    }
-    before, state.shown.gauges = state.shown.gauges, now
+    state.shown.workers, before = (counts, states), state.shown.gauges
+    now: _Gauges = dict.fromkeys(before)
+    now |= {(m.WORKERS_DESIRED, (pool,)): count for pool, count in counts.items()}
+    now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in m.WORKER_STATES}
+    now |= {(m.WORKERS, name): number for name, number in states.items() if number}
+    state.shown.gauges = now
     return [do.SetGauge(*key, value) for key, value in now.items() if key not in before or before[key] != value]
 
 
@@ -171,19 +163,13 @@ def _label(child: Child) -> str:
 
 
 def waiting_workers(
-    targets: Iterable[Target], backoffs: Mapping[PoolKey, StartBackoff], children: Iterable[Child]
+    targets: Iterable[Target], backoffs: _Backoffs, children: Iterable[Child]
 ) -> Counter[tuple[str, str]]:
     """How many workers of each pool are missing and held back, by the state of their pool."""
     live = Counter(child.pool for child in children if child.role is Role.WORKER and child.state in LIVE)
     waiting: Counter[tuple[str, str]] = Counter()
-    for target in targets:
-        backoff = backoffs.get(_key(target), CALM)
+    for target, backoff, condition in _judged(targets, backoffs):
         if target.role is Role.WORKER and backoff.restrains:
-            is_fatal = backoff.condition(target.role) is Condition.FATAL
-            label = Condition.FATAL if is_fatal else Condition.BACKOFF  # a first failure makes them wait as well
+            label = condition if condition is Condition.FATAL else Condition.BACKOFF  # after a first failure as well
             waiting[target.pool, label.value] = max(0, target.count - live[target.pool])
     return waiting
-
-
-def _key(target: Target) -> PoolKey:
-    return PoolKey(target.role, target.pool, target.generation)

@@ -9,15 +9,12 @@ from rota.telemetry import events as names
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import reloading, stopping
+from rota_supervisor.master.core import reading, reloading, scaling, stopping
 from rota_supervisor.master.core.children import UNSEEN
 from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.events import Requested, RequestKind
 from rota_supervisor.master.core.leasing import hurry
-from rota_supervisor.master.core.quieting import Quiet
-from rota_supervisor.master.core.scaling import chosen_pool, ordered_count
-from rota_supervisor.master.core.state import MasterState, Reload
-from rota_supervisor.master.core.stopping import Stage
+from rota_supervisor.master.core.state import MasterState, Quiet, Reload
 
 
 def requested(state: MasterState, event: Requested, now: float) -> list[Effect]:
@@ -31,31 +28,22 @@ def requested(state: MasterState, event: Requested, now: float) -> list[Effect]:
 
 
 def _fulfil(state: MasterState, event: Requested, now: float) -> list[Effect]:
-    request = event.request
-    match request:
+    match event.request:
         case RequestKind.DRAIN | RequestKind.STOP_NOW:
-            return _stop(state, event, now, at_once=request is RequestKind.STOP_NOW)
+            return _stop(state, event, now)
         case RequestKind.REPORT:
             return [do.WriteReport()]
-        case RequestKind.QUIET:
-            return _set_quiet(state, event, state.quiet.quieted(by_signal=event.by_signal))
-        case RequestKind.RESUME:
-            return _set_quiet(state, event, state.quiet.resumed(by_signal=event.by_signal))
-        case _:
-            _refuse_while_leaving(state)
-            return _change(state, event)
-
-
-def _change(state: MasterState, event: Requested) -> list[Effect]:
-    """What a fleet that leaves does not do."""
+        case RequestKind.QUIET | RequestKind.RESUME:
+            return _set_quiet(state, event)
+    _refuse_while_leaving(state)
     match event.request:
         case RequestKind.SCALE | RequestKind.MORE | RequestKind.LESS:
             return _scale(state, event)
         case RequestKind.PREVIEW:
-            return reloading.begin(state, Reload(event.ticket, only_shown=True))
+            return reading.begin(state, Reload(event.ticket, only_shown=True))
         case _:
             _forgive(state)
-            return reloading.begin(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
+            return reading.begin(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
 
 
 def _refuse_while_leaving(state: MasterState) -> None:
@@ -76,20 +64,19 @@ def _forgive(state: MasterState) -> None:
 def _scale(state: MasterState, event: Requested) -> list[Effect]:
     """Give a pool another number of workers; by signal it is the first pool."""
     counts = state.wanted.counts
-    order = event.order or ScaleOrder(
-        next(iter(counts)), 1 if event.request is RequestKind.MORE else -1, is_relative=True
-    )
-    pool = chosen_pool(order, counts)
-    count = ordered_count(order, pool, counts)
-    state.wanted.scaling = state.wanted.scaling.with_count(pool, count, reloading.sizes(state))
+    by_one = 1 if event.request is RequestKind.MORE else -1
+    order = event.order or ScaleOrder(next(iter(counts)), by_one, is_relative=True)
+    pool = scaling.chosen_pool(order, counts)
+    count = scaling.ordered_count(order, pool, counts)
+    state.wanted.scaling = state.wanted.scaling.with_count(pool, count, state.rollout.sizes)
     return [
         do.info(names.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),
         do.Respond(event.ticket, {"pool": pool, "from": counts[pool], "to": count}),
     ]
 
 
-def _set_quiet(state: MasterState, event: Requested, wanted: Quiet) -> list[Effect]:
-    before = state.quiet
+def _set_quiet(state: MasterState, event: Requested) -> list[Effect]:
+    before, wanted = state.quiet, _quiet_after(state.quiet, event)
     if wanted is not before:
         _refuse_while_leaving(state)
     state.quiet = wanted
@@ -99,24 +86,28 @@ def _set_quiet(state: MasterState, event: Requested, wanted: Quiet) -> list[Effe
         return [answer]
     # A worker whose owner is being registered is told when it gets its slot.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
-    return [
-        do.SetQuiet(workers, wanted.is_asked),
-        do.info(names.FLEET_QUIET if wanted.is_asked else names.FLEET_RESUMED),
-        answer,
-    ]
+    log = do.info(names.FLEET_QUIET if wanted.is_asked else names.FLEET_RESUMED)
+    return [do.SetQuiet(workers, wanted.is_asked), log, answer]
 
 
-def _stop(state: MasterState, event: Requested, now: float, *, at_once: bool) -> list[Effect]:
+def _quiet_after(before: Quiet, event: Requested) -> Quiet:
+    """CONT undoes only what TSTP did: the kernel sends it, shells and debuggers do, to go on with a master that was
+    stopped."""
+    if event.by_signal and before is Quiet.BY_PERSON:
+        return before
+    if event.request is RequestKind.RESUME:
+        return Quiet.OFF
+    return Quiet.BY_SIGNAL if event.by_signal else Quiet.BY_PERSON
+
+
+def _stop(state: MasterState, event: Requested, now: float) -> list[Effect]:
     """Drain and leave, or leave at once."""
-    drain_seconds, before = state.config.limits.drain_seconds, state.stop
+    at_once, before = event.request is RequestKind.STOP_NOW, state.stop
+    drain_seconds = state.config.limits.drain_seconds
     state.stop = stopping.begin(before, now, drain_seconds, at_once=at_once)
-    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is Stage.AT_ONCE})
+    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is stopping.Stage.AT_ONCE})
     if state.stop is before:
         return [answer]
     hurry(state)  # to know soon whether Redis answers
-    seconds = 0 if at_once else drain_seconds
-    return [
-        *reloading.stopped(state, now),
-        do.info(names.FLEET_DRAINING, at_once=at_once, seconds=seconds),
-        answer,
-    ]
+    draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
+    return [*reloading.stopped(state, now), draining, answer]

@@ -49,15 +49,8 @@ class Scaling:
 
         A number the configuration had once does not bring an operator's number back.
         """
-        narrowed = {pool: self._narrowed(pool, said, generations) for pool, said in self.said_counts.items()}
-        return Scaling({pool: said for pool, said in narrowed.items() if said is not None})
-
-    @staticmethod
-    def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount | None:
-        sizes = [each.get(pool) for each in generations]
-        if sizes[0] not in said.over:
-            return None
-        return OperatorCount(said.count, said.over.intersection(size for size in sizes if size is not None))
+        kept = {pool: said for pool, said in self.said_counts.items() if generations[0].get(pool) in said.over}
+        return Scaling({pool: _narrowed(pool, said, generations) for pool, said in kept.items()})
 
     def faults(self, sizes: Sizes) -> list[Fault]:
         """Whether a configuration with these sizes is too great together with what operators said."""
@@ -69,6 +62,10 @@ class Scaling:
         )
         message = f"expected at most {MAX_WORKERS} workers on a node, got {total} with what was scaled"
         return [Fault("pools", f"{message} ({scaled}): scale that down first")]
+
+
+def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount:
+    return OperatorCount(said.count, said.over.intersection(each[pool] for each in generations if pool in each))
 
 
 _ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin

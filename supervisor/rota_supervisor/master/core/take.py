@@ -5,12 +5,10 @@ from typing import Any, Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.master.core import dying, events, leasing, looking, reloading, starting
+from rota_supervisor.master.core import dying, events, leasing, looking, reading, reloading, requests, starting, ticking
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.effects import Effect
-from rota_supervisor.master.core.requests import requested
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.ticking import ticked
 from rota_supervisor.server_check import SAFE_POLICY
 
 
@@ -43,17 +41,17 @@ def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, 
     if event.policy == (state.eviction_policy or SAFE_POLICY):
         return []
     state.eviction_policy = event.policy
-    is_safe = event.policy == SAFE_POLICY
-    told = do.info(names.REDIS_KEEPS_KEYS, policy=event.policy)
+    if event.policy == SAFE_POLICY:
+        return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 0), do.info(names.REDIS_KEEPS_KEYS, policy=event.policy)]
     alarm = do.error(names.REDIS_EVICTS_KEYS, policy=event.policy, wanted=SAFE_POLICY)
-    return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), int(not is_safe)), told if is_safe else alarm]
+    return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 1), alarm]
 
 
 _TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[Effect]]]] = {
-    events.Ticked: ticked,
-    events.Requested: requested,
-    events.ConfigurationRead: reloading.configuration_read,
-    events.PlacePrepared: reloading.place_prepared,
+    events.Ticked: ticking.ticked,
+    events.Requested: requests.requested,
+    events.ConfigurationRead: reading.configuration_read,
+    events.PlacePrepared: reading.place_prepared,
     events.PlaceTaken: reloading.place_taken,
     events.Looked: looking.looked,
     events.Started: starting.started,
