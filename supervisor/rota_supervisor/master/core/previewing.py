@@ -17,7 +17,7 @@ from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import desired, reloading, targets
 from rota_supervisor.master.core.rollout import Generation
-from rota_supervisor.master.core.state import Loading, MasterState, Reload
+from rota_supervisor.master.core.state import Code, Loading, MasterState, Reload
 from rota_supervisor.master.core.stopping import Stop
 
 # Where what a worker is told comes from, when its name is not the key's in [limits]; QUEUE is each it serves.
@@ -96,23 +96,24 @@ class _Fleet(NamedTuple):
 
 def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now: float) -> tuple[list[str], list[str]]:
     """The faults for which the reload would be refused at once, and a line for each thing that would be done."""
-    codes = {number: replace(code) for number, code in state.codes.items()}
-    copy = replace(state, wanted=replace(state.wanted), codes=codes, loading=Loading(), last_reload=None)
-    before = _once_loaded(copy, now)
+    rollout = state.rollout if state.rollout.candidate is None else state.rollout.promote().commit()
+    codes = {number: code if code.is_loaded else Code() for number, code in state.codes.items()}
+    wanted = replace(state.wanted, rollout=rollout)  # what is on its way comes first
+    copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), last_reload=None)
+    before = _fleet_of(copy)
     reloading.take_in(copy, reload, now)
+    copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried
+    reloading.promote_when_loaded(copy, now)
     if copy.last_reload is not None and "faults" in copy.last_reload:
         return copy.last_reload["faults"], []
-    after, keys = _once_loaded(copy, now), [row["key"] for row in changes]
+    after, keys = _fleet_of(copy), [row["key"] for row in changes]
     steps = [*_steps_of_workers(before, after, keys), *_steps_of_others(before, after, keys)]
     return [], steps or ["no process is touched: the master takes notice" if keys else "nothing changes"]
 
 
-def _once_loaded(copy: MasterState, now: float) -> _Fleet:
-    """The fleet as it is to be when the latest code is loaded, which is not tried."""
-    copy.code_of(copy.rollout.latest.code).is_loaded = True
-    reloading.promote_when_loaded(copy, now)
-    wanted = targets.desired_of(copy.wanted, Stop(), {}).targets
-    return _Fleet(copy.rollout.latest, {target.name: target for target in wanted})
+def _fleet_of(state: MasterState) -> _Fleet:
+    wanted = targets.desired_of(state.wanted, Stop(), {}).targets
+    return _Fleet(state.rollout.latest, {target.name: target for target in wanted})
 
 
 def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator[str]:
@@ -145,14 +146,14 @@ def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator
     old, new = (fleet.targets[Role.POLLER, targets.POLLERS] for fleet in (before, after))
     if old.count != new.count:
         yield f"pollers: {old.count} -> {new.count}"
-    if old.generation != new.generation and (reasons := _fed_by(keys, _POLLERS_KEYS)):
-        yield f"pollers: each is replaced: {', '.join(reasons)}"
+    if old.generation != new.generation:
+        yield f"pollers: each is replaced: {', '.join(_fed_by(keys, _POLLERS_KEYS))}"
     old, new = (fleet.targets[Role.EXPORTER, targets.EXPORTER] for fleet in (before, after))
-    reasons = _fed_by([key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)], _EXPORTERS_KEYS)
     if old.count != new.count:
         yield f"exporter: it {'starts' if new.count else 'leaves'}: http.listen"
-    elif new.count and old.generation != new.generation and reasons:
-        yield f"exporter: it is replaced: {', '.join(reasons)}"
+    elif new.count and old.generation != new.generation:
+        told = [key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)]
+        yield f"exporter: it is replaced: {', '.join(_fed_by(told, _EXPORTERS_KEYS))}"
 
 
 def _reasons(old: WorkerSettings, new: WorkerSettings, keys: list[str]) -> list[str]:
