@@ -8,9 +8,9 @@ from typing import Final
 
 from rota.printable import printable
 from rota_supervisor.layout import TICK_SECONDS, Role
+from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.backoff import Condition
 from rota_supervisor.master.core.children import AT_WORK
-from rota_supervisor.master.core.effects import Effect, NotifyManager
 from rota_supervisor.master.core.state import MasterState, Picture
 
 STATUS_SECONDS: Final = 1.0
@@ -27,7 +27,7 @@ def status_message(text: str) -> str:
     return f"STATUS={printable(' '.join(text.split()))}"
 
 
-def notify(state: MasterState, now: float) -> list[Effect]:
+def notify(state: MasterState, now: float) -> list[do.Effect]:
     """What there is to tell."""
     if not state.surroundings.has_manager:
         return []
@@ -36,7 +36,7 @@ def notify(state: MasterState, now: float) -> list[Effect]:
     shown.picture = picture
     if messages:
         shown.patience_at = float("-inf")  # what begins now has a time limit of its own
-    return [*(NotifyManager(message) for message in messages), *_told_from_time_to_time(state, now)]
+    return [*(do.NotifyManager(message) for message in messages), *_told_from_time_to_time(state, now)]
 
 
 def picture_of(state: MasterState) -> Picture:
@@ -68,7 +68,7 @@ def news(before: Picture, after: Picture, pid: int) -> list[str]:
     return [*begun, "READY=1"] if is_over else begun
 
 
-def _told_from_time_to_time(state: MasterState, now: float) -> list[Effect]:
+def _told_from_time_to_time(state: MasterState, now: float) -> list[do.Effect]:
     """That the master lives, that it takes longer, and how it goes."""
     shown, seconds = state.shown, state.surroundings.watchdog_seconds
     messages: list[str] = []
@@ -83,7 +83,7 @@ def _told_from_time_to_time(state: MasterState, now: float) -> list[Effect]:
     if now - shown.status_at >= STATUS_SECONDS:
         before, shown.status, shown.status_at = shown.status, in_words(state), now
         messages += [status_message(shown.status)] if shown.status != before else []
-    return [NotifyManager(message, can_wait=True) for message in messages]
+    return [do.NotifyManager(message, can_wait=True) for message in messages]
 
 
 def in_words(state: MasterState) -> str:

@@ -21,7 +21,6 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.account import Death
 from rota_supervisor.master.core.backoff import Condition, StartBackoff
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
-from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.events import PlaceTaken
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.rollout import Rollout
@@ -32,7 +31,7 @@ CANDIDATE_TRIES: Final = 2  # the old generation works: whoever reloads wants to
 STACK_CHARACTERS: Final = 400
 
 
-def take_in(state: MasterState, reload: Reload, now: float) -> list[Effect]:
+def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     """Bring in what a reload has read."""
     loaded, rollout, superseded = reload.read, state.rollout, state.loading
     change = changes.change_between(rollout.latest.config, loaded.config, fresh=reload.fresh)
@@ -50,7 +49,7 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[Effect]:
     return [*effects, *promote_when_loaded(state, now)]
 
 
-def _change_what_is(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[Effect]:
+def _change_what_is(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
     """Nothing that workers depend on has changed: it is in force at once."""
     effects = _roll(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
@@ -61,7 +60,7 @@ def _change_what_is(state: MasterState, reload: Reload, change: changes.Change, 
     return effects
 
 
-def _roll(state: MasterState, rollout: Rollout) -> list[Effect]:
+def _roll(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     """Move the rollout, and have everything follow the configuration that is in force by it."""
     before, wanted = state.config, state.wanted
     wanted.rollout = rollout
@@ -75,7 +74,7 @@ def _roll(state: MasterState, rollout: Rollout) -> list[Effect]:
     return [do.ListenAt(state.config.http.listen), *log]
 
 
-def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[Effect]:
+def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[do.Effect]:
     """The master listens for the exporter. Going back to a place that is taken meanwhile, it stays where it was."""
     state.place = event.place
     return [do.error(names.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
@@ -84,19 +83,19 @@ def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[Effe
 # A candidate is promoted, and takes over
 
 
-def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[Effect]:
+def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[do.Effect]:
     """A zygote has imported everything."""
     state.code_of(zygote.generation).is_loaded = True
     return promote_when_loaded(state, now)
 
 
-def promote_when_loaded(state: MasterState, now: float) -> list[Effect]:
+def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
     """Promote a candidate whose code is loaded, when the queues of all its tasks are served."""
     candidate = state.rollout.candidate
     if candidate is None or state.rollout.promoted or not state.code_of(candidate.code).is_loaded:
         return []
     config, tasks = candidate.config, state.code_of(candidate.code).tasks
-    effects: list[Effect] = [
+    effects: list[do.Effect] = [
         do.warning(names.CONFIG_WARNING, path=f"tasks.{name}", warning="no imported task has this name")
         for name in changes.unknown_overrides(config, tasks)
     ]
@@ -107,7 +106,7 @@ def promote_when_loaded(state: MasterState, now: float) -> list[Effect]:
     return [*effects, *_roll(state, state.rollout.promote())]
 
 
-def settle(state: MasterState, now: float) -> list[Effect]:
+def settle(state: MasterState, now: float) -> list[do.Effect]:
     """Commit a candidate that has taken over, or refuse one that never works."""
     effects = [] if state.rollout.candidate is None else _settle(state, now)
     if state.rollout.current is None or state.has_worked:
@@ -116,7 +115,7 @@ def settle(state: MasterState, now: float) -> list[Effect]:
     return [*effects, do.info(names.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
 
-def _settle(state: MasterState, now: float) -> list[Effect]:
+def _settle(state: MasterState, now: float) -> list[do.Effect]:
     failed = _failed_pool(state)
     if failed is not None:
         return _refuse(state, [_fault_of_crash_loop(failed, state.backoffs[failed])], ExitCode.GAVE_UP, now)
@@ -144,14 +143,14 @@ def _has_ready_everywhere(state: MasterState) -> bool:
 # A candidate is refused
 
 
-def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[Effect]:
+def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[do.Effect]:
     """A zygote could not import a module. A candidate is refused; else its back-off tries again."""
     if not state.rollout.is_loading(generation):
         return []
     return _refuse(state, [Fault(f"imports: {module}", why)], ExitCode.CONFIG, now)
 
 
-def died_starting(state: MasterState, death: Death, now: float) -> list[Effect]:
+def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
     """A zygote or a worker died before it was READY: a candidate is refused when another try would not help.
 
     A process that hung would hang as long again, and code that ended its process would end the next. The first
@@ -185,16 +184,13 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 
     The first generation is tried for longer, and goes on when some of its workers work: there is nothing to go back to.
     """
-    new, is_first = state.rollout.new_numbers, state.rollout.is_first
-    own = [key for key in state.backoffs if key.role in (Role.ZYGOTE, Role.WORKER) and key.generation in new]
-    if is_first and any(state.backoffs[key].ever_ready for key in own if key.role is Role.WORKER):
+    new, roles = state.rollout.new_numbers, (Role.ZYGOTE, Role.WORKER)
+    own = {key: each for key, each in state.backoffs.items() if key.role in roles and key.generation in new}
+    if not state.rollout.is_first:
+        return next((key for key, backoff in own.items() if _candidate_has_failed(key, backoff)), None)
+    if any(backoff.ever_ready for key, backoff in own.items() if key.role is Role.WORKER):
         return None
-    has_failed = _first_has_failed if is_first else _candidate_has_failed
-    return next((key for key in own if has_failed(key, state.backoffs[key])), None)
-
-
-def _first_has_failed(_key: PoolKey, backoff: StartBackoff) -> bool:
-    return backoff.gave_up
+    return next((key for key, backoff in own.items() if backoff.gave_up), None)
 
 
 def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
@@ -217,7 +213,7 @@ def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
     return Fault(f"workers of pool {key.pool!r}", f"{failed}{last}: see the log")
 
 
-def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float) -> list[Effect]:
+def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float) -> list[do.Effect]:
     """Drop the candidate. Without any generation to go back to, the master ends with that code."""
     if state.rollout.is_first:
         state.has_ended = True
@@ -231,7 +227,7 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
 # What became of a reload, told to everybody
 
 
-def _accepted(state: MasterState, loading: Loading, now: float) -> list[Effect]:
+def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
     """It is in force."""
     in_force = state.rollout.in_force
     return [
@@ -244,14 +240,14 @@ def _accepted(state: MasterState, loading: Loading, now: float) -> list[Effect]:
     ]
 
 
-def counters_of_queues(config: Config) -> list[Effect]:
+def counters_of_queues(config: Config) -> list[do.Effect]:
     """Have the counters of the queues there from the start, at 0."""
     return [do.AddToCounter(m.TASKS_RECOVERED, (queue, "child_exit"), 0) for queue in served_queues(config)]
 
 
-def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[Effect]:
+def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[do.Effect]:
     """It is not used, for these faults."""
-    effects: list[Effect] = [
+    effects: list[do.Effect] = [
         do.AddToCounter(m.CONFIG_RELOADS, ("failure",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 0),
     ]
@@ -261,18 +257,18 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
     return [*effects, *_answer(state, reloads, {"result": "failure", "faults": list(map(str, faults))}, now)]
 
 
-def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[Effect]:
+def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
     """It was not tried to the end: no fault of the configuration."""
     return _answer(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 
-def stopped(state: MasterState, now: float) -> list[Effect]:
+def stopped(state: MasterState, now: float) -> list[do.Effect]:
     """The fleet leaves: whoever waits for a reload is told."""
     loading, state.loading = state.loading, Loading(state.loading.changes)
     return given_up(state, "the fleet is draining", loading.reloads, now)
 
 
-def _answer(state: MasterState, reloads: list[Reload], said: Answer, now: float) -> list[Effect]:
+def _answer(state: MasterState, reloads: list[Reload], said: Answer, now: float) -> list[do.Effect]:
     if reloads:
         state.last_reload = {**said, "at": now}
     return [do.Respond(reload.ticket, said) for reload in reloads]

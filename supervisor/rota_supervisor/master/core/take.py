@@ -5,14 +5,13 @@ from typing import Any, Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.master.core import dying, events, leasing, looking, reading, reloading, requests, starting, ticking
+from rota_supervisor.master.core import dying, events, leasing, looking, reloading, requests, starting, ticking
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.effects import Effect
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.server_check import SAFE_POLICY
 
 
-def take(state: MasterState, event: events.Event, now: float) -> list[Effect]:
+def take(state: MasterState, event: events.Event, now: float) -> list[do.Effect]:
     """Move the state as the event has it, and return what is to be done, in order.
 
     Nothing but the arguments is read. `now`: seconds of CLOCK_BOOTTIME.
@@ -20,14 +19,14 @@ def take(state: MasterState, event: events.Event, now: float) -> list[Effect]:
     return _TRANSITIONS[type(event)](state, event, now)
 
 
-def _redis_answered(state: MasterState, _event: events.RedisAnswered, _now: float) -> list[Effect]:
+def _redis_answered(state: MasterState, _event: events.RedisAnswered, _now: float) -> list[do.Effect]:
     was_away, state.redis_up = state.redis_up is False, True
-    shown: list[Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
+    shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
     return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
 
 
-def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) -> list[Effect]:
-    effects: list[Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
+def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) -> list[do.Effect]:
+    effects: list[do.Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
     if not event.is_away:  # it answers, though not as we like
         return effects
     if state.redis_up:
@@ -36,7 +35,7 @@ def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) ->
     return [*effects, do.SetGauge(m.REDIS_UP, (), 0)]
 
 
-def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, _now: float) -> list[Effect]:
+def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
     """A server that drops keys is refused at the start; it is an alarm when it is configured so later."""
     if event.policy == (state.eviction_policy or SAFE_POLICY):
         return []
@@ -47,11 +46,11 @@ def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, 
     return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 1), alarm]
 
 
-_TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[Effect]]]] = {
+_TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
     events.Ticked: ticking.ticked,
     events.Requested: requests.requested,
-    events.ConfigurationRead: reading.configuration_read,
-    events.PlacePrepared: reading.place_prepared,
+    events.ConfigurationRead: requests.configuration_read,
+    events.PlacePrepared: requests.place_prepared,
     events.PlaceTaken: reloading.place_taken,
     events.Looked: looking.looked,
     events.Started: starting.started,
