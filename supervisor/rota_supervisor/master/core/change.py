@@ -25,14 +25,9 @@ class Change:
     code: bool
     pools: tuple[str, ...]
 
-    @property
-    def replaces_workers(self) -> bool:
-        """Whether a candidate generation is needed."""
-        return "workers" in self.words
-
 
 def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
-    """Compare what the children of each are told. `fresh`: the code is to be loaded again, whatever is different."""
+    """Compare what children are told by each. `fresh`: the code is to be loaded again, whatever is different."""
     before, after = resolve.worker_settings(old), resolve.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
     code = old.imports != new.imports

@@ -1,7 +1,7 @@
-"""What a service manager is told, in systemd's protocol: ready, reloading, stopping, how it goes, and that we live.
+"""What a service manager is sent, in systemd's protocol: ready, reloading, stopping, how it goes, and that we live.
 
-Only what has changed is told. The messages end with the ticks of the master, so a manager misses them when the loop is
-stuck.
+Only changes are sent, but for the sign of life. The messages end with the ticks of the master, so a manager misses them
+when the loop is stuck.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ def notify(state: MasterState, now: float) -> list[do.Effect]:
     shown.picture = picture
     if messages:
         shown.patience_at = float("-inf")  # what begins now has a time limit of its own
-    return [*(do.NotifyManager(message) for message in messages), *_told_from_time_to_time(state, now)]
+    return [*(do.NotifyManager(message) for message in messages), *_regular_messages(state, now)]
 
 
 def picture_of(state: MasterState) -> Picture:
@@ -68,7 +68,7 @@ def news(before: Picture, after: Picture, pid: int) -> list[str]:
     return [*begun, "READY=1"] if is_over else begun
 
 
-def _told_from_time_to_time(state: MasterState, now: float) -> list[do.Effect]:
+def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
     """That the master lives, that it takes longer, and how it goes."""
     shown, seconds = state.shown, state.surroundings.watchdog_seconds
     messages: list[str] = []

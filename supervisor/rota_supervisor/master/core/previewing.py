@@ -1,7 +1,7 @@
 """What a reload would do, said before it is done.
 
 A copy of the state goes through what a reload does (`reloading`); what the fleet is to be afterwards is compared with
-what it is to be now. Only the reasons are found otherwise: which of the keys that differ feed what a child is told.
+what it is to be now. The reasons are the keys that differ, as far as a setting of the child is made of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Code, Loading, MasterState, Reload
 from rota_supervisor.master.core.stopping import Stop
 
-# Where what a worker is told comes from, when its name is not the key's in [limits]; QUEUE is each it serves.
+# The keys that a setting of workers is made of, where they are not of its name in [limits]; QUEUE: each it serves.
 _KEYS_OF: Final = {
     "tiers": ("tiers", "pools.POOL.queues", "queues.QUEUE.weight", "queues.QUEUE.cap", "queues.QUEUE.rate"),
     "overrides": ("tasks.",),
@@ -38,13 +38,13 @@ def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now:
     """The answer to `reload --dry-run`: what differs, what would be done, and the faults for which it would not be."""
     loaded = reload.read
     changes = _changes(state.rollout.latest, loaded)
-    told, steps = ([str(fault) for fault in faults], []) if faults else _try(state, reload, changes, now)
-    if told and not loaded.origins:  # it could not be read
+    refused, steps = ([str(fault) for fault in faults], []) if faults else _try(state, reload, changes, now)
+    if refused and not loaded.origins:  # it could not be read
         changes = []
     lines = [f"{row['key']}: {_shown(row['old'])} -> {_shown(row['new'])} ({row['origin']})" for row in changes]
     return {
-        "result": "failure" if told else "success",
-        "faults": told,
+        "result": "failure" if refused else "success",
+        "faults": refused,
         "warnings": list(loaded.warnings),
         "changes": changes,
         "plan": [*lines, *steps],
@@ -130,8 +130,8 @@ def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterato
             grows = f"{new.count - old.count} started" if new.count > old.count else f"{old.count - new.count} drained"
             yield f"pool {old.pool}: {old.count} -> {_workers(new.count)}, {grows}"
         if old.generation != new.generation and old.count and new.count:
-            told, tells = (fleet.generation.pools[old.pool].settings for fleet in (before, after))
-            reasons = ["new code"] if has_new_code else _reasons(told, tells, keys)
+            was, will_be = (fleet.generation.pools[old.pool].settings for fleet in (before, after))
+            reasons = ["new code"] if has_new_code else _reasons(was, will_be, keys)
             yield f"pool {old.pool}: each worker is replaced, one beside the others: {', '.join(reasons)}"
     for name, new in after.targets.items():
         if new.role is Role.WORKER and name not in before.targets:
@@ -152,12 +152,12 @@ def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator
     if old.count != new.count:
         yield f"exporter: it {'starts' if new.count else 'leaves'}: http.listen"
     elif new.count and old.generation != new.generation:
-        told = [key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)]
-        yield f"exporter: it is replaced: {', '.join(_fed_by(told, _EXPORTERS_KEYS))}"
+        own = [key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)]
+        yield f"exporter: it is replaced: {', '.join(_fed_by(own, _EXPORTERS_KEYS))}"
 
 
 def _reasons(old: WorkerSettings, new: WorkerSettings, keys: list[str]) -> list[str]:
-    """The keys for which the workers of a pool are told something else."""
+    """The keys for which the settings of a pool's workers differ."""
     names = [each.name for each in fields(WorkerSettings) if getattr(old, each.name) != getattr(new, each.name)]
     queues = {share.name for tier in (*old.tiers, *new.tiers) for share in tier.queues}
     found: list[str] = []

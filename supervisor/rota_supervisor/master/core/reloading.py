@@ -35,12 +35,12 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     """Bring in what a reload has read."""
     loaded, rollout, superseded = reload.read, state.rollout, state.loading
     change = changes.change_between(rollout.latest.config, loaded.config, fresh=reload.fresh)
-    if not change.replaces_workers:
-        return _change_what_is(state, reload, change, now)
+    if "workers" not in change.words:
+        return _apply_at_once(state, reload, change, now)
     proven = rollout.promoted and _has_ready_everywhere(state)
     pools = None if change.code else change.pools
     # A promoted candidate that was not proven is given up for the one before it.
-    effects = _roll(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
+    effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.words, [reload])
     if proven and superseded.is_asked_for:  # it is in force, and what is gone back to
         effects += _accepted(state, superseded, now)
@@ -49,9 +49,9 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     return [*effects, *promote_when_loaded(state, now)]
 
 
-def _change_what_is(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
+def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
     """Nothing that workers depend on has changed: it is in force at once."""
-    effects = _roll(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
+    effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
         return [*effects, *_accepted(state, Loading(change.words, [reload]), now)]
     # What the candidate brings is changed, and goes with it when it is refused.
@@ -60,8 +60,8 @@ def _change_what_is(state: MasterState, reload: Reload, change: changes.Change, 
     return effects
 
 
-def _roll(state: MasterState, rollout: Rollout) -> list[do.Effect]:
-    """Move the rollout, and have everything follow the configuration that is in force by it."""
+def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
+    """Go on to that rollout: pollers, exporter, log and operators' numbers follow the configuration now in force."""
     before, wanted = state.config, state.wanted
     wanted.rollout = rollout
     state.keep_codes(rollout.generations)
@@ -103,7 +103,7 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
     if unserved and config.unserved_queues == "error":
         return [*effects, *_refuse(state, unserved, ExitCode.CONFIG, now)]
     effects += [do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in unserved]
-    return [*effects, *_roll(state, state.rollout.promote())]
+    return [*effects, *_move_rollout(state, state.rollout.promote())]
 
 
 def settle(state: MasterState, now: float) -> list[do.Effect]:
@@ -121,7 +121,7 @@ def _settle(state: MasterState, now: float) -> list[do.Effect]:
         return _refuse(state, [_fault_of_crash_loop(failed, state.backoffs[failed])], ExitCode.GAVE_UP, now)
     if not state.rollout.promoted or not _has_taken_over(state):
         return []
-    effects = _roll(state, state.rollout.commit())
+    effects = _move_rollout(state, state.rollout.commit())
     loading, state.loading = state.loading, Loading()
     return [*effects, *_accepted(state, loading, now)] if loading.is_asked_for else effects
 
@@ -218,13 +218,13 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
     if state.rollout.is_first:
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]
-    effects = [*_roll(state, state.rollout.roll_back()), do.DropPreparedPlace()]
+    effects = [*_move_rollout(state, state.rollout.roll_back()), do.DropPreparedPlace()]
     refused, state.loading = state.loading, Loading()
     effects += rejected(state, faults, refused.reloads, now)
     return [*effects, *promote_when_loaded(state, now)]  # the first one may be on its way again
 
 
-# What became of a reload, told to everybody
+# Everybody hears what became of a reload
 
 
 def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
@@ -263,7 +263,7 @@ def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) ->
 
 
 def stopped(state: MasterState, now: float) -> list[do.Effect]:
-    """The fleet leaves: whoever waits for a reload is told."""
+    """The fleet leaves: whoever waits for a reload is answered."""
     loading, state.loading = state.loading, Loading(state.loading.changes)
     return given_up(state, "the fleet is draining", loading.reloads, now)
 

@@ -70,8 +70,7 @@ def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
     counts = state.wanted.counts
     by_one = 1 if event.request is RequestKind.MORE else -1
     order = event.order or ScaleOrder(next(iter(counts)), by_one, is_relative=True)
-    pool = scaling.chosen_pool(order, counts)
-    count = scaling.ordered_count(order, pool, counts)
+    pool, count = scaling.ordered(order, counts)
     state.wanted.scaling = state.wanted.scaling.with_count(pool, count, state.rollout.sizes)
     return [
         do.info(names.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),

@@ -80,24 +80,14 @@ def origin_of(pool: str, generation: Generation, scaling: Scaling) -> str:
     return _ORIGINS.get(generation.origins.get(path, "").partition(" ")[0], "default")
 
 
-# What is asked for
-
-
-def chosen_pool(order: ScaleOrder, counts: Mapping[str, int]) -> str:
-    """The pool that an order is about. Raises RequestRefused."""
-    pools = ", ".join(counts)
-    if order.pool is not None:
-        if order.pool in counts:
-            return order.pool
-        near = suggestion(order.pool, counts) or f": there is {pools}"
-        raise RequestRefused(f'there is no pool "{order.pool}"{near}')
-    if len(counts) > 1:
+def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
+    """The pool that an order is about, and how many workers it is to have. Raises RequestRefused."""
+    pool, pools = order.pool, ", ".join(counts)
+    if pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool, say which one: {pools}")
-    return next(iter(counts))
-
-
-def ordered_count(order: ScaleOrder, pool: str, counts: Mapping[str, int]) -> int:
-    """How many workers the pool is to have. Raises RequestRefused."""
+    pool = next(iter(counts)) if pool is None else pool
+    if pool not in counts:
+        raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f": there is {pools}"}')
     count = counts[pool] + order.number if order.is_relative else order.number
     if count < 0:
         raise RequestRefused(f'pool "{pool}" has {counts[pool]} workers and cannot have {count}: 0 is the least')
@@ -108,4 +98,4 @@ def ordered_count(order: ScaleOrder, pool: str, counts: Mapping[str, int]) -> in
             f'pool "{pool}" cannot have {count} workers: a node has at most {MAX_WORKERS}{besides}: '
             f"ask for {MAX_WORKERS - others} at most, or start a master on another node"
         )
-    return count
+    return pool, count
