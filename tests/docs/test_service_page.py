@@ -11,7 +11,7 @@ from rota_supervisor.master.core.stopping import LEAVE_SECONDS
 
 PATH = ROOT / "docs/service.md"
 PAGE = PATH.read_text(encoding="utf-8")
-CODE = (ROOT / "supervisor/rota_supervisor/master/core/manager.py").read_text(encoding="utf-8")
+CODE = (ROOT / "supervisor/rota_supervisor/master/core/notifying.py").read_text(encoding="utf-8")
 
 
 def test_the_page_lists_every_message_to_the_manager() -> None:

@@ -10,7 +10,6 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import conditions
 from rota_supervisor.master.core.backoff import BUDGETS, End, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
-from rota_supervisor.master.core.conditions import held_back, waiting_workers
 from rota_supervisor.master.core.effects import Effect, PutUpNotice, SetGauge, WriteLog
 from rota_supervisor.master.core.events import Look, Looked, RequestKind
 from rota_supervisor.master.core.stopping import Stage, Stop
@@ -52,36 +51,41 @@ def notices(effects: list[Effect]) -> list[list[tuple[str, int]]]:
     return [[(row.pool, row.failures) for row in held] for held in notices]
 
 
-def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_comes_first() -> None:
-    backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
-    rows = held_back([MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1)], backoffs)
+def gauges(effects: list[Effect]) -> dict[tuple[str, ...], float | None]:
+    return {(effect.gauge.name, *effect.labels): effect.value for effect in effects if isinstance(effect, SetGauge)}
+
+
+def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_comes_first(core: Core) -> None:
+    core.state.backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
+    effects = shown(core, MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1))
+    [rows] = [effect.held for effect in effects if isinstance(effect, PutUpNotice)]
     assert [(row.role, row.state, row.failures, row.words) for row in rows] == [
         ("poller", "fatal", BUDGETS[Role.POLLER], f"exit code {BUDGETS[Role.POLLER] - 1}"),
         ("worker", "backoff", 2, "exit code 1"),
     ]
 
 
-def test_missing_workers_of_a_pool_that_is_held_back_are_counted_under_its_state() -> None:
-    live = Child(Role.WORKER, "mail", 1, 8, 1, ChildState.READY, 0.0)
-    dead = Child(Role.WORKER, "mail", 1, 9, 2, ChildState.EXITED, 0.0)
-    assert waiting_workers([MAIL], {KEY: failed(1)}, [live, dead]) == {("mail", "backoff"): 3}
-    assert waiting_workers([MAIL], {KEY: failed(BUDGETS[Role.WORKER])}, [live]) == {("mail", "fatal"): 3}
-    assert waiting_workers([MAIL], {}, [live]) == {}
+def test_missing_workers_of_a_pool_that_is_held_back_are_counted_under_its_state(core: Core) -> None:
+    core.child(Role.WORKER, 8, "mail")
+    core.child(Role.WORKER, 9, "mail", state=ChildState.EXITED)
+    core.state.backoffs = {KEY: failed(1)}
+    assert gauges(shown(core, MAIL))["rota_workers", "mail", "backoff"] == 3
+    core.state.backoffs = {KEY: failed(BUDGETS[Role.WORKER])}
+    changed = gauges(shown(core, MAIL))
+    assert (changed["rota_workers", "mail", "backoff"], changed["rota_workers", "mail", "fatal"]) == (0, 3)
+    core.state.backoffs = {}
+    assert gauges(shown(core, MAIL)) == {("rota_workers", "mail", "fatal"): 0}
 
 
 def test_the_gauges_say_how_many_workers_there_are_and_are_taken_away_with_their_pool(core: Core) -> None:
     core.child(Role.WORKER, 8, "mail")
-    values = {
-        (effect.gauge.name, *effect.labels): effect.value
-        for effect in shown(core, MAIL)
-        if isinstance(effect, SetGauge)
-    }
+    values = gauges(shown(core, MAIL))
     assert values["rota_workers_desired", "mail"] == 4
     assert values["rota_workers", "mail", "running"] == 1
     core.state.children.forget(ended(core))
-    gone = [effect.value for effect in shown(core) if isinstance(effect, SetGauge)]
-    assert gone
-    assert set(gone) == {None}
+    gone = gauges(shown(core))
+    assert gone.keys() == values.keys()
+    assert set(gone.values()) == {None}
 
 
 def ended(core: Core) -> Child:

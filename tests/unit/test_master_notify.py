@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.manager import MONOTONIC_US, Figures, Picture, in_words, news
+from rota_supervisor.master.core.notifying import MONOTONIC_US, news
+from rota_supervisor.master.core.state import Picture
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
 STARTING = Picture()
@@ -61,25 +62,6 @@ def test_stopping_is_told_once_and_nothing_after_it(before: Picture) -> None:
     stopping = Picture(works=before.works, reloads=before.reloads, changing=before.changing, stopping=True)
 
     assert told(before, stopping, stopping, Picture(works=True, reloads=5, stopping=True)) == ["STOPPING=1"]
-
-
-@pytest.mark.parametrize(
-    ("picture", "remarks", "line"),
-    [
-        (STARTING, [], "2 of 3 workers, 1 busy, starting"),
-        (WORKS, [], "2 of 3 workers, 1 busy, generation 4"),
-        (WORKS, ["quiet", "Redis is away"], "2 of 3 workers, 1 busy, generation 4, quiet, Redis is away"),
-        (Picture(works=True, stopping=True), [], "stopping: 2 workers left, 1 busy"),
-    ],
-)
-def test_people_read_one_line(picture: Picture, remarks: list[str], line: str) -> None:
-    assert in_words(picture, Figures(desired=3, ready=2, busy=1, generation=4), remarks) == line
-
-
-def test_people_read_which_generation_is_on_its_way() -> None:
-    line = in_words(WORKS, Figures(desired=3, ready=3, busy=0, generation=4, loading=5), [])
-
-    assert line == "3 of 3 workers, 0 busy, generation 4, generation 5 on its way"
 
 
 # The socket

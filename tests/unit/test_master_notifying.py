@@ -8,8 +8,11 @@ from cores import Core
 from rota.child.slot_task import TaskInSlot
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import NotifyManager
 from rota_supervisor.master.core.events import RequestKind, Ticked
+from rota_supervisor.master.core.notifying import in_words
+from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.status import Glance, status
 
 CONFIG = Config(imports=("code",), pools={"mail": PoolConfig(workers=1)})
@@ -50,6 +53,21 @@ def test_it_is_ready_when_it_works_and_its_status_is_told_when_it_changes(core: 
     assert "STATUS=0 of 1 workers, 0 busy, generation 1, quiet, Redis is away" in _told(core, 103.0)
     core.ask(RequestKind.DRAIN)
     assert _told(core, 103.1)[0] == "STOPPING=1"
+
+
+def test_people_read_one_line(core: Core) -> None:
+    core.child(Role.WORKER, 8, "mail").busy = True
+    core.child(Role.WORKER, 9, "mail", state=ChildState.DRAINING)
+    assert in_words(core.state) == "2 of 1 workers, 1 busy, starting"
+    _works(core)
+    assert in_words(core.state) == "2 of 1 workers, 1 busy, generation 1"
+    core.state.quiet, core.state.redis_up = Quiet.BY_PERSON, False
+    assert in_words(core.state) == "2 of 1 workers, 1 busy, generation 1, quiet, Redis is away"
+    core.state.quiet, core.state.redis_up = Quiet.OFF, True
+    core.state.wanted.rollout = core.state.rollout.with_candidate(CONFIG, {}, proven=False)
+    assert in_words(core.state) == "2 of 1 workers, 1 busy, generation 1, generation 2 on its way"
+    core.ask(RequestKind.DRAIN)
+    assert in_words(core.state) == "stopping: 2 workers left, 1 busy"
 
 
 def test_without_a_manager_nothing_is_told(core: Core) -> None:

@@ -1,5 +1,6 @@
 """What a reload would do, as it is said beforehand."""
 
+import copy
 from typing import Any
 
 import msgspec
@@ -22,8 +23,9 @@ from rota_supervisor.config.model import (
 )
 from rota_supervisor.config.resolve import worker_settings
 from rota_supervisor.master.core.previewing import preview_of
-from rota_supervisor.master.core.rollout import Generation
+from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.scaling import Scaling
+from rota_supervisor.master.core.state import Loading, MasterState, Reload, Surroundings
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
 BASE = Config(imports=("tasks",), tiers=(("sold",), ("default", "low")), pools=POOLS)
@@ -49,9 +51,20 @@ ORIGINS = {
 }
 
 
+def _preview(
+    before: Generation, loaded: Loaded, faults: list[Fault] | None = None, scaling: Scaling | None = None
+) -> dict[str, Any]:
+    """What a fleet says in which that generation is in force."""
+    state = MasterState.first(Surroundings(), loaded, 0.0)
+    state.wanted.rollout, state.wanted.scaling = Rollout(before, None), scaling or Scaling()
+    kept = copy.deepcopy(state.wanted)
+    preview = preview_of(state, Reload(1, only_shown=True, loaded=loaded), faults or [], 0.0)
+    assert (state.wanted, state.loading, state.last_reload) == (kept, Loading(), None), "nothing is done"
+    return preview
+
+
 def _previewed(new: Config, faults: list[Fault] | None = None, scaling: Scaling | None = None) -> dict[str, Any]:
-    before = Generation(1, 1, BASE, ORIGINS)
-    return preview_of(before, Loaded(new, ORIGINS, ()), faults or [], scaling or Scaling())
+    return _preview(Generation(1, 1, BASE, ORIGINS), Loaded(new, ORIGINS, ()), faults, scaling)
 
 
 def _steps(new: Config, scaling: Scaling | None = None) -> list[str]:
@@ -114,7 +127,7 @@ def test_what_would_be_done_is_said_and_why(new: Config, steps: list[str]) -> No
 def test_an_exporter_that_is_not_there_is_not_replaced() -> None:
     before = _changed(http=Http(listen=""))
     after = msgspec.structs.replace(before, metrics=Metrics(max_series=500))
-    preview: dict[str, Any] = preview_of(Generation(1, 1, before, ORIGINS), Loaded(after, ORIGINS, ()), [], Scaling())
+    preview = _preview(Generation(1, 1, before, ORIGINS), Loaded(after, ORIGINS, ()))
     assert preview["plan"][-1] == "no process is touched: the master takes notice"
 
 
@@ -134,7 +147,7 @@ def test_each_key_that_differs_is_told_with_both_values_and_where_the_new_one_st
 def test_secrets_are_not_shown_though_they_differ() -> None:
     old = Generation(1, 1, _changed(redis_url="redis://:first@localhost/0"))
     new = Loaded(_changed(redis_url="redis://:second@localhost/0"), {"redis_url": "file"}, ())
-    preview: dict[str, Any] = preview_of(old, new, [Fault("redis_url", "cannot be changed by a reload")], Scaling())
+    preview = _preview(old, new, [Fault("redis_url", "cannot be changed by a reload")])
     assert [each["key"] for each in preview["changes"]] == ["redis_url"]
     assert "first" not in str(preview)
     assert "second" not in str(preview)
@@ -177,6 +190,6 @@ def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
     same = {each for each in WorkerSettings.__slots__ if getattr(before, each) == getattr(after, each)}
     assert same == {"server", "pool", "durability"}  # what a reload cannot change
     given = {"queues.default.weight": "", "queues.default.lag_objective_seconds": "", "tasks.note.retries": ""}
-    preview: dict[str, Any] = preview_of(Generation(1, 1, Config()), Loaded(config, given, ()), [], Scaling())
+    preview = _preview(Generation(1, 1, Config()), Loaded(config, given, ()))
     [line] = [line for line in preview["plan"] if REPLACED in line]
     assert all("." in reason for reason in line.partition(f"{REPLACED}: ")[2].split(", "))

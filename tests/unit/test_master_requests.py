@@ -60,18 +60,29 @@ def test_a_worker_to_come_is_told_as_it_gets_its_slot_and_not_while_that_may_be_
     assert [effect.quiet for effect in fleet.done(ForkWorker)] == [True]
 
 
-def test_a_continue_resumes_what_tstp_quieted_and_nothing_else(fleet: Core) -> None:
-    phases = []
-    for request, by_signal in (
-        (RequestKind.QUIET, True),
-        (RequestKind.RESUME, True),
-        (RequestKind.QUIET, False),
-        (RequestKind.RESUME, True),
-        (RequestKind.RESUME, False),
-    ):
+TSTP, CONT = (RequestKind.QUIET, True), (RequestKind.RESUME, True)
+QUIET, RESUME = (RequestKind.QUIET, False), (RequestKind.RESUME, False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "phase"),
+    [
+        ([TSTP, CONT], Phase.IDLE),
+        ([TSTP, TSTP, CONT], Phase.IDLE),
+        ([CONT], Phase.IDLE),
+        ([TSTP, RESUME], Phase.IDLE),
+        ([QUIET, RESUME], Phase.IDLE),
+        ([QUIET, CONT], Phase.QUIET),
+        ([QUIET, TSTP, CONT], Phase.QUIET),
+        ([TSTP, QUIET, CONT], Phase.QUIET),
+    ],
+)
+def test_a_continue_resumes_what_tstp_quieted_and_nothing_that_a_person_asked_for(
+    fleet: Core, asked: list[tuple[RequestKind, bool]], phase: Phase
+) -> None:
+    for request, by_signal in asked:
         fleet.ask(request, by_signal=by_signal)
-        phases.append(fleet.state.phase)
-    assert phases == [Phase.QUIET, Phase.IDLE, Phase.QUIET, Phase.QUIET, Phase.IDLE]
+    assert fleet.state.phase == phase
 
 
 def test_a_stop_while_quiet_is_a_stop(fleet: Core) -> None:

@@ -5,7 +5,7 @@ import pytest
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.master.core.rollout import Rollout
-from rota_supervisor.master.core.scaling import Scaling, chosen_pool, ordered_count, origin_of
+from rota_supervisor.master.core.scaling import Scaling, ordered, origin_of
 
 FOUR, FIVE = {"mail": 4, "web": 1}, {"mail": 5, "web": 1}
 
@@ -67,8 +67,8 @@ def test_a_configuration_is_too_great_together_with_what_operators_said() -> Non
 
 
 def test_a_pool_need_not_be_named_where_there_is_but_one() -> None:
-    assert chosen_pool(ScaleOrder(None, 3), {"mail": 4}) == "mail"
-    assert chosen_pool(ScaleOrder("web", 3), FOUR) == "web"
+    assert ordered(ScaleOrder(None, 3), {"mail": 4}) == ("mail", 3)
+    assert ordered(ScaleOrder("web", 3), FOUR) == ("web", 3)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_pool_need_not_be_named_where_there_is_but_one() -> None:
 )
 def test_a_pool_that_cannot_be_meant_is_refused_in_words(pool: str | None, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
-        chosen_pool(ScaleOrder(pool, 3), FOUR)
+        ordered(ScaleOrder(pool, 3), FOUR)
     assert str(caught.value) == error
 
 
@@ -96,7 +96,7 @@ def test_a_pool_that_cannot_be_meant_is_refused_in_words(pool: str | None, error
     ],
 )
 def test_a_number_is_as_asked_for_or_so_many_more(order: ScaleOrder, count: int) -> None:
-    assert ordered_count(order, "mail", FOUR) == count
+    assert ordered(order, FOUR) == ("mail", count)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_number_is_as_asked_for_or_so_many_more(order: ScaleOrder, count: int)
 )
 def test_a_number_beyond_what_a_node_can_have_is_refused_in_words(order: ScaleOrder, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
-        ordered_count(order, "mail", FOUR)
+        ordered(order, FOUR)
     assert error in str(caught.value)
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from rota_supervisor.__main__ import MASTER_SIGNALS
 from rota_supervisor.master.core.events import RequestKind
-from rota_supervisor.master.core.quieting import Quiet
 from rota_supervisor.master.shell import signals
 from rota_supervisor.master.shell.signals import MEANINGS, SignalReader
 
@@ -61,14 +60,3 @@ def test_every_signal_blocked_before_the_imports_is_let_through_in_the_end() -> 
 
 def test_every_request_that_needs_no_answer_and_no_number_has_a_signal() -> None:
     assert set(MEANINGS.values()) == set(RequestKind) - {RequestKind.PREVIEW, RequestKind.SCALE}
-
-
-def test_cont_undoes_what_tstp_did_and_nothing_that_a_person_asked_for() -> None:
-    assert Quiet.OFF.quieted(by_signal=True).resumed(by_signal=True) is Quiet.OFF
-    by_person = Quiet.OFF.quieted(by_signal=False)
-    assert by_person.resumed(by_signal=True).is_asked
-    assert by_person.quieted(by_signal=True).resumed(by_signal=True).is_asked
-    assert Quiet.OFF.quieted(by_signal=True).quieted(by_signal=False).resumed(by_signal=True).is_asked
-    assert not by_person.resumed(by_signal=False).is_asked
-    assert not Quiet.OFF.quieted(by_signal=True).resumed(by_signal=False).is_asked
-    assert Quiet.OFF.resumed(by_signal=True) is Quiet.OFF  # after a SIGSTOP

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota.child.settings import settings_to_json
+from rota_supervisor.config import resolve
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import poller_settings, pool_sizes
-from rota_supervisor.config.resolve import worker_settings as worker_settings_of
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.master.core.settings import exporter_settings
 from rota_supervisor.messages import MAX_SETTINGS
@@ -19,49 +18,30 @@ _NEEDS_RESTART: Final = ("namespace", "redis_url", "control", "durability")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is different. `code`: the modules to import. `pools`: those whose workers are told something else, or that
-    are new. `rest`: something only the master reads, as the limits of draining and booting."""
+    """What is different. `words`: what people are told has changed. `code`: modules are imported anew. `pools`: those
+    whose workers are told something else, or that are new."""
 
-    counts: bool
+    words: list[str]
     code: bool
     pools: tuple[str, ...]
-    has_stale: bool
-    pollers: bool
-    exporter: bool
-    listen: bool
-    rest: bool
-
-    @property
-    def workers(self) -> bool:
-        """Whether workers are to be replaced: a candidate generation is needed."""
-        return self.code or self.has_stale
-
-    @property
-    def words(self) -> list[str]:
-        """The names of what changed."""
-        said = ("counts", "workers", "pollers", "exporter", "listen", "rest")
-        return [name for name in said if getattr(self, name)]
 
 
-def change_between(old: Config, new: Config) -> Change:
-    """Compare what the children of each are told."""
-    before, after = worker_settings_of(old), worker_settings_of(new)
+def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
+    """Compare what children are told by each. `fresh`: the code is to be loaded again, whatever is different."""
+    before, after = resolve.worker_settings(old), resolve.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
-    counts = pool_sizes(old) != pool_sizes(new) or old.pollers != new.pollers
     code = old.imports != new.imports
-    pollers = poller_settings(old, 0) != poller_settings(new, 0)
-    exporter = exporter_settings(old) != exporter_settings(new)
-    listen = old.http.listen != new.http.listen
-    return Change(
-        counts=counts,
-        code=code,
-        pools=(*stale, *(after.keys() - before.keys())),
-        has_stale=bool(stale),
-        pollers=pollers,
-        exporter=exporter,
-        listen=listen,
-        rest=old != new and not any((counts, code, stale, pollers, exporter, listen)),
-    )
+    changed = {
+        "counts": resolve.pool_sizes(old) != resolve.pool_sizes(new) or old.pollers != new.pollers,
+        "workers": code or bool(stale),
+        "pollers": resolve.poller_settings(old, 0) != resolve.poller_settings(new, 0),
+        "exporter": exporter_settings(old) != exporter_settings(new),
+        "listen": old.http.listen != new.http.listen,
+    }
+    changed["rest"] = old != new and not any(changed.values())  # what only the master reads, as the limits of draining
+    changed["workers"] |= fresh
+    words = [word for word, is_changed in changed.items() if is_changed]
+    return Change(words, code or fresh, (*stale, *(after.keys() - before.keys())))
 
 
 def faults_of_change(old: Config, new: Config) -> list[Fault]:
@@ -75,7 +55,7 @@ def faults_of_change(old: Config, new: Config) -> list[Fault]:
 
 def oversized_pools(config: Config) -> list[Fault]:
     """Pools whose settings do not fit into one packet to a zygote: thousands of queues or overrides."""
-    sizes = {pool: len(settings_to_json(settings)) for pool, settings in worker_settings_of(config).items()}
+    sizes = {pool: len(settings_to_json(settings)) for pool, settings in resolve.worker_settings(config).items()}
     return [
         Fault(f"pools.{pool}", f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split it")
         for pool, size in sizes.items()

@@ -1,29 +1,27 @@
 """Pools whose starts are held back, as people see them: in the log, the gauges, and the notice for the exporter."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.backoff import CALM, StartBackoff
-from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
-from rota_supervisor.master.core.effects import Effect
-from rota_supervisor.master.core.rollout import Rollout
+from rota_supervisor.master.core.backoff import StartBackoff
+from rota_supervisor.master.core.children import LIVE, STARTING, Child, ChildState, PoolKey
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.targets import EXPORTER, POLLERS, Target, Versions, zygote_pool
+from rota_supervisor.master.core.targets import Target, WantedFleet
 from rota_supervisor.notice import Condition, Held
 
 _GRAVITY: Final = list(Condition)  # from RUNNING to FATAL
-_PoolName = tuple[Role, str]
-_Gauges = dict[tuple[m.GaugeDefinition, tuple[str, ...]], float | None]
+_LOGGED: Final = {
+    Condition.RUNNING: (do.info, names.POOL_BACK),
+    Condition.BACKOFF: (do.warning, names.POOL_BACKOFF),
+    Condition.FATAL: (do.error, names.POOL_FATAL),
+}
 _STATE_LABELS: Final = {
-    ChildState.REGISTERING: "booting",
-    ChildState.ASKED: "booting",
-    ChildState.BOOTING: "booting",
+    **dict.fromkeys(STARTING, "booting"),
     ChildState.READY: "running",
     ChildState.DRAINING: "draining",
     ChildState.KILLED: "draining",
@@ -35,12 +33,25 @@ _STATE_LABELS: Final = {
 
 def calm_down(state: MasterState, now: float) -> None:
     """Forget what is over: what nobody wants any more, early deaths, and relapses once something works."""
-    wanted = wanted_keys(state.rollout, state.wanted.versions)
     for key, backoff in list(state.backoffs.items()):
-        if key not in wanted:
-            del state.backoffs[key]
-        else:
+        if _is_wanted(key, state.wanted):
             state.backoffs[key] = _proven(state, key, backoff).calmed(now, state.config.restarts)
+        else:
+            del state.backoffs[key]
+
+
+def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
+    """Whether that generation of a pool is in force or may come into force."""
+    generations = wanted.rollout.generations
+    match key.role:
+        case Role.POLLER:
+            return key.generation == wanted.versions.pollers
+        case Role.EXPORTER:
+            return key.generation == wanted.versions.exporter
+        case Role.ZYGOTE:
+            return any(key.generation == each.code for each in generations)
+        case _:
+            return any(key.generation == each.of_pool(key.pool) for each in generations if key.pool in each.pools)
 
 
 def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBackoff:
@@ -52,137 +63,93 @@ def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBac
     return backoff
 
 
-def wanted_keys(rollout: Rollout, versions: Versions) -> set[PoolKey]:
-    """The pools, each with its generation, of all that is in force or may come into force."""
-    wanted = {
-        PoolKey(Role.POLLER, POLLERS, versions.pollers),
-        PoolKey(Role.EXPORTER, EXPORTER, versions.exporter),
-    }
-    for generation in rollout.generations:
-        wanted.add(PoolKey(Role.ZYGOTE, zygote_pool(generation.code), generation.code))
-        pools = pool_sizes(generation.config)
-        wanted.update(PoolKey(Role.WORKER, pool, generation.of_pool(pool)) for pool in pools)
-    return wanted
-
-
 # What is shown of them
 
 
-def show(state: MasterState, targets: Iterable[Target]) -> list[Effect]:
+class _Pool(NamedTuple):
+    """A pool as it should be, and how its starts go."""
+
+    target: Target
+    backoff: StartBackoff
+    condition: Condition
+
+
+def show(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]:
     """What has changed of the pools since it was shown last; nothing is said of them while the fleet stops."""
-    targets = list(targets)
-    wanted = [target for target in targets if target.count and not state.stop.is_asked]
-    return [*_gauges(state, targets), *_notice(state, wanted), *_log(state, wanted)]
-
-
-def _notice(state: MasterState, wanted: list[Target]) -> list[Effect]:
-    held = held_back(wanted, state.backoffs)
-    if held == state.shown.held:
-        return []
-    state.shown.held = held
-    return [do.PutUpNotice(held)]
-
-
-def held_back(targets: Iterable[Target], backoffs: Mapping[PoolKey, StartBackoff]) -> tuple[Held, ...]:
-    """The pools that are in back-off, those that need a person first."""
-    held = []
+    pools = []
     for target in targets:
-        backoff = backoffs.get(_key(target), CALM)
-        condition = backoff.condition(target.role)
-        if condition is not Condition.RUNNING:
-            in_a_row = backoff.failures_in_a_row
-            held.append(Held(target.role, target.pool, condition, in_a_row, backoff.wait_until, backoff.words))
-    return tuple(sorted(held, key=lambda row: row.state != Condition.FATAL))
+        backoff = state.backoff_of(target.key)
+        pools.append(_Pool(target, backoff, backoff.condition(target.role)))
+    wanted = [pool for pool in pools if pool.target.count and not state.stop.is_asked]
+    return [*_gauges(state, pools), *_notice(state, wanted), *_log(state, wanted)]
 
 
-def _log(state: MasterState, targets: list[Target]) -> list[Effect]:
-    """Say what has changed for a pool."""
-    worst, known = _worst(targets, state.backoffs), state.shown.conditions
+def _notice(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
+    """The pools that are in back-off, those that need a person first."""
+    held = [
+        Held(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
+        for target, backoff, condition in pools
+        if condition is not Condition.RUNNING
+    ]
+    before, state.shown.held = state.shown.held, tuple(sorted(held, key=lambda row: row.state != Condition.FATAL))
+    return [do.PutUpNotice(state.shown.held)] if state.shown.held != before else []
+
+
+def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
+    """Say what has changed for a pool. Two zygotes, as there are while a reload loads, are one to people: the worse."""
+    worst: dict[tuple[Role, str], _Pool] = {}
+    for pool in pools:
+        name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""
+        if name not in worst or _GRAVITY.index(pool.condition) > _GRAVITY.index(worst[name].condition):
+            worst[name] = pool
+    known, effects = state.shown.conditions, list[do.Effect]()
     for name in known.keys() - worst.keys():
         del known[name]  # nobody wants it any more
-    effects: list[Effect] = []
-    for name, (condition, backoff) in worst.items():
+    for name, (_, backoff, condition) in worst.items():
         before = known.get(name, Condition.RUNNING)
         if condition is Condition.RUNNING and not backoff.ever_ready:
             continue  # a new generation of it: whether it is any better is to be seen
         known[name] = condition
         if condition is not before:
-            effects.append(_said(name, condition, backoff))
+            effects.append(_logged(*name, condition, backoff))
     return effects
 
 
-def _worst(
-    targets: Iterable[Target], backoffs: Mapping[PoolKey, StartBackoff]
-) -> dict[_PoolName, tuple[Condition, StartBackoff]]:
-    """By what people call it: while a reload loads there are two zygotes, and the worse is told of."""
-    worst: dict[_PoolName, tuple[Condition, StartBackoff]] = {}
-    for target in targets:
-        name = target.role, target.pool if target.role is Role.WORKER else ""
-        backoff = backoffs.get(_key(target), CALM)
-        condition = backoff.condition(target.role)
-        if name not in worst or _GRAVITY.index(condition) > _GRAVITY.index(worst[name][0]):
-            worst[name] = condition, backoff
-    return worst
-
-
-def _said(name: _PoolName, condition: Condition, backoff: StartBackoff) -> Effect:
-    role, pool = name
-    fields = {"child": role.value, "pool": pool} if pool else {"child": role.value}
-    if condition is Condition.RUNNING:
-        return do.info(names.POOL_BACK, **fields)
-    failed = {"failures": backoff.failures_in_a_row, "words": backoff.words}
-    if condition is Condition.BACKOFF:
-        return do.warning(names.POOL_BACKOFF, **failed, **fields)
-    return do.error(names.POOL_FATAL, **failed, **fields)
+def _logged(role: Role, pool: str, condition: Condition, backoff: StartBackoff) -> do.Effect:
+    say, event = _LOGGED[condition]
+    failed = {"failures": backoff.failures_in_a_row, "words": backoff.words} if event != names.POOL_BACK else {}
+    return say(event, **failed, child=role.value, **({"pool": pool} if pool else {}))
 
 
 # Gauges
 
 
-def _gauges(state: MasterState, targets: list[Target]) -> list[Effect]:
-    """The numbers of workers, those of them that have changed."""
-    counts = {target.pool: target.count for target in targets if target.role is Role.WORKER}
-    states = _workers_by_state(state, targets)
+def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
+    """The numbers of workers, those of them that have changed; None for those of a pool that is gone."""
+    workers = [pool for pool in pools if pool.target.role is Role.WORKER]
+    counts = {pool.target.pool: pool.target.count for pool in workers}
+    states = _workers_by_state(state.children.of(Role.WORKER), workers)
     if (counts, states) == state.shown.workers:  # nearly always
         return []
-    state.shown.workers = counts, states
-    gone = state.shown.pools - counts.keys()
-    state.shown.pools |= counts.keys()
-    now: _Gauges = {(m.WORKERS_DESIRED, (pool,)): None if pool in gone else counts[pool] for pool in state.shown.pools}
-    now |= {
-        (m.WORKERS, (pool, label)): states[pool, label] if pool in counts or states[pool, label] else None
-        for pool in state.shown.pools
-        for label in m.WORKER_STATES
-    }
-    before, state.shown.gauges = state.shown.gauges, now
+    state.shown.workers, before = (counts, states), state.shown.gauges
+    now: dict[tuple[m.GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
+    now |= {(m.WORKERS_DESIRED, (pool,)): count for pool, count in counts.items()}
+    now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in m.WORKER_STATES}
+    now |= {(m.WORKERS, name): number for name, number in states.items() if number}
+    state.shown.gauges = now
     return [do.SetGauge(*key, value) for key, value in now.items() if key not in before or before[key] != value]
 
 
-def _workers_by_state(state: MasterState, targets: list[Target]) -> Counter[tuple[str, str]]:
-    workers = [child for child in state.children.of(Role.WORKER) if child.state is not ChildState.EXITED]
-    states = Counter((child.pool, _label(child)) for child in workers)
-    states.update(waiting_workers(targets, state.backoffs, workers))
+def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[tuple[str, str]]:
+    """How many workers each pool has; those that are missing and held back are counted by the state of their pool."""
+    states = Counter((child.pool, _label(child)) for child in children if child.state is not ChildState.EXITED)
+    live = Counter(child.pool for child in children if child.state in LIVE)
+    for target, backoff, condition in pools:
+        if backoff.restrains:
+            label = condition if condition is Condition.FATAL else Condition.BACKOFF  # after a first failure as well
+            states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 
 
 def _label(child: Child) -> str:
     return "quiet" if child.is_quiet and child.state is ChildState.READY else _STATE_LABELS[child.state]
-
-
-def waiting_workers(
-    targets: Iterable[Target], backoffs: Mapping[PoolKey, StartBackoff], children: Iterable[Child]
-) -> Counter[tuple[str, str]]:
-    """How many workers of each pool are missing and held back, by the state of their pool."""
-    live = Counter(child.pool for child in children if child.role is Role.WORKER and child.state in LIVE)
-    waiting: Counter[tuple[str, str]] = Counter()
-    for target in targets:
-        backoff = backoffs.get(_key(target), CALM)
-        if target.role is Role.WORKER and backoff.restrains:
-            is_fatal = backoff.condition(target.role) is Condition.FATAL
-            label = Condition.FATAL if is_fatal else Condition.BACKOFF  # a first failure makes them wait as well
-            waiting[target.pool, label.value] = max(0, target.count - live[target.pool])
-    return waiting
-
-
-def _key(target: Target) -> PoolKey:
-    return PoolKey(target.role, target.pool, target.generation)

@@ -166,7 +166,7 @@ class ProcessEnd(NamedTuple):
 
 class Died(NamedTuple):
     """A child's process was reaped. From its slot: the `task` that ran, the packed `outcomes` of finished tasks that
-    were not told yet, and whether it `has_worked`. `stack`: what stands in its stack file. `wall`: Unix seconds.
+    no answer has confirmed, and whether it `has_worked`. `stack`: what stands in its stack file. `wall`: Unix seconds.
     `slot_is_intact`: its slot can be read; a task may have written over it."""
 
     slot: int

@@ -1,24 +1,33 @@
-"""Tell the service manager what has changed since it was told last."""
+"""What a service manager is sent, in systemd's protocol: ready, reloading, stopping, how it goes, and that we live.
 
+Only changes are sent, but for the sign of life. The messages end with the ticks of the master, so a manager misses them
+when the loop is stuck.
+"""
+
+from typing import Final
+
+from rota.printable import printable
 from rota_supervisor.layout import TICK_SECONDS, Role
+from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK
-from rota_supervisor.master.core.effects import Effect, NotifyManager
-from rota_supervisor.master.core.manager import (
-    ALIVE,
-    ASK_PATIENCE_SECONDS,
-    EXTEND,
-    STATUS_SECONDS,
-    Figures,
-    Picture,
-    in_words,
-    news,
-    status_message,
-)
-from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.state import MasterState, Picture
 from rota_supervisor.notice import Condition
 
+STATUS_SECONDS: Final = 1.0
+# While the fleet starts, reloads or stops it has deadlines of its own, which the manager's do not know.
+PATIENCE_SECONDS: Final = 30
+ASK_PATIENCE_SECONDS: Final = 10.0
+MONOTONIC_US: Final = "{monotonic_us}"  # filled in by whoever sends the message
+EXTEND: Final = f"EXTEND_TIMEOUT_USEC={PATIENCE_SECONDS * 1_000_000}"
+ALIVE: Final = "WATCHDOG=1"
 
-def notify(state: MasterState, now: float) -> list[Effect]:
+
+def status_message(text: str) -> str:
+    """A line for people."""
+    return f"STATUS={printable(' '.join(text.split()))}"
+
+
+def notify(state: MasterState, now: float) -> list[do.Effect]:
     """What there is to tell."""
     if not state.surroundings.has_manager:
         return []
@@ -27,61 +36,67 @@ def notify(state: MasterState, now: float) -> list[Effect]:
     shown.picture = picture
     if messages:
         shown.patience_at = float("-inf")  # what begins now has a time limit of its own
-    effects: list[Effect] = [NotifyManager(message) for message in messages]
-    return [*effects, *_show_life(state, now), *_ask_patience(state, picture, now), *_show_status(state, picture, now)]
+    return [*(do.NotifyManager(message) for message in messages), *_regular_messages(state, now)]
 
 
 def picture_of(state: MasterState) -> Picture:
     """The fleet's life, as a service manager sees it."""
-    rollout = state.rollout
     return Picture(
-        works=rollout.current is not None,
+        works=state.rollout.current is not None,
         reloads=state.reloads_asked,
-        changing=rollout.candidate is not None,
+        changing=state.rollout.candidate is not None,
         stopping=state.stop.is_asked,
     )
 
 
-def _show_life(state: MasterState, now: float) -> list[Effect]:
-    seconds = state.surroundings.watchdog_seconds
+def news(before: Picture, after: Picture, pid: int) -> list[str]:
+    """The messages that tell of a change, in order.
+
+    A manager that asked for a reload waits for a RELOADING that is no older than its own request, and then for READY,
+    whatever has become of the reload. Both are sent for one that was over before anybody looked.
+    """
+    if after.stopping:
+        return [] if before.stopping else ["STOPPING=1"]
+    if not after.works:
+        return []
+    if not before.works:
+        # A manager takes a shell that started us for the master. As process 1 we do not know our number out there.
+        return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
+    asked = after.reloads > before.reloads
+    begun = [f"RELOADING=1\nMONOTONIC_USEC={MONOTONIC_US}"] if asked else []
+    is_over = not after.changing and (asked or before.changing)
+    return [*begun, "READY=1"] if is_over else begun
+
+
+def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
+    """That the master lives, that it takes longer, and how it goes."""
+    shown, seconds = state.shown, state.surroundings.watchdog_seconds
+    messages: list[str] = []
     # Half of the silence that the manager bears, less a tick, as the next look may be so far away.
-    if not seconds or now - state.shown.alive_at < max(seconds / 2 - TICK_SECONDS, seconds / 4):
-        return []
-    state.shown.alive_at = now
-    return [NotifyManager(ALIVE, can_wait=True)]
+    if seconds and now - shown.alive_at >= max(seconds / 2 - TICK_SECONDS, seconds / 4):
+        shown.alive_at = now
+        messages.append(ALIVE)
+    takes_time = shown.picture.stopping or shown.picture.changing or not shown.picture.works
+    if takes_time and now - shown.patience_at >= ASK_PATIENCE_SECONDS:
+        shown.patience_at = now
+        messages.append(EXTEND)
+    if now - shown.status_at >= STATUS_SECONDS:
+        before, shown.status, shown.status_at = shown.status, in_words(state), now
+        messages += [status_message(shown.status)] if shown.status != before else []
+    return [do.NotifyManager(message, can_wait=True) for message in messages]
 
 
-def _ask_patience(state: MasterState, picture: Picture, now: float) -> list[Effect]:
-    if not picture.takes_time or now - state.shown.patience_at < ASK_PATIENCE_SECONDS:
-        return []
-    state.shown.patience_at = now
-    return [NotifyManager(EXTEND, can_wait=True)]
-
-
-def _show_status(state: MasterState, picture: Picture, now: float) -> list[Effect]:
-    if now - state.shown.status_at < STATUS_SECONDS:
-        return []
-    state.shown.status_at = now
-    status = in_words(picture, _figures(state), _remarks(state))
-    if status == state.shown.status:
-        return []
-    state.shown.status = status
-    return [NotifyManager(status_message(status), can_wait=True)]
-
-
-def _figures(state: MasterState) -> Figures:
+def in_words(state: MasterState) -> str:
+    """The fleet in one line, for people."""
     rollout = state.rollout
     at_work = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
-    return Figures(
-        desired=sum(state.wanted.counts.values()),
-        ready=len(at_work),
-        busy=sum(child.busy for child in at_work),
-        generation=rollout.in_force.number,
-        loading=rollout.candidate.number if rollout.candidate is not None else 0,
-    )
-
-
-def _remarks(state: MasterState) -> list[str]:
+    busy = sum(child.busy for child in at_work)
+    if state.stop.is_asked:
+        return f"stopping: {len(at_work)} workers left, {busy} busy"
+    parts = [f"{len(at_work)} of {sum(state.wanted.counts.values())} workers", f"{busy} busy"]
+    parts.append(f"generation {rollout.in_force.number}" if rollout.current is not None else "starting")
+    if rollout.current is not None and rollout.candidate is not None:
+        parts.append(f"generation {rollout.candidate.number} on its way")
     conditions = {held.state for held in state.shown.held}
     remarks = {
         "quiet": state.quiet.is_asked,
@@ -89,4 +104,4 @@ def _remarks(state: MasterState) -> list[str]:
         "starts keep failing": Condition.FATAL in conditions,
         "Redis is away": state.redis_up is False,
     }
-    return [remark for remark, holds in remarks.items() if holds]
+    return ", ".join([*parts, *(remark for remark, holds in remarks.items() if holds)])

@@ -1,23 +1,26 @@
-"""What a reload would do, said before it is done: a pure function of two configurations and the counts in force."""
+"""What a reload would do, said before it is done.
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+A copy of the state goes through what a reload does (`reloading`); what the fleet is to be afterwards is compared with
+what it is to be now. The reasons are the keys that differ, as far as a setting of the child is made of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
+from rota_supervisor.config import show
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import pool_sizes
-from rota_supervisor.config.resolve import worker_settings as worker_settings_of
-from rota_supervisor.config.show import as_values, origin_of
 from rota_supervisor.control.port import Answer
-from rota_supervisor.master.core.change import Change, change_between
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core import reloading, targets
 from rota_supervisor.master.core.rollout import Generation
-from rota_supervisor.master.core.scaling import Scaling
+from rota_supervisor.master.core.state import Code, Loading, MasterState, Reload
+from rota_supervisor.master.core.stopping import Stop
 
-_NONE: Final = "none"
-# Where what a worker is told comes from, when its name is not the key's in [limits]; QUEUE is each it serves.
+# The keys that a setting of workers is made of, where they are not of its name in [limits]; QUEUE: each it serves.
 _KEYS_OF: Final = {
     "tiers": ("tiers", "pools.POOL.queues", "queues.QUEUE.weight", "queues.QUEUE.cap", "queues.QUEUE.rate"),
     "overrides": ("tasks.",),
@@ -31,129 +34,129 @@ _NOT_THE_EXPORTERS: Final = (".cap", ".rate")
 _EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "limits.beat_seconds", "log.", "http.listen")
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A key whose value is another one; None where it had or has none."""
-
-    key: str
-    old: Any
-    new: Any
-    origin: str
-
-    def __str__(self) -> str:
-        return f"{self.key}: {_shown(self.old)} -> {_shown(self.new)} ({self.origin})"
-
-
-def preview_of(before: Generation, loaded: Loaded, faults: list[Fault], scaling: Scaling) -> Answer:
+def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> Answer:
     """The answer to `reload --dry-run`: what differs, what would be done, and the faults for which it would not be."""
-    differences = differences_between(before, loaded) if loaded.origins or not faults else []
-    said = [] if faults else steps(before.config, loaded.config, differences, scaling)
+    loaded = reload.read
+    changes = _changes(state.rollout.latest, loaded)
+    refused, steps = ([str(fault) for fault in faults], []) if faults else _try(state, reload, changes, now)
+    if refused and not loaded.origins:  # it could not be read
+        changes = []
+    lines = [f"{row['key']}: {_shown(row['old'])} -> {_shown(row['new'])} ({row['origin']})" for row in changes]
     return {
-        "result": "failure" if faults else "success",
-        "faults": [str(fault) for fault in faults],
+        "result": "failure" if refused else "success",
+        "faults": refused,
         "warnings": list(loaded.warnings),
-        "changes": [{"key": each.key, "old": each.old, "new": each.new, "origin": each.origin} for each in differences],
-        "plan": [*map(str, differences), *said],
+        "changes": changes,
+        "plan": [*lines, *steps],
     }
 
 
-def differences_between(before: Generation, loaded: Loaded) -> list[Difference]:
-    """Each key that has another value, in the order of the configuration; secrets are redacted."""
-    old, new = before.config, loaded.config
-    told, tells = _given(old, before.origins), _given(new, loaded.origins)
-    keys = [key for key in {**told, **tells} if told.get(key) != tells.get(key)]
-    if old.redis_url != new.redis_url and "redis_url" not in keys:  # another password
+def _changes(before: Generation, loaded: Loaded) -> list[dict[str, Any]]:
+    """A row for each key that has another value, in the order of the configuration; None stands for no value. Secrets
+    are redacted."""
+    old, new = _given(before.config, before.origins), _given(loaded.config, loaded.origins)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if before.config.redis_url != loaded.config.redis_url and "redis_url" not in keys:  # another password
         keys.append("redis_url")
-    return [Difference(key, told.get(key), tells.get(key), origin_of(loaded, key)) for key in keys]
+    return [
+        {"key": key, "old": old.get(key), "new": new.get(key), "origin": show.origin_of(loaded, key)} for key in keys
+    ]
 
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
     """The values by dotted path, without what a table that somebody gave is filled up with."""
-    usual = dict(_flat(as_values(Config())))
-    values = _flat(as_values(config))
+    usual = dict(_flat(show.as_values(Config())))
+    values = _flat(show.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins}
 
 
 def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
-        at = f"{path}.{key}" if path else key
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, at)
-        elif not isinstance(value, Mapping):
-            yield at, value
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
 
 
 def _shown(value: Any) -> str:
-    return _NONE if value is None else f'"{value}"' if isinstance(value, str) else _in_brackets(value)
-
-
-def _in_brackets(value: Any) -> str:
-    return f"[{', '.join(map(_shown, value))}]" if isinstance(value, list | tuple) else str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return "none" if value is None else f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
 # What would be done
 
 
-def steps(old: Config, new: Config, differences: list[Difference], scaling: Scaling) -> list[str]:
-    """A line for each thing that would be done."""
-    change = change_between(old, new)
-    keys = [each.key for each in differences]
-    said = [
-        *_steps_of_code(change, new),
-        *_steps_of_pools(change, old, new, keys, scaling),
-        *_steps_of_others(change, old, new, keys),
-    ]
-    if not said:
-        return ["no process is touched: the master takes notice" if differences else "nothing changes"]
-    return said
+class _Fleet(NamedTuple):
+    """What a fleet is to be by its latest generation."""
+
+    generation: Generation
+    targets: Mapping[tuple[Role, str], targets.Target]
 
 
-def _steps_of_code(change: Change, new: Config) -> Iterator[str]:
-    if change.code:
-        modules = ", ".join(new.imports) or "no modules"
+def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now: float) -> tuple[list[str], list[str]]:
+    """The faults for which the reload would be refused at once, and a line for each thing that would be done."""
+    rollout = state.rollout if state.rollout.candidate is None else state.rollout.promote().commit()
+    codes = {number: code if code.is_loaded else Code() for number, code in state.codes.items()}
+    wanted = replace(state.wanted, rollout=rollout)  # what is on its way comes first
+    copy = replace(state, wanted=wanted, codes=codes, loading=Loading(), last_reload=None)
+    before = _fleet_of(copy)
+    reloading.take_in(copy, reload, now)
+    copy.code_of(copy.rollout.latest.code).is_loaded = True  # which is not tried
+    reloading.promote_when_loaded(copy, now)
+    if copy.last_reload is not None and "faults" in copy.last_reload:
+        return copy.last_reload["faults"], []
+    after, keys = _fleet_of(copy), [row["key"] for row in changes]
+    steps = [*_steps_of_workers(before, after, keys), *_steps_of_others(before, after, keys)]
+    return [], steps or ["no process is touched: the master takes notice" if keys else "nothing changes"]
+
+
+def _fleet_of(state: MasterState) -> _Fleet:
+    return _Fleet(state.rollout.latest, targets.desired_of(state.wanted, Stop(), {}).by_name)
+
+
+def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator[str]:
+    has_new_code = before.generation.code != after.generation.code
+    if has_new_code:
+        modules = ", ".join(after.generation.config.imports) or "no modules"
         yield f"a fresh process imports {modules}; if that fails, nothing else is done (it is not tried now)"
-
-
-def _steps_of_pools(change: Change, old: Config, new: Config, keys: list[str], scaling: Scaling) -> Iterator[str]:
-    before, after = scaling.counts(pool_sizes(old)), scaling.counts(pool_sizes(new))
-    told_before, told_after = worker_settings_of(old), worker_settings_of(new)
-    for pool in {**before, **after}:
-        had, has = before.get(pool), after.get(pool)
-        if has is None:
-            yield f"pool {pool}: its {_workers(had or 0)} drained, the pool is gone"
-        elif had is None:
-            yield f"pool {pool}: {_workers(has)} started, the pool is new"
-        else:
-            reasons = ["new code"] if change.code else _reasons(told_before[pool], told_after[pool], keys)
-            yield from _steps_of_pool(pool, had, has, reasons)
-
-
-def _steps_of_pool(pool: str, had: int, has: int, reasons: list[str]) -> Iterator[str]:
-    if had != has:
-        grows = f"{has - had} started" if has > had else f"{had - has} drained"
-        yield f"pool {pool}: {had} -> {_workers(has)}, {grows}"
-    if reasons and had and has:
-        yield f"pool {pool}: each worker is replaced, one beside the others: {', '.join(reasons)}"
-
-
-def _steps_of_others(change: Change, old: Config, new: Config, keys: list[str]) -> Iterator[str]:
-    if old.pollers != new.pollers:
-        yield f"pollers: {old.pollers} -> {new.pollers}"
-    if change.pollers:
-        yield f"pollers: each is replaced: {', '.join(_fed_by(keys, _POLLERS_KEYS))}"
-    if change.listen and not (old.http.listen and new.http.listen):
-        yield f"exporter: it {'starts' if new.http.listen else 'leaves'}: http.listen"
-    elif new.http.listen and (change.exporter or change.listen):
-        told = [key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)]
-        yield f"exporter: it is replaced: {', '.join(_fed_by(told, _EXPORTERS_KEYS))}"
+    for old in (target for target in before.targets.values() if target.role is Role.WORKER):
+        new = after.targets.get(old.name)
+        if new is None:
+            yield f"pool {old.pool}: its {_workers(old.count)} drained, the pool is gone"
+            continue
+        if old.count != new.count:
+            grows = f"{new.count - old.count} started" if new.count > old.count else f"{old.count - new.count} drained"
+            yield f"pool {old.pool}: {old.count} -> {_workers(new.count)}, {grows}"
+        if old.generation != new.generation and old.count and new.count:
+            was, will_be = (fleet.generation.pools[old.pool].settings for fleet in (before, after))
+            reasons = ["new code"] if has_new_code else _reasons(was, will_be, keys)
+            yield f"pool {old.pool}: each worker is replaced, one beside the others: {', '.join(reasons)}"
+    for name, new in after.targets.items():
+        if new.role is Role.WORKER and name not in before.targets:
+            yield f"pool {new.pool}: {_workers(new.count)} started, the pool is new"
 
 
 def _workers(count: int) -> str:
     return f"{count} worker" if count == 1 else f"{count} workers"
 
 
+def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator[str]:
+    old, new = (fleet.targets[Role.POLLER, targets.POLLERS] for fleet in (before, after))
+    if old.count != new.count:
+        yield f"pollers: {old.count} -> {new.count}"
+    if old.generation != new.generation:
+        yield f"pollers: each is replaced: {', '.join(_fed_by(keys, _POLLERS_KEYS))}"
+    old, new = (fleet.targets[Role.EXPORTER, targets.EXPORTER] for fleet in (before, after))
+    if old.count != new.count:
+        yield f"exporter: it {'starts' if new.count else 'leaves'}: http.listen"
+    elif new.count and old.generation != new.generation:
+        own = [key for key in keys if not key.endswith(_NOT_THE_EXPORTERS)]
+        yield f"exporter: it is replaced: {', '.join(_fed_by(own, _EXPORTERS_KEYS))}"
+
+
 def _reasons(old: WorkerSettings, new: WorkerSettings, keys: list[str]) -> list[str]:
-    """The keys for which the workers of a pool are told something else."""
+    """The keys for which the settings of a pool's workers differ."""
     names = [each.name for each in fields(WorkerSettings) if getattr(old, each.name) != getattr(new, each.name)]
     queues = {share.name for tier in (*old.tiers, *new.tiers) for share in tier.queues}
     found: list[str] = []

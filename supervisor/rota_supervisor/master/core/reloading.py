@@ -1,241 +1,135 @@
-"""Reloads and generations as they happen.
+"""How a configuration that can be used comes into force, or is refused.
 
-1. A reload reads the configuration and binds the place where its exporter is to listen; when it cannot be used,
-   nothing changes and the faults are told.
-2. What workers depend on makes a candidate generation; the rest is in force at once.
-3. A candidate is promoted when its code is loaded, at once when it brings none of its own; when its workers have taken
-   over, the reload is accepted. One that fails before is dropped, and the old one goes on.
+1. What workers depend on makes a candidate generation; the rest is in force at once.
+2. A candidate is promoted when its code is loaded, at once when it brings none of its own.
+3. When its workers have taken over, the reload is accepted. A candidate that fails before is refused, and the old
+   generation goes on.
 """
 
-from dataclasses import replace
+from typing import Final
 
 from rota.telemetry import events as names
+from rota.telemetry import metrics as m
 from rota_supervisor.config.faults import Fault
-from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.config.rules import served_queues
+from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
+from rota_supervisor.master.core import change as changes
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.change import (
-    Change,
-    change_between,
-    faults_of_change,
-    oversized_pools,
-    unknown_overrides,
-    unserved_queues,
-)
-from rota_supervisor.master.core.children import LIVE, Child, ChildState
+from rota_supervisor.master.core.backoff import StartBackoff
+from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.death import Death
-from rota_supervisor.master.core.effects import Effect
-from rota_supervisor.master.core.events import ConfigurationRead, PlacePrepared, PlaceTaken
-from rota_supervisor.master.core.previewing import preview_of
+from rota_supervisor.master.core.events import PlaceTaken
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.rollout import Generation
+from rota_supervisor.master.core.rollout import Rollout
 from rota_supervisor.master.core.state import Loading, MasterState, Reload
 from rota_supervisor.master.core.targets import Versions
-from rota_supervisor.master.core.verdicts import (
-    accepted,
-    failed_pool,
-    fault_of_crash_loop,
-    fault_of_death,
-    overtaken,
-    rejected,
-)
+from rota_supervisor.notice import Condition
 
-# A reload is asked for
+CANDIDATE_TRIES: Final = 2  # the old generation works: whoever reloads wants to know soon, and can ask again
+STACK_CHARACTERS: Final = 400
 
 
-def begin(state: MasterState, reload: Reload) -> list[Effect]:
-    """Somebody asks for a reload, or for what it would do."""
-    state.reloads_asked += not reload.only_shown
-    state.reloads[reload.ticket] = reload
-    return [do.ReadConfiguration(reload.ticket)]
+def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
+    """Bring in what a reload has read."""
+    loaded, rollout, superseded = reload.read, state.rollout, state.loading
+    change = changes.change_between(rollout.latest.config, loaded.config, fresh=reload.fresh)
+    if "workers" not in change.words:
+        return _apply_at_once(state, reload, change, now)
+    proven = rollout.promoted and _has_ready_everywhere(state)
+    pools = None if change.code else change.pools
+    # A promoted candidate that was not proven is given up for the one before it.
+    effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
+    state.loading = Loading(change.words, [reload])
+    if proven and superseded.is_asked_for:  # it is in force, and what is gone back to
+        effects += _accepted(state, superseded, now)
+    else:
+        effects += given_up(state, "a later reload took its place", superseded.reloads, now)
+    return [*effects, *promote_when_loaded(state, now)]
 
 
-def configuration_read(state: MasterState, event: ConfigurationRead, now: float) -> list[Effect]:
-    """The configuration was read: whether it can be used at all, and next to another master's or program's place."""
-    reload, config = state.reloads[event.ticket], event.loaded.config
-    reload.loaded = event.loaded
-    if not reload.only_shown:
-        state.content = event.loaded.content
-    faults = list(event.faults) or [
-        *faults_of_change(state.config, config),
-        *oversized_pools(config),
-        *state.wanted.scaling.faults(pool_sizes(config)),
-    ]
-    if faults:
-        return place_prepared(state, PlacePrepared(event.ticket, tuple(faults)), now)
-    return [do.PreparePlace(event.ticket, config.http.listen, only_try=reload.only_shown)]
-
-
-def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list[Effect]:
-    """All is known that can be before the change is made."""
-    reload, faults = state.reloads.pop(event.ticket), list(event.faults)
-    assert reload.loaded is not None, "it was read before"
-    if reload.only_shown:
-        faults = faults or _faults_of_queues(state, reload.loaded.config)
-        return [
-            do.Respond(reload.ticket, preview_of(state.rollout.latest, reload.loaded, faults, state.wanted.scaling))
-        ]
-    if faults:
-        return rejected(state, faults, [reload], now)
-    if state.stop.is_asked:
-        return [do.DropPreparedPlace(), *overtaken(state, "the fleet is draining", [reload], now)]
-    change = change_between(state.rollout.latest.config, reload.loaded.config)
-    change = replace(change, code=change.code or reload.fresh)
-    warned: list[Effect] = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.loaded.warnings]
-    take_in = _begin_candidate if change.workers else _apply
-    return [*warned, *take_in(state, reload, reload.loaded, change, now)]
-
-
-def _faults_of_queues(state: MasterState, config: Config) -> list[Fault]:
-    """For which a candidate would be refused as soon as its code is loaded, if that is the code there is."""
-    latest = state.rollout.latest
-    change, code = change_between(latest.config, config), state.code_of(latest.code)
-    is_known = change.has_stale and not change.code and code.is_loaded
-    return unserved_queues(config, code.tasks) if is_known and config.unserved_queues == "error" else []
-
-
-def _apply(state: MasterState, reload: Reload, loaded: Loaded, change: Change, now: float) -> list[Effect]:
+def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
     """Nothing that workers depend on has changed: it is in force at once."""
-    before = state.config
-    state.wanted.rollout = state.rollout.with_config(loaded.config, loaded.origins, change.pools)
-    effects = _enforce(state, before)
+    effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
-        return [*effects, *accepted(state, change.words, [reload], now)]
+        return [*effects, *_accepted(state, Loading(change.words, [reload]), now)]
     # What the candidate brings is changed, and goes with it when it is refused.
     state.loading.changes = sorted({*state.loading.changes, *change.words})
     state.loading.reloads.append(reload)
     return effects
 
 
-def _begin_candidate(state: MasterState, reload: Reload, loaded: Loaded, change: Change, now: float) -> list[Effect]:
-    before, superseded = state.config, state.loading
-    proven = state.rollout.promoted and _has_ready_everywhere(state)
-    pools = None if change.code else change.pools
-    state.wanted.rollout = state.rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools)
-    effects = _enforce(state, before)  # a promoted candidate that was not proven is given up for the one before it
-    state.loading = Loading(change.words, [reload])
-    if proven and superseded.is_asked_for:  # it is in force, and what is gone back to
-        effects += accepted(state, superseded.changes, superseded.reloads, now)
-    else:
-        effects += overtaken(state, "a later reload took its place", superseded.reloads, now)
-    return [*effects, *_promote_when_loaded(state, now)]
-
-
-def _enforce(state: MasterState, before: Config) -> list[Effect]:
-    """Take notice of a change of the rollout: of code, and of the configuration in force."""
-    wanted, config = state.wanted, state.config
-    state.keep_codes(state.rollout.generations)
-    change = change_between(before, config)
-    pollers = wanted.versions.pollers + change.pollers
-    exporter = wanted.versions.exporter + (change.exporter or change.listen)
+def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
+    """Go on to that rollout: pollers, exporter, log and operators' numbers follow the configuration now in force."""
+    before, wanted = state.config, state.wanted
+    wanted.rollout = rollout
+    state.keep_codes(rollout.generations)
+    words = changes.change_between(before, state.config).words
+    pollers = wanted.versions.pollers + ("pollers" in words)
+    exporter = wanted.versions.exporter + ("exporter" in words or "listen" in words)
     wanted.versions = Versions(pollers, exporter)
-    wanted.scaling = wanted.scaling.after(sizes(state))
-    log = [do.ConfigureLog(config)] if before.log != config.log else []
-    return [do.ListenAt(config.http.listen), *log]
+    wanted.scaling = wanted.scaling.after(rollout.sizes)
+    log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
+    return [do.ListenAt(state.config.http.listen), *log]
 
 
-def sizes(state: MasterState) -> list[dict[str, int]]:
-    """Workers by pool of all generations that may come into force, the one that is gone back to first."""
-    generations = (state.rollout.displaced, *state.rollout.generations)
-    return [pool_sizes(generation.config) for generation in generations if generation is not None]
-
-
-def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[Effect]:
+def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[do.Effect]:
     """The master listens for the exporter. Going back to a place that is taken meanwhile, it stays where it was."""
     state.place = event.place
     return [do.error(names.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
 
 
-# A generation makes its way
+# A candidate is promoted, and takes over
 
 
-def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[Effect]:
-    """A zygote could not import a module. A candidate is refused; else its back-off tries again."""
-    if not _is_loading(state, generation):
-        return []
-    return _refuse(state, [Fault(f"imports: {module}", why)], ExitCode.CONFIG, now)
-
-
-def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[Effect]:
+def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[do.Effect]:
     """A zygote has imported everything."""
     state.code_of(zygote.generation).is_loaded = True
-    return _promote_when_loaded(state, now)
+    return promote_when_loaded(state, now)
 
 
-def _promote_when_loaded(state: MasterState, now: float) -> list[Effect]:
+def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
     """Promote a candidate whose code is loaded, when the queues of all its tasks are served."""
     candidate = state.rollout.candidate
     if candidate is None or state.rollout.promoted or not state.code_of(candidate.code).is_loaded:
         return []
     config, tasks = candidate.config, state.code_of(candidate.code).tasks
-    effects: list[Effect] = [
+    effects: list[do.Effect] = [
         do.warning(names.CONFIG_WARNING, path=f"tasks.{name}", warning="no imported task has this name")
-        for name in unknown_overrides(config, tasks)
+        for name in changes.unknown_overrides(config, tasks)
     ]
-    unserved = unserved_queues(config, tasks)
+    unserved = changes.unserved_queues(config, tasks)
     if unserved and config.unserved_queues == "error":
         return [*effects, *_refuse(state, unserved, ExitCode.CONFIG, now)]
     effects += [do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in unserved]
-    before = state.config
-    state.wanted.rollout = state.rollout.promote()
-    return [*effects, *_enforce(state, before)]
+    return [*effects, *_move_rollout(state, state.rollout.promote())]
 
 
-def died_starting(state: MasterState, death: Death, now: float) -> list[Effect]:
-    """A zygote or a worker died before it was READY: a candidate is refused when another try would not help.
-
-    A process that hung would hang as long again, and code that ended its process would end the next. The first
-    generation has nothing to go back to: there only a zygote that hung is reason enough.
-    """
-    child = death.child
-    if child.generation not in state.rollout.new_numbers or child.why not in (None, Reason.BOOT):
-        return []
-    hung, is_zygote = child.why is Reason.BOOT, child.role is Role.ZYGOTE
-    is_final = (hung or (is_zygote and not death.is_from_outside)) and not _is_first(state)
-    if not is_final and not (hung and is_zygote and _is_loading(state, child.generation)):
-        return []
-    boot_seconds = state.rollout.latest.config.limits.boot_seconds
-    fault = fault_of_death(death, state.code_of(child.generation).importing, boot_seconds)
-    return _refuse(state, [fault], ExitCode.GAVE_UP, now)
-
-
-def settle(state: MasterState, now: float) -> list[Effect]:
-    """Commit a candidate that has taken over, or give up one that never works."""
-    candidate = state.rollout.candidate
-    effects = [] if candidate is None else _settle(state, candidate, now)
+def settle(state: MasterState, now: float) -> list[do.Effect]:
+    """Commit a candidate that has taken over, or refuse one that never works."""
+    effects = [] if state.rollout.candidate is None else _settle(state, now)
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
     return [*effects, do.info(names.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
 
-def _settle(state: MasterState, candidate: Generation, now: float) -> list[Effect]:
-    failed = failed_pool(state.rollout.new_numbers, state.backoffs, is_first=_is_first(state))
+def _settle(state: MasterState, now: float) -> list[do.Effect]:
+    failed = _failed_pool(state)
     if failed is not None:
-        return _refuse(state, [fault_of_crash_loop(failed, state.backoffs[failed])], ExitCode.GAVE_UP, now)
-    if not state.rollout.promoted or not _has_taken_over(state, candidate):
+        return _refuse(state, [_fault_of_crash_loop(failed, state.backoffs[failed])], ExitCode.GAVE_UP, now)
+    if not state.rollout.promoted or not _has_taken_over(state):
         return []
-    state.wanted.rollout = state.rollout.commit()
-    effects = _enforce(state, state.config)
+    effects = _move_rollout(state, state.rollout.commit())
     loading, state.loading = state.loading, Loading()
-    return [*effects, *accepted(state, loading.changes, loading.reloads, now)] if loading.is_asked_for else effects
+    return [*effects, *_accepted(state, loading, now)] if loading.is_asked_for else effects
 
 
-def _is_first(state: MasterState) -> bool:
-    return state.rollout.current is None and state.rollout.displaced is None
-
-
-def _is_loading(state: MasterState, code: int) -> bool:
-    candidate = state.rollout.candidate
-    return candidate is not None and candidate.code == code and not state.rollout.promoted
-
-
-def _has_taken_over(state: MasterState, candidate: Generation) -> bool:
+def _has_taken_over(state: MasterState) -> bool:
     live = [child for child in state.children.of(Role.WORKER) if child.state in LIVE]
-    stale = any(child.generation != candidate.of_pool(child.pool) for child in live)
+    stale = any(child.generation != state.rollout.latest.of_pool(child.pool) for child in live)
     return not stale and _has_ready_everywhere(state)
 
 
@@ -247,20 +141,135 @@ def _has_ready_everywhere(state: MasterState) -> bool:
     return {pool for pool, count in state.wanted.counts.items() if count} <= ready
 
 
-def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float) -> list[Effect]:
-    """Drop the candidate."""
-    if _is_first(state):
+# A candidate is refused
+
+
+def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[do.Effect]:
+    """A zygote could not import a module. A candidate is refused; else its back-off tries again."""
+    if not state.rollout.is_loading(generation):
+        return []
+    return _refuse(state, [Fault(f"imports: {module}", why)], ExitCode.CONFIG, now)
+
+
+def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
+    """A zygote or a worker died before it was READY: a candidate is refused when another try would not help.
+
+    A process that hung would hang as long again, and code that ended its process would end the next. The first
+    generation has nothing to go back to: there only a zygote that hung is reason enough.
+    """
+    child, rollout = death.child, state.rollout
+    if child.generation not in rollout.new_numbers or child.why not in (None, Reason.BOOT):
+        return []
+    hung, is_zygote = child.why is Reason.BOOT, child.role is Role.ZYGOTE
+    is_final = (hung or (is_zygote and not death.is_from_outside)) and not rollout.is_first
+    if not is_final and not (hung and is_zygote and rollout.is_loading(child.generation)):
+        return []
+    fault = _fault_of_death(death, state.code_of(child.generation).importing, rollout.latest.config)
+    return _refuse(state, [fault], ExitCode.GAVE_UP, now)
+
+
+def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
+    """`importing`: the module that was being imported, "" for none."""
+    child, stack = death.child, death.stack(STACK_CHARACTERS)
+    at = f": {stack}" if stack else ""
+    late = f"took longer than limits.boot_seconds, {config.limits.boot_seconds:g} s{at}"
+    if child.role is not Role.ZYGOTE:
+        return Fault(f"workers of pool {child.pool!r}", f"the start of one {late} (see @rota.on_worker_start)")
+    path, what = (f"imports: {importing}", "it") if importing else ("imports", "the modules")
+    ended = f"ended its process: {death.words}{at}"
+    return Fault(path, f"importing {what} {late if child.why is Reason.BOOT else ended}")
+
+
+def _failed_pool(state: MasterState) -> PoolKey | None:
+    """The pool for which a candidate is given up.
+
+    The first generation is tried for longer, and goes on when some of its workers work: there is nothing to go back to.
+    """
+    new, roles = state.rollout.new_numbers, (Role.ZYGOTE, Role.WORKER)
+    own = {key: each for key, each in state.backoffs.items() if key.role in roles and key.generation in new}
+    if not state.rollout.is_first:
+        return next((key for key, backoff in own.items() if _candidate_has_failed(key, backoff)), None)
+    if any(backoff.ever_ready for key, backoff in own.items() if key.role is Role.WORKER):
+        return None
+    return next((key for key, backoff in own.items() if backoff.gave_up), None)
+
+
+def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
+    # One that began well and then cannot go on would neither take over nor leave: its budget is its deadline.
+    never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
+    return never_worked or backoff.condition(key.role) is Condition.FATAL
+
+
+def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
+    """Processes do not come to be ready, or not any more."""
+    last = f", at last: {backoff.words}" if backoff.words else ""
+    in_a_row = backoff.failures_in_a_row
+    if key.role is Role.ZYGOTE:
+        died = f"died {in_a_row} times in a row" if backoff.ever_ready else f"died {backoff.failures} times"
+        return Fault("imports", f"the process that imports the tasks {died} before being ready{last}: see the log")
+    if backoff.ever_ready:
+        failed = f"one was ready, and then {in_a_row} in a row failed"
+    else:
+        failed = f"none was ever ready, {backoff.failures} starts in a row failed"
+    return Fault(f"workers of pool {key.pool!r}", f"{failed}{last}: see the log")
+
+
+def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float) -> list[do.Effect]:
+    """Drop the candidate. Without any generation to go back to, the master ends with that code."""
+    if state.rollout.is_first:
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]
-    before, refused = state.config, state.loading
-    state.wanted.rollout = state.rollout.roll_back()
-    effects = [*_enforce(state, before), do.DropPreparedPlace()]
-    state.loading = Loading()
+    effects = [*_move_rollout(state, state.rollout.roll_back()), do.DropPreparedPlace()]
+    refused, state.loading = state.loading, Loading()
     effects += rejected(state, faults, refused.reloads, now)
-    return [*effects, *_promote_when_loaded(state, now)]  # the first one may be on its way again
+    return [*effects, *promote_when_loaded(state, now)]  # the first one may be on its way again
 
 
-def stopped(state: MasterState, now: float) -> list[Effect]:
-    """The fleet leaves: whoever waits for a reload is told."""
+# Everybody hears what became of a reload
+
+
+def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
+    """It is in force."""
+    in_force = state.rollout.in_force
+    return [
+        do.AddToCounter(m.CONFIG_RELOADS, ("success",)),
+        do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 1),
+        do.SetGaugeToNow(m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP),
+        *counters_of_queues(in_force.config),
+        do.info(names.CONFIG_RELOADED, changes=loading.changes, generation=in_force.number),
+        *_answer(state, loading.reloads, {"result": "success", "changes": loading.changes}, now),
+    ]
+
+
+def counters_of_queues(config: Config) -> list[do.Effect]:
+    """Have the counters of the queues there from the start, at 0."""
+    return [do.AddToCounter(m.TASKS_RECOVERED, (queue, "child_exit"), 0) for queue in served_queues(config)]
+
+
+def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[do.Effect]:
+    """It is not used, for these faults."""
+    effects: list[do.Effect] = [
+        do.AddToCounter(m.CONFIG_RELOADS, ("failure",)),
+        do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 0),
+    ]
+    for fault in faults:
+        elsewhere = {"origin": fault.origin} if fault.origin else {}
+        effects.append(do.error(names.CONFIG_REJECTED, path=fault.path, error=fault.message, **elsewhere))
+    return [*effects, *_answer(state, reloads, {"result": "failure", "faults": list(map(str, faults))}, now)]
+
+
+def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
+    """It was not tried to the end: no fault of the configuration."""
+    return _answer(state, reloads, {"result": "failure", "faults": [why]}, now)
+
+
+def stopped(state: MasterState, now: float) -> list[do.Effect]:
+    """The fleet leaves: whoever waits for a reload is answered."""
     loading, state.loading = state.loading, Loading(state.loading.changes)
-    return overtaken(state, "the fleet is draining", loading.reloads, now)
+    return given_up(state, "the fleet is draining", loading.reloads, now)
+
+
+def _answer(state: MasterState, reloads: list[Reload], said: Answer, now: float) -> list[do.Effect]:
+    if reloads:
+        state.last_reload = {**said, "at": now}
+    return [do.Respond(reload.ticket, said) for reload in reloads]

@@ -3,24 +3,25 @@
 1. A request is checked, and the state is moved; the next tick does what follows from it.
 2. One that cannot be fulfilled is refused; nothing was changed then.
 3. A fleet that leaves takes no other request than to leave sooner.
+4. A reload has the configuration read, and the place bound where its exporter is to listen. When it cannot be used
+   nothing changes, and the faults are told. Else it is taken in, or whoever asked is only shown what that would do.
 """
 
 from rota.telemetry import events as names
+from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import reloading, stopping
+from rota_supervisor.master.core import reloading, scaling, stopping
+from rota_supervisor.master.core.change import faults_of_change, oversized_pools
 from rota_supervisor.master.core.children import UNSEEN
-from rota_supervisor.master.core.effects import Effect
-from rota_supervisor.master.core.events import Requested, RequestKind
+from rota_supervisor.master.core.events import ConfigurationRead, PlacePrepared, Requested, RequestKind
 from rota_supervisor.master.core.living import hurry
-from rota_supervisor.master.core.quieting import Quiet
-from rota_supervisor.master.core.scaling import chosen_pool, ordered_count
-from rota_supervisor.master.core.state import MasterState, Reload
-from rota_supervisor.master.core.stopping import Stage
+from rota_supervisor.master.core.previewing import preview_of
+from rota_supervisor.master.core.state import MasterState, Quiet, Reload
 
 
-def requested(state: MasterState, event: Requested, now: float) -> list[Effect]:
+def requested(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     """Somebody asked for something."""
     try:
         return _fulfil(state, event, now)
@@ -30,32 +31,23 @@ def requested(state: MasterState, event: Requested, now: float) -> list[Effect]:
         return [do.Respond(event.ticket, refused=str(refused))]
 
 
-def _fulfil(state: MasterState, event: Requested, now: float) -> list[Effect]:
-    request = event.request
-    match request:
+def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
+    match event.request:
         case RequestKind.DRAIN | RequestKind.STOP_NOW:
-            return _stop(state, event, now, at_once=request is RequestKind.STOP_NOW)
+            return _stop(state, event, now)
         case RequestKind.REPORT:
             return [do.WriteReport()]
-        case RequestKind.QUIET:
-            return _set_quiet(state, event, state.quiet.quieted(by_signal=event.by_signal))
-        case RequestKind.RESUME:
-            return _set_quiet(state, event, state.quiet.resumed(by_signal=event.by_signal))
-        case _:
-            _refuse_while_leaving(state)
-            return _change(state, event)
-
-
-def _change(state: MasterState, event: Requested) -> list[Effect]:
-    """What a fleet that leaves does not do."""
+        case RequestKind.QUIET | RequestKind.RESUME:
+            return _set_quiet(state, event)
+    _refuse_while_leaving(state)
     match event.request:
         case RequestKind.SCALE | RequestKind.MORE | RequestKind.LESS:
             return _scale(state, event)
         case RequestKind.PREVIEW:
-            return reloading.begin(state, Reload(event.ticket, only_shown=True))
+            return _begin(state, Reload(event.ticket, only_shown=True))
         case _:
             _forgive(state)
-            return reloading.begin(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
+            return _begin(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
 
 
 def _refuse_while_leaving(state: MasterState) -> None:
@@ -73,23 +65,21 @@ def _forgive(state: MasterState) -> None:
             state.backoffs[key] = backoff.forgiven()
 
 
-def _scale(state: MasterState, event: Requested) -> list[Effect]:
+def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
     """Give a pool another number of workers; by signal it is the first pool."""
     counts = state.wanted.counts
-    order = event.order or ScaleOrder(
-        next(iter(counts)), 1 if event.request is RequestKind.MORE else -1, is_relative=True
-    )
-    pool = chosen_pool(order, counts)
-    count = ordered_count(order, pool, counts)
-    state.wanted.scaling = state.wanted.scaling.with_count(pool, count, reloading.sizes(state))
+    by_one = 1 if event.request is RequestKind.MORE else -1
+    order = event.order or ScaleOrder(next(iter(counts)), by_one, is_relative=True)
+    pool, count = scaling.ordered(order, counts)
+    state.wanted.scaling = state.wanted.scaling.with_count(pool, count, state.rollout.sizes)
     return [
         do.info(names.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),
         do.Respond(event.ticket, {"pool": pool, "from": counts[pool], "to": count}),
     ]
 
 
-def _set_quiet(state: MasterState, event: Requested, wanted: Quiet) -> list[Effect]:
-    before = state.quiet
+def _set_quiet(state: MasterState, event: Requested) -> list[do.Effect]:
+    before, wanted = state.quiet, _quiet_after(state.quiet, event)
     if wanted is not before:
         _refuse_while_leaving(state)
     state.quiet = wanted
@@ -99,24 +89,67 @@ def _set_quiet(state: MasterState, event: Requested, wanted: Quiet) -> list[Effe
         return [answer]
     # A worker whose owner is being registered is told when it gets its slot.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
-    return [
-        do.SetQuiet(workers, wanted.is_asked),
-        do.info(names.FLEET_QUIET if wanted.is_asked else names.FLEET_RESUMED),
-        answer,
-    ]
+    log = do.info(names.FLEET_QUIET if wanted.is_asked else names.FLEET_RESUMED)
+    return [do.SetQuiet(workers, wanted.is_asked), log, answer]
 
 
-def _stop(state: MasterState, event: Requested, now: float, *, at_once: bool) -> list[Effect]:
+def _quiet_after(before: Quiet, event: Requested) -> Quiet:
+    """CONT undoes only what TSTP did: the kernel sends it, shells and debuggers do, to go on with a master that was
+    stopped."""
+    if event.by_signal and before is Quiet.BY_PERSON:
+        return before
+    if event.request is RequestKind.RESUME:
+        return Quiet.OFF
+    return Quiet.BY_SIGNAL if event.by_signal else Quiet.BY_PERSON
+
+
+def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     """Drain and leave, or leave at once."""
-    drain_seconds, before = state.config.limits.drain_seconds, state.stop
+    at_once, before = event.request is RequestKind.STOP_NOW, state.stop
+    drain_seconds = state.config.limits.drain_seconds
     state.stop = stopping.begin(before, now, drain_seconds, at_once=at_once)
-    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is Stage.AT_ONCE})
+    answer = do.Respond(event.ticket, {"at_once": state.stop.stage is stopping.Stage.AT_ONCE})
     if state.stop is before:
         return [answer]
     hurry(state)  # to know soon whether Redis answers
-    seconds = 0 if at_once else drain_seconds
-    return [
-        *reloading.stopped(state, now),
-        do.info(names.FLEET_DRAINING, at_once=at_once, seconds=seconds),
-        answer,
-    ]
+    draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
+    return [*reloading.stopped(state, now), draining, answer]
+
+
+# A reload
+
+
+def _begin(state: MasterState, reload: Reload) -> list[do.Effect]:
+    """Somebody asks for a reload, or for what it would do."""
+    state.reloads_asked += not reload.only_shown
+    state.reloads[reload.ticket] = reload
+    return [do.ReadConfiguration(reload.ticket)]
+
+
+def configuration_read(state: MasterState, event: ConfigurationRead, now: float) -> list[do.Effect]:
+    """The configuration was read: whether it can be used at all, and next to another master's or program's place."""
+    reload, config = state.reloads[event.ticket], event.loaded.config
+    reload.loaded = event.loaded
+    if not reload.only_shown:
+        state.content = event.loaded.content
+    faults = event.faults or (
+        *faults_of_change(state.config, config),
+        *oversized_pools(config),
+        *state.wanted.scaling.faults(pool_sizes(config)),
+    )
+    if faults:
+        return place_prepared(state, PlacePrepared(event.ticket, faults), now)
+    return [do.PreparePlace(event.ticket, config.http.listen, only_try=reload.only_shown)]
+
+
+def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list[do.Effect]:
+    """All is known that can be before the change is made."""
+    reload = state.reloads.pop(event.ticket)
+    if reload.only_shown:
+        return [do.Respond(reload.ticket, preview_of(state, reload, event.faults, now))]
+    if event.faults:
+        return reloading.rejected(state, list(event.faults), [reload], now)
+    if state.stop.is_asked:
+        return [do.DropPreparedPlace(), *reloading.given_up(state, "the fleet is draining", [reload], now)]
+    warned = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
+    return [*warned, *reloading.take_in(state, reload, now)]

@@ -10,14 +10,17 @@ nothing new stay: they are of the generation since which their pool is as it is.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.master.core import settings
 
 FIRST: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached property
 class Generation:
     """One loading of configuration, and of user code if need be.
 
@@ -40,6 +43,12 @@ class Generation:
         """All generations that something of this one is of."""
         return frozenset((self.number, self.code, *self.since.values()))
 
+    @cached_property
+    def pools(self) -> dict[str, settings.WorkersOfPool]:
+        """What the workers of each pool are told, worked out once: with 500 queues that takes 8 ms, and starts, deaths
+        and recalls ask for it one by one. 50 at once held the loop for 0.4 s."""
+        return settings.of_workers(self.config)
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
@@ -56,6 +65,11 @@ class Rollout:
     def first(cls, config: Config, origins: Mapping[str, str]) -> "Rollout":
         """At the start: the first generation is on its way."""
         return cls(None, Generation(FIRST, FIRST, config, origins))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no generation has worked, and there is none to go back to."""
+        return self.current is None and self.displaced is None
 
     @property
     def latest(self) -> Generation:
@@ -76,6 +90,12 @@ class Rollout:
         """Those that are wanted: until a candidate is current, the old one stays to go back to."""
         return tuple(found for found in (self.current, self.candidate) if found is not None)
 
+    @property
+    def sizes(self) -> list[dict[str, int]]:
+        """Workers by pool of each generation that may come into force, the one that is gone back to first."""
+        generations = (self.displaced, *self.generations)
+        return [pool_sizes(generation.config) for generation in generations if generation is not None]
+
     def of(self, number: int) -> Generation | None:
         """A generation that children of this number belong to; None when it is not wanted any more."""
         return next((found for found in self.generations if number in found.numbers), None)
@@ -85,6 +105,10 @@ class Rollout:
         """The generations that go when the candidate is refused."""
         kept = frozenset[int]() if self.current is None else self.current.numbers
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
+
+    def is_loading(self, code: int) -> bool:
+        """Whether a candidate waits for that code to be loaded."""
+        return self.candidate is not None and self.candidate.code == code and not self.promoted
 
     def with_candidate(
         self, config: Config, origins: Mapping[str, str], *, proven: bool, pools: Iterable[str] | None = None

@@ -49,15 +49,8 @@ class Scaling:
 
         A number the configuration had once does not bring an operator's number back.
         """
-        narrowed = {pool: self._narrowed(pool, said, generations) for pool, said in self.said_counts.items()}
-        return Scaling({pool: said for pool, said in narrowed.items() if said is not None})
-
-    @staticmethod
-    def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount | None:
-        sizes = [each.get(pool) for each in generations]
-        if sizes[0] not in said.over:
-            return None
-        return OperatorCount(said.count, said.over.intersection(size for size in sizes if size is not None))
+        kept = {pool: said for pool, said in self.said_counts.items() if generations[0].get(pool) in said.over}
+        return Scaling({pool: _narrowed(pool, said, generations) for pool, said in kept.items()})
 
     def faults(self, sizes: Sizes) -> list[Fault]:
         """Whether a configuration with these sizes is too great together with what operators said."""
@@ -69,6 +62,10 @@ class Scaling:
         )
         message = f"expected at most {MAX_WORKERS} workers on a node, got {total} with what was scaled"
         return [Fault("pools", f"{message} ({scaled}): scale that down first")]
+
+
+def _narrowed(pool: str, said: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount:
+    return OperatorCount(said.count, said.over.intersection(each[pool] for each in generations if pool in each))
 
 
 _ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
@@ -83,24 +80,14 @@ def origin_of(pool: str, generation: Generation, scaling: Scaling) -> str:
     return _ORIGINS.get(generation.origins.get(path, "").partition(" ")[0], "default")
 
 
-# What is asked for
-
-
-def chosen_pool(order: ScaleOrder, counts: Mapping[str, int]) -> str:
-    """The pool that an order is about. Raises RequestRefused."""
-    pools = ", ".join(counts)
-    if order.pool is not None:
-        if order.pool in counts:
-            return order.pool
-        near = suggestion(order.pool, counts) or f": there is {pools}"
-        raise RequestRefused(f'there is no pool "{order.pool}"{near}')
-    if len(counts) > 1:
+def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
+    """The pool that an order is about, and how many workers it is to have. Raises RequestRefused."""
+    pool, pools = order.pool, ", ".join(counts)
+    if pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool, say which one: {pools}")
-    return next(iter(counts))
-
-
-def ordered_count(order: ScaleOrder, pool: str, counts: Mapping[str, int]) -> int:
-    """How many workers the pool is to have. Raises RequestRefused."""
+    pool = next(iter(counts)) if pool is None else pool
+    if pool not in counts:
+        raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f": there is {pools}"}')
     count = counts[pool] + order.number if order.is_relative else order.number
     if count < 0:
         raise RequestRefused(f'pool "{pool}" has {counts[pool]} workers and cannot have {count}: 0 is the least')
@@ -111,4 +98,4 @@ def ordered_count(order: ScaleOrder, pool: str, counts: Mapping[str, int]) -> in
             f'pool "{pool}" cannot have {count} workers: a node has at most {MAX_WORKERS}{besides}: '
             f"ask for {MAX_WORKERS - others} at most, or start a master on another node"
         )
-    return count
+    return pool, count

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 from rota.child.slots import Phase
@@ -14,10 +15,8 @@ from rota_supervisor.config.resolve import taken_queues
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.backoff import CALM, StartBackoff
 from rota_supervisor.master.core.children import Child, Children, PoolKey
-from rota_supervisor.master.core.manager import Picture
-from rota_supervisor.master.core.quieting import Quiet
 from rota_supervisor.master.core.rollout import Generation, Rollout
-from rota_supervisor.master.core.settings import WorkerSettingsCache, WorkersOfPool
+from rota_supervisor.master.core.settings import WorkersOfPool
 from rota_supervisor.master.core.stopping import Stop
 from rota_supervisor.master.core.targets import WantedFleet
 from rota_supervisor.notice import Condition, Held
@@ -46,15 +45,34 @@ class Code:
     is_loaded: bool = False
 
 
+class Quiet(Enum):
+    """Whether the fleet claims nothing for now, though it stays; and who asked for that, TSTP or a person."""
+
+    OFF = auto()
+    BY_SIGNAL = auto()
+    BY_PERSON = auto()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether workers are to be quiet."""
+        return self is not Quiet.OFF
+
+
 @dataclass(slots=True)
 class Reload:
     """One reload that was asked for, until it is known what becomes of it. `fresh`: the code is to be loaded again.
-    `only_shown`: a person wants to see what it would do."""
+    `only_shown`: a person wants to see what it would do. `loaded`: what was read for it, None before."""
 
     ticket: int
     fresh: bool = False
     only_shown: bool = False
     loaded: Loaded | None = None
+
+    @property
+    def read(self) -> Loaded:
+        """What was read for it, which has happened."""
+        assert self.loaded is not None
+        return self.loaded
 
 
 @dataclass(slots=True)
@@ -82,13 +100,23 @@ class Leases:
     known_lost: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What of a fleet's life concerns its service manager. `works`: the first generation is in service. `reloads`:
+    how many reloads and restarts were asked for so far. `changing`: one of them is not over."""
+
+    works: bool = False
+    reloads: int = 0
+    changing: bool = False
+    stopping: bool = False
+
+
 @dataclass(slots=True)
 class Shown:
     """What people, probes and service managers were shown last, so that they are shown what changed only."""
 
     held: tuple[Held, ...] = ()
     conditions: dict[tuple[Role, str], Condition] = field(default_factory=dict)
-    pools: set[str] = field(default_factory=set)
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     picture: Picture = field(default_factory=Picture)
@@ -137,7 +165,6 @@ class MasterState:
     next_look: float = 0.0
     last_reload: Mapping[str, Any] | None = None
     last_death: Mapping[str, Any] | None = None
-    settings: WorkerSettingsCache = field(default_factory=WorkerSettingsCache)
 
     @classmethod
     def first(cls, surroundings: Surroundings, loaded: Loaded, now: float) -> "MasterState":
@@ -171,22 +198,25 @@ class MasterState:
         """The queues that this node's workers take, as many as there are to be of them now."""
         return taken_queues(self.config, self.wanted.counts)
 
+    def generation_of(self, number: int) -> Generation:
+        """A generation; the one in force when that one is over."""
+        return self.rollout.of(number) or self.rollout.in_force
+
     def config_of(self, generation: int) -> Config:
-        """A generation's configuration; the one in force when that generation is over."""
-        found = self.rollout.of(generation)
-        return self.config if found is None else found.config
+        """A generation's configuration."""
+        return self.generation_of(generation).config
 
     def settings_of(self, child: Child) -> WorkersOfPool | None:
         """What a worker is told, None when its pool is no more."""
-        return self.settings.of(self.config_of(child.generation)).get(child.pool)
+        return self.generation_of(child.generation).pools.get(child.pool)
 
     def backoff_of(self, key: PoolKey) -> StartBackoff:
         """The back-off of one generation of a pool."""
         return self.backoffs.get(key, CALM)
 
     def code_of(self, number: int) -> Code:
-        """The code that the generation of this number brought. What is noted of a code that no generation needs any
-        more is kept nowhere."""
+        """The code that the generation of this number brought. A code that no wanted generation needs is an empty one,
+        kept nowhere."""
         return self.codes.get(number) or Code()
 
     def keep_codes(self, generations: Iterable[Generation]) -> None:

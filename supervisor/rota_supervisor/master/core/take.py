@@ -5,16 +5,13 @@ from typing import Any, Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.master.core import dying, events, living, reloading
+from rota_supervisor.master.core import dying, events, living, reloading, requests, ticking
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.effects import Effect
-from rota_supervisor.master.core.requests import requested
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.ticking import ticked
 from rota_supervisor.server_check import SAFE_POLICY
 
 
-def take(state: MasterState, event: events.Event, now: float) -> list[Effect]:
+def take(state: MasterState, event: events.Event, now: float) -> list[do.Effect]:
     """Move the state as the event has it, and return what is to be done, in order.
 
     Nothing but the arguments is read. `now`: seconds of CLOCK_BOOTTIME.
@@ -22,14 +19,14 @@ def take(state: MasterState, event: events.Event, now: float) -> list[Effect]:
     return _TRANSITIONS[type(event)](state, event, now)
 
 
-def _redis_answered(state: MasterState, _event: events.RedisAnswered, _now: float) -> list[Effect]:
+def _redis_answered(state: MasterState, _event: events.RedisAnswered, _now: float) -> list[do.Effect]:
     was_away, state.redis_up = state.redis_up is False, True
-    shown: list[Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
+    shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
     return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
 
 
-def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) -> list[Effect]:
-    effects: list[Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
+def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) -> list[do.Effect]:
+    effects: list[do.Effect] = [do.AddToCounter(m.REDIS_ERRORS, (event.reason,))]
     if not event.is_away:  # it answers, though not as we like
         return effects
     if state.redis_up:
@@ -38,22 +35,22 @@ def _redis_failed(state: MasterState, event: events.RedisFailed, _now: float) ->
     return [*effects, do.SetGauge(m.REDIS_UP, (), 0)]
 
 
-def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, _now: float) -> list[Effect]:
+def _eviction_policy_seen(state: MasterState, event: events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
     """A server that drops keys is refused at the start; it is an alarm when it is configured so later."""
     if event.policy == (state.eviction_policy or SAFE_POLICY):
         return []
     state.eviction_policy = event.policy
-    is_safe = event.policy == SAFE_POLICY
-    told = do.info(names.REDIS_KEEPS_KEYS, policy=event.policy)
+    if event.policy == SAFE_POLICY:
+        return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 0), do.info(names.REDIS_KEEPS_KEYS, policy=event.policy)]
     alarm = do.error(names.REDIS_EVICTS_KEYS, policy=event.policy, wanted=SAFE_POLICY)
-    return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), int(not is_safe)), told if is_safe else alarm]
+    return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 1), alarm]
 
 
-_TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[Effect]]]] = {
-    events.Ticked: ticked,
-    events.Requested: requested,
-    events.ConfigurationRead: reloading.configuration_read,
-    events.PlacePrepared: reloading.place_prepared,
+_TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect]]]] = {
+    events.Ticked: ticking.ticked,
+    events.Requested: requests.requested,
+    events.ConfigurationRead: requests.configuration_read,
+    events.PlacePrepared: requests.place_prepared,
     events.PlaceTaken: reloading.place_taken,
     events.Looked: living.looked,
     events.Started: living.started,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rota_supervisor.exits import Failure
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.manager import MONOTONIC_US, status_message
+from rota_supervisor.master.core.notifying import MONOTONIC_US, status_message
 
 _MICROSECONDS: Final = 1_000_000
 _MOST_WAITING: Final = 64  # messages for a manager that does not read: a later READY makes up for those before it

@@ -19,8 +19,8 @@ from rota_supervisor.exits import Failure
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import Order, ReadConfiguration, Tell
 from rota_supervisor.master.core.events import ConfigurationRead, RequestKind
+from rota_supervisor.master.core.reloading import counters_of_queues
 from rota_supervisor.master.core.state import MasterState, Surroundings
-from rota_supervisor.master.core.verdicts import counters_of_queues
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.claims import ClaimWatch
 from rota_supervisor.master.effects.listening import Listening
