@@ -20,10 +20,9 @@ from rota.child.settings import WorkerSettings
 from rota.child.slot_memory import SlotPlace, move_in
 from rota.worker import run_worker
 from rota_supervisor import messages
+from rota_supervisor.child import leave_last_words, leave_no_stacks, leave_stacks_in
 from rota_supervisor.layout import BELL_FD, DEATH_FD, OWNER_MARK
-from rota_supervisor.process import die_with_parent, keep_mapped, wake_with_parent
-from rota_supervisor.stack_file import leave_last_words, leave_no_stacks, leave_stacks_in
-from rota_supervisor.titles import show_title
+from rota_supervisor.process import die_with_parent, keep_mapped, show_title, wake_with_parent
 
 _OOM_EXTRA: Final = 300  # a worker is a better victim than the master
 _OOM_MOST: Final = 1000

@@ -26,12 +26,10 @@ from rota.child.slots import Phase
 from rota.server.address import parse_address
 from rota.telemetry import events, log
 from rota_supervisor import importing, messages
-from rota_supervisor.child import Entrance, enter
+from rota_supervisor.child import ANSWERED, Entrance, enter
 from rota_supervisor.forking import Nursery, fork_worker
 from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, RANGES, STACK_FD, Role
-from rota_supervisor.process import UNREACHABLE, outlive_parent
-from rota_supervisor.stack_file import ANSWERED
-from rota_supervisor.titles import show_title
+from rota_supervisor.process import UNREACHABLE, outlive_parent, show_title
 
 BEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1

@@ -20,7 +20,7 @@ from rota_supervisor.config.load import Loaded, Sources, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.places import ControlPlace, claim_place, hold_pid_file, socket_places
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.titles import show_title
+from rota_supervisor.process import show_title
 
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
 
@@ -62,22 +62,23 @@ def run(
     _settle_environment(config, no_color=state.no_color, reload=reload)
     with importing_with(absent=_unneeded(config)):
         from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415
-        from rota_supervisor.master.shell.run import run_master  # noqa: PLC0415 - only now it is known what it needs
-        from rota_supervisor.master.shell.watching import Watched  # noqa: PLC0415
+        from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
     again = _sources_of_reloads(sources, loaded)
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
-    with manager.told_of_failure(), _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
-        run_master(
+    with manager.reported_failure(), _server(config, sources.file.parent, embedded=embedded), _place(config) as place:
+        options = RunOptions(
             loaded,
             reload=lambda: load_config(again),
             place=place,
             manager=manager,
-            watched=Watched(sources.file, (folder,) if reload else ()),
+            file=sources.file,
+            code=(folder,) if reload else (),
             burst=burst,
             import_paths=(folder,),
             record=record,
         )
+        run_master(options)
 
 
 def _current_folder() -> str:
@@ -142,22 +143,9 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if config.durability == "wait":
         raise Failure(ExitCode.CONFIG, 'durability = "wait" wants a replica, and --embedded has none: use "waitaof"')
     # Only here: finding the wheel takes importlib.metadata, 1.9 MB that a master would keep for nothing.
-    from rota_supervisor.embedded import (  # noqa: PLC0415
-        AddressTakenError,
-        EmbeddedError,
-        NoAnswerError,
-        embedded_server,
-    )
+    from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(embedded_server(config.redis_url, beside))
-        except AddressTakenError as error:
-            raise Failure(ExitCode.TAKEN, str(error)) from None
-        except NoAnswerError as error:
-            raise Failure(ExitCode.UNREACHABLE, str(error)) from None
-        except EmbeddedError as error:
-            raise Failure(ExitCode.CONFIG, str(error)) from None
+    with embedded_server(config.redis_url, beside) as folder:
         say(f"the embedded Valkey keeps its data in {folder}")
         yield
 

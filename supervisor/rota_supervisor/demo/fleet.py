@@ -200,7 +200,7 @@ class Fleet:
 
 def _command(place: Place) -> list[str]:
     rota = [sys.executable, "-P", "-m", "rota_supervisor", "run", "--embedded", "--config", str(place.config_file)]
-    return [sys.executable, "-P", "-m", "rota_supervisor.embedded_child", str(os.getpid()), *rota]
+    return [sys.executable, "-P", "-m", "rota_supervisor.process", str(os.getpid()), *rota]
 
 
 def _environment() -> dict[str, str]:

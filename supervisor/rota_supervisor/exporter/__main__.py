@@ -6,7 +6,7 @@ import sys
 from rota_supervisor.child import enter
 from rota_supervisor.exporter.loop import run_exporter
 from rota_supervisor.exporter.settings import exporter_settings
-from rota_supervisor.titles import show_title
+from rota_supervisor.process import show_title
 
 
 def main() -> int:

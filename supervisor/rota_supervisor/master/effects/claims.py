@@ -11,6 +11,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from rota.child.slot_memory import SlotMemory
@@ -27,18 +28,16 @@ _QUIET_LOOKS: Final = 100  # a second without a claim of several ends the watch
 _LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
 
 
+@dataclass(slots=True)
 class ClaimWatch:
     """It runs beside the loop, and only while there is something to watch."""
 
-    def __init__(
-        self, state: MasterState, memory: SlotMemory, background: Background, happened: Callable[[Event], None]
-    ) -> None:
-        self._state = state
-        self._memory = memory
-        self._background = background
-        self._happened = happened
-        self._watching = False
-        self._quiet_looks = 0
+    _state: MasterState
+    _memory: SlotMemory
+    _background: Background
+    _happened: Callable[[Event], None]
+    _watching: bool = False
+    _quiet_looks: int = 0
 
     def rung(self) -> None:
         """Somebody rang: begin the watch if a worker asks for it."""
@@ -66,7 +65,7 @@ class ClaimWatch:
             slot.end_watch()
 
     def _look(self) -> bool:
-        """Tell of claims that are held up; whether there are any, or may be in a moment."""
+        """Report claims that are held up. Returns whether there are any, or may be in a moment."""
         recalled = self._state.recalled
         held_up = [
             (child, slot)
@@ -74,13 +73,10 @@ class ClaimWatch:
             if (number := slot.held_up_by) and recalled.get(child.slot) != (child.nonce, number)
         ]
         for child, slot in held_up:
-            self._tell(child, slot)
+            claim = slot.held_up()
+            if claim is not None and boottime_ns() - claim.task.claimed_ns >= RECALL_AFTER_NS:
+                self._happened(ClaimHeldUp(child.slot, child.nonce, claim))
         return bool(held_up)
-
-    def _tell(self, child: Child, slot: Slot) -> None:
-        held_up = slot.held_up()
-        if held_up is not None and boottime_ns() - held_up.task.claimed_ns >= RECALL_AFTER_NS:
-            self._happened(ClaimHeldUp(child.slot, child.nonce, held_up))
 
     def _workers(self) -> list[tuple[Child, Slot]]:
         slot = self._memory.slot

@@ -5,21 +5,21 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from rota.child.signals import SOFT_LIMIT_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor import messages, spawn
 from rota_supervisor.layout import Role
+from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildRef
-from rota_supervisor.master.core.effects import CloseChannels, ForkWorker, FreeSlot, Order, SetQuiet, Spawn, Tell
 from rota_supervisor.master.core.events import Event, StackFileMade, Started, ZygoteGone, ZygoteSaid
 from rota_supervisor.master.effects.stacks import Stacks
 from rota_supervisor.master.effects.zygotes import ZygoteLine
 from rota_supervisor.process import UNREACHABLE
 
-_SIGNALS: Final = {Order.LEAVE: signal.SIGTERM, Order.INTERRUPT: SOFT_LIMIT_SIGNAL, Order.KILL: signal.SIGKILL}
+_SIGNALS: Final = {do.Order.LEAVE: signal.SIGTERM, do.Order.INTERRUPT: SOFT_LIMIT_SIGNAL, do.Order.KILL: signal.SIGKILL}
 
 
 class Processes:
@@ -43,27 +43,19 @@ class Processes:
         self._zygotes: list[ZygoteLine] = []
         self.stacks = Stacks(memory)
 
-    @property
-    def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Who carries out which effect."""
-        return {
-            Spawn: self.spawn,
-            ForkWorker: self.fork,
-            Tell: self.tell,
-            SetQuiet: self.set_quiet,
-            CloseChannels: self.close_channels,
-            FreeSlot: self.free_slot,
-        }
-
     # Starting
 
-    def spawn(self, effect: Spawn) -> None:
+    def spawn(self, effect: do.Spawn) -> None:
         """Start a zygote, a poller or the exporter."""
         child = effect.child
         self._memory.slot(child.slot).begin(child.nonce)
         stack_fd = self._make_stack(child)
+        first = messages.First(
+            child.role.value, os.getpid(), child.slot, child.nonce, effect.settings, has_stack_file=stack_fd is not None
+        )
+        listen_fd = self._listen_fd() if child.role is Role.EXPORTER else None
         try:
-            started = spawn.spawn(self._first_message(effect, stack_fd), self._lines, self._listens(child), stack_fd)
+            started = spawn.spawn(first, self._lines, listen_fd, stack_fd)
         except OSError as error:
             self._happened(Started(child.slot, child.nonce, error=str(error)))
             return
@@ -77,17 +69,7 @@ class Processes:
             self._close_channel(child.slot)
             self._channels[child.slot] = started.channel
 
-    @staticmethod
-    def _first_message(effect: Spawn, stack_fd: int | None) -> messages.First:
-        child = effect.child
-        has_stack = stack_fd is not None
-        role = child.role.value
-        return messages.First(role, os.getpid(), child.slot, child.nonce, effect.settings, has_stack_file=has_stack)
-
-    def _listens(self, child: ChildRef) -> int | None:
-        return self._listen_fd() if child.role is Role.EXPORTER else None
-
-    def fork(self, effect: ForkWorker) -> None:
+    def fork(self, effect: do.ForkWorker) -> None:
         """Give a worker its slot, and ask its zygote for it."""
         child = effect.child
         slot = self._memory.slot(child.slot)
@@ -107,22 +89,22 @@ class Processes:
 
     # Telling
 
-    def tell(self, effect: Tell) -> None:
+    def tell(self, effect: do.Tell) -> None:
         """Send the signal; a zygote, whose signals are blocked, is told to leave by a Bye. A child whose process nobody
         has reported yet is told nothing: its report will find it KILLED."""
         child, order = effect.child, effect.order
-        line = self._line_to(child) if order is Order.LEAVE else None
+        line = self._line_to(child) if order is do.Order.LEAVE else None
         if line is not None:
             line.bye()
-        elif order is Order.WRITE_STACK:
+        elif order is do.Order.WRITE_STACK:
             self.stacks.ask(child)
         elif child.pid:
             with contextlib.suppress(*UNREACHABLE):
                 os.kill(child.pid, _SIGNALS[order])
-            if order is Order.KILL:
+            if order is do.Order.KILL:
                 kill_group(child.pid)
 
-    def set_quiet(self, effect: SetQuiet) -> None:
+    def set_quiet(self, effect: do.SetQuiet) -> None:
         """Write it into the slots, and have the workers look there. One that is not in its slot yet looks when it
         begins."""
         for child in effect.children:
@@ -168,11 +150,11 @@ class Processes:
 
     # Letting go
 
-    def free_slot(self, effect: FreeSlot) -> None:
+    def free_slot(self, effect: do.FreeSlot) -> None:
         """Whoever comes late finds another life's number in it."""
         self._memory.slot(effect.slot).begin(0)
 
-    def close_channels(self, effect: CloseChannels) -> None:
+    def close_channels(self, effect: do.CloseChannels) -> None:
         """A zygote's channel stays until its intermediates are gone too."""
         if effect.child.role is not Role.ZYGOTE:
             self._close_channel(effect.child.slot)

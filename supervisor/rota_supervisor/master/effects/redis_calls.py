@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -19,7 +20,7 @@ from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, 
 from rota.server.backoff import Backoff
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
-from rota_supervisor.master.core.effects import HeldLease, Recall, Register, RenewLeases, Retire
+from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.events import Event, LeasesRenewed, OwnerRetired, OwnersRegistered
 from rota_supervisor.master.effects.background import Background
 
@@ -30,47 +31,38 @@ RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True)
 class RedisCalls:
     """Carries out in the background what concerns the owners of this master, whose name in Redis is `node`."""
 
-    def __init__(
-        self,
-        connection: AioConnection,
-        store: Store,
-        *,
-        node: str,
-        memory: SlotMemory,
-        background: Background,
-        happened: Callable[[Event], None],
-    ) -> None:
-        self._connection = connection
-        self._store = store
-        self._node = node
-        self._memory = memory
-        self._background = background
-        self._happened = happened
+    _connection: AioConnection
+    _store: Store
+    _node: str
+    _memory: SlotMemory
+    _background: Background
+    _happened: Callable[[Event], None]
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
         """Who carries out which effect."""
         start, keep = self._background.start, self._background.keep
         return {
-            Register: lambda effect: keep(lambda: self._register(effect)),
-            RenewLeases: lambda effect: start(self._renew(effect)),
-            Retire: lambda effect: start(self._retire(effect)),
-            Recall: lambda effect: start(self._recall(effect)),
+            do.Register: lambda effect: keep(lambda: self._register(effect)),
+            do.RenewLeases: lambda effect: start(self._renew(effect)),
+            do.Retire: lambda effect: start(self._retire(effect)),
+            do.Recall: lambda effect: start(self._recall(effect)),
         }
 
     # Owners
 
-    async def _register(self, effect: Register) -> None:
+    async def _register(self, effect: do.Register) -> None:
         places = [f"{self._node}:{slot}" for slot, _ in effect.places]
         command = self._store.register(round(effect.lease_seconds * MILLISECONDS), places)
         owners, sent_ns = await self._through_outages("register", command)
         named = tuple((slot, nonce, owner) for (slot, nonce), owner in zip(effect.places, owners, strict=True))
         self._happened(OwnersRegistered(named, effect.lease_seconds, sent_ns))
 
-    async def _retire(self, effect: Retire) -> None:
+    async def _retire(self, effect: do.Retire) -> None:
         """Until it is answered, the slot of the dead worker stays taken."""
         command = self._store.retire_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
         retired, _ = await self._through_outages("retire", command)
@@ -90,7 +82,7 @@ class RedisCalls:
 
     # Leases
 
-    async def _renew(self, effect: RenewLeases) -> None:
+    async def _renew(self, effect: do.RenewLeases) -> None:
         """Each for as long as its worker was told, a hundred a call. What was renewed before a failure stays so."""
         lost: list[str] = []
         failed = True
@@ -104,7 +96,7 @@ class RedisCalls:
         finally:  # whatever failed: leases that nobody renews any more end every worker
             self._happened(LeasesRenewed(tuple(lost), failed))
 
-    async def _renew_batch(self, lease_seconds: float, batch: list[HeldLease]) -> tuple[str, ...]:
+    async def _renew_batch(self, lease_seconds: float, batch: list[do.HeldLease]) -> tuple[str, ...]:
         sent_ns = boottime_ns()
         owners = [each.owner for each in batch]
         renewed = await self._connection.run(self._store.renew(round(lease_seconds * MILLISECONDS), owners))
@@ -114,7 +106,7 @@ class RedisCalls:
                 slot.renewed_ns = sent_ns
         return tuple(renewed.lost)
 
-    async def _announce(self, effect: RenewLeases) -> None:
+    async def _announce(self, effect: do.RenewLeases) -> None:
         """Publish that this master lives and which queues it serves."""
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
@@ -122,7 +114,7 @@ class RedisCalls:
 
     # Claims
 
-    async def _recall(self, effect: Recall) -> None:
+    async def _recall(self, effect: do.Recall) -> None:
         """Call until there is an answer, or the task has ended that held the others up."""
         child = effect.child
         slot = self._memory.slot(child.slot)
@@ -139,7 +131,7 @@ class RedisCalls:
             return
 
 
-def batches_of(held: Iterable[HeldLease]) -> Iterator[tuple[float, list[HeldLease]]]:
+def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.HeldLease]]]:
     """The owners of each call, with their lease: after a reload workers of the generation before have the old one."""
     by_lease = sorted(held, key=attrgetter("lease_seconds"))
     for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):

@@ -10,7 +10,6 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,15 +19,6 @@ BURST_MS: Final = 200  # a burst of saves ends with so long a silence
 LONGEST_BURST_MS: Final = 2000
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What may be watched: the configuration's `file`, as its `watch_config` says, and for development the folders of
-    the `code`, and the file with them."""
-
-    file: Path
-    code: tuple[str, ...] = ()
 
 
 class ConfigWatch:
