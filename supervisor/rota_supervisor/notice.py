@@ -6,8 +6,7 @@ again when a second notice came in the meantime.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rota_supervisor.layout import Role
 
@@ -17,8 +16,7 @@ _WORD: Final = 8
 _MOST_WORDS: Final = 300  # characters of an error
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A pool in back-off. `state`: backoff or fatal; `setbacks`: failures in a row; `next_try_at`: seconds of
     CLOCK_BOOTTIME; `words`: how its last child ended."""
 
@@ -59,7 +57,7 @@ class Notice:
 
     def write(self, held: Iterable[Held]) -> None:
         """Put up another one: master's side. What does not fit is left out at the end."""
-        rows = [list(asdict(each).values()) for each in held]
+        rows = [list(each) for each in held]
         for row in rows:
             row[-1] = row[-1][:_MOST_WORDS]
         while len(raw := json.dumps(rows).encode()) > self._copy_bytes - _WORD:

@@ -8,8 +8,7 @@ meets it in its middle is not rolled back. So a master asks for all of them befo
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.scripts import load_script, script_names
@@ -50,8 +49,7 @@ return forbidden
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedServer:
+class CheckedServer(NamedTuple):
     """A server that is fit for a fleet, and what is still to be said of it."""
 
     version: server_check.ServerVersion
@@ -140,6 +138,7 @@ def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
     `failover`: whether sentinels name the server, whose role is asked for at each connection.
     """
     called = {word.decode() for name in script_names() for word in _CALLED.findall(load_script(name).text)}
+    load_script.cache_clear()  # a master runs a few of them, and would keep all
     role = {"ROLE"} if failover else set()
     return sorted(_OUTSIDE_SCRIPTS | _OF_DURABILITY[durability] | role | called)
 

@@ -1,8 +1,7 @@
 """Whether a server is fit for a fleet: pure judgments on its answer to INFO."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.server.durability import Durability
@@ -14,8 +13,7 @@ OLDEST_REDIS_WITH_TRUE_WAITAOF: Final = (8, 0)
 SAFE_POLICY: Final = "noeviction"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerVersion:
+class ServerVersion(NamedTuple):
     """What a server is and which release of it, as in `Valkey` and `9.1.0`."""
 
     product: str

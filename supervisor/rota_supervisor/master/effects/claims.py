@@ -28,7 +28,7 @@ _QUIET_LOOKS: Final = 100  # a second without a claim of several ends the watch
 _LAST_LOOKS: Final = 5  # and then a few more, as a worker may have claimed just before it could see that
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ClaimWatch:
     """It runs beside the loop, and only while there is something to watch."""
 

@@ -31,7 +31,7 @@ RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RedisCalls:
     """Carries out in the background what concerns the owners of this master, whose name in Redis is `node`."""
 

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rota.redaction import redact
 from rota.telemetry import events, log
@@ -33,12 +33,11 @@ from rota_supervisor.master.shell.asking import Asking
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop, Recorder
 from rota_supervisor.master.shell.reaping import Reaper
 from rota_supervisor.master.shell.redis_watch import RedisWatch
-from rota_supervisor.process import become_subreaper
+from rota_supervisor.process import become_subreaper, give_memory_back
 from rota_supervisor.server import check_server
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """What a master is started with.
 
     `loaded`: the configuration; `reload` reads it again, raising ConfigError. `place`: where the control socket is.
@@ -181,6 +180,7 @@ class _Master:
             self._background.start(watching.watch_code(options.code, lambda: ask(RequestKind.RESTART)))
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: ask(RequestKind.DRAIN)))
+        give_memory_back()
 
     async def _serve(self) -> None:
         """Answer at the control socket, for ever."""

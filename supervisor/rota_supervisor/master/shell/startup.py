@@ -6,9 +6,8 @@ import re
 import resource
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_outcomes import REGION_BYTES
@@ -18,8 +17,7 @@ from rota_supervisor.layout import SLOTS
 from rota_supervisor.master.core.change import oversized_pools
 
 
-@dataclass(frozen=True, slots=True)
-class LimitNeed:
+class LimitNeed(NamedTuple):
     """How much of a limited thing a fleet needs at least, and where people set the limit."""
 
     what: str
