@@ -133,22 +133,16 @@ def _check_free(address: Address) -> None:
 
 
 def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
-    for folder in (beside.resolve() / FOLDER, *_state_folder(environment)):
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder
-    raise Failure(ExitCode.CONFIG, f"--embedded finds no folder to keep its data in: make {beside / FOLDER} writable")
-
-
-def _state_folder(environment: Mapping[str, str]) -> list[Path]:
+    folders = [beside.resolve() / FOLDER]
     state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME")
-    try:
-        return [(Path(state) if state else Path.home() / ".local/state") / "rota"]
-    except RuntimeError:  # neither HOME nor an entry in the list of users, as with an arbitrary user of a container
-        return []
+    with contextlib.suppress(RuntimeError):  # neither HOME nor a user of that number, as a container may have it
+        folders.append((Path(state) if state else Path.home() / ".local/state") / "rota")
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    raise Failure(ExitCode.CONFIG, f"--embedded finds no folder to keep its data in: make {beside / FOLDER} writable")
 
 
 def _write_config(folder: Path, address: Address) -> Path:
@@ -166,16 +160,13 @@ def _write_config(folder: Path, address: Address) -> Path:
     else:
         lines += [f"bind {address.host}", f"port {address.port}"]
     if address.password:
-        lines.append(f'requirepass "{_escaped(address.password)}"')
+        escaped = "".join(f"\\x{byte:02x}" for byte in address.password.encode())
+        lines.append(f'requirepass "{escaped}"')
     (folder / ".gitignore").write_text("*\n", encoding="utf-8")
     path = folder / "valkey.conf"
     path.touch(mode=0o600)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in text.encode())
 
 
 class _Supervised:
@@ -209,7 +200,7 @@ class _Supervised:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         backoff_seconds = BACKOFF_SECONDS
         started = time.monotonic()
-        while not self._stopped_or(self._fd_of_process(), backoff_seconds):
+        while not self._stopped_or(None if self._process is None else self._process.fd, backoff_seconds):
             if self._process is not None:
                 self._process.end()
                 self._process = None
@@ -221,9 +212,6 @@ class _Supervised:
             started = time.monotonic()
             with contextlib.suppress(OSError):  # EAGAIN, or dead and reaped before its pidfd: the next round tries
                 self._process = _Process.spawn(self._recipe)
-
-    def _fd_of_process(self) -> int | None:
-        return None if self._process is None else self._process.fd
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
         """Wait for a descriptor, or a time when there is none; True when `stop` was called meanwhile."""
@@ -285,13 +273,8 @@ class _Process:
 
 def _answers(address: Address) -> bool:
     try:
-        connection = Connection(address, _OPTIONS)
-    except ServerError:
-        return False
-    try:
-        connection.execute("PING")
+        with contextlib.closing(Connection(address, _OPTIONS)) as connection:
+            connection.execute("PING")
     except ServerError:  # LOADING: it is there and reads its append-only file
         return False
-    finally:
-        connection.close()
     return True

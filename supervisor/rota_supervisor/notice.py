@@ -57,9 +57,7 @@ class Notice:
 
     def write(self, held: Iterable[Held]) -> None:
         """Put up another one: master's side. What does not fit is left out at the end."""
-        rows = [list(each) for each in held]
-        for row in rows:
-            row[-1] = row[-1][:_MOST_WORDS]
+        rows = [[*each[:-1], each.words[:_MOST_WORDS]] for each in held]
         while len(raw := json.dumps(rows).encode()) > self._copy_bytes - _WORD:
             rows.pop()
         number = self._words[0] + 1

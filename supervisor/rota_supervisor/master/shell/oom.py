@@ -38,14 +38,13 @@ def _own_counter() -> Path | None:
 def warnings(counter: Path | None = None) -> list[str]:
     """What is to be mended where one task's memory would end the whole fleet, and nobody were left to say why."""
     counter = counter or _own_counter()
-    group = None if counter is None else counter.with_name("memory.oom.group")
+    if counter is None:
+        return []
+    group = counter.with_name("memory.oom.group")
     try:
-        ends_all = group is not None and int(group.read_text()) == 1
+        return [f"{group} is 1: {_ENDS_ALL}"] if int(group.read_text()) == 1 else []
     except (OSError, ValueError):  # no such file: of version 1, or an older kernel's
         return []
-    if not ends_all:
-        return []
-    return [f"{group} is 1: {_ENDS_ALL}"]
 
 
 class OomKills:
