@@ -22,17 +22,15 @@ from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.core.verdicts import counters_of_queues
 from rota_supervisor.master.effects import shown
 from rota_supervisor.master.effects.background import Background
-from rota_supervisor.master.effects.claims import ClaimWatch
 from rota_supervisor.master.effects.listening import Listening
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
-from rota_supervisor.master.effects.redis_calls import RedisCalls
-from rota_supervisor.master.effects.slots import now_seconds
+from rota_supervisor.master.effects.redis_calls import RedisCalls, RedisWatch
+from rota_supervisor.master.effects.slots import ClaimWatch, now_seconds
 from rota_supervisor.master.shell import oom, signals, startup, unforeseen, watching
 from rota_supervisor.master.shell.asking import Asking
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop, Recorder
 from rota_supervisor.master.shell.reaping import Reaper
-from rota_supervisor.master.shell.redis_watch import RedisWatch
 from rota_supervisor.process import become_subreaper, give_memory_back
 from rota_supervisor.server import check_server
 
