@@ -111,7 +111,8 @@ class Ready(NamedTuple):
 
 
 class ImportFailed(NamedTuple):
-    """A module raised. The zygote leaves after this."""
+    """A module raised: which, the error in one line, and the place in the user's code, "" for none. The zygote leaves
+    after this."""
 
     module: str
     error: str

@@ -13,7 +13,7 @@ from rota_supervisor.process import show_title
 
 
 def main() -> int:
-    """Run a poller until it is told to leave; answers its exit code."""
+    """Run a poller until it is told to leave; returns its exit code."""
     entrance = enter(os.getpid())
     first = entrance.first
     settings = poller_settings_from_json(json.dumps(first.settings))

@@ -29,7 +29,7 @@ _LIBC.mmap.restype = ctypes.c_void_p
 _PROT_NONE: Final = 0
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _SIGNALS: Final = 64
-_RECORD_BYTES: Final = 128  # what the kernel tells of a signal; its number comes first
+_RECORD_BYTES: Final = 128  # what the kernel says of a signal; its number comes first
 _NUMBER_BYTES: Final = 4
 # Handlers of different signals nest, each at most once. For each the kernel saves the registers, 3.4 kB with AVX-512
 # and 11 kB with AMX, and the handler takes less than 1 kB. Only the pages that are used take memory.

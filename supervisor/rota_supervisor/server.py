@@ -90,7 +90,7 @@ def _what_is_wrong(error: ServerError) -> str:
 
 
 def check_server(config: Config, *, begin: bool) -> CheckedServer:
-    """See that the server can be reached and is fit for a fleet; answers what it is.
+    """See that the server can be reached and is fit for a fleet; returns what it is.
 
     `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
@@ -113,7 +113,7 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
 
 
 def _policy_of_syncs(connection: Connection) -> dict[str, str]:
-    # INFO does not tell it, and who hosts servers for others may forbid the question.
+    # INFO does not show it, and who hosts servers for others may forbid the question.
     with contextlib.suppress(Refused):
         answer = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
         return dict(zip(answer[::2], answer[1::2], strict=True))

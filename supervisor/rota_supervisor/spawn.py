@@ -5,7 +5,7 @@ process shares nothing but what is handed over. `-P`, because a `selectors.py` i
 would otherwise stand in for the library's.
 
 From its first instruction on a child's signals are blocked, until it has its handlers: what is sent to a whole service
-would end it. And from before it can do anything, the kernel is told to kill it with the master, see `tie`.
+would end it. And from before it can do anything, the kernel is to kill it with the master, see `tie`.
 """
 
 import contextlib
@@ -18,14 +18,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rota_supervisor import messages
-from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, STACK_FD, Role
+from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, STACK_FD
 from rota_supervisor.process import opened_anew, tie
 
-MODULES: Final = {
-    Role.ZYGOTE: "rota_supervisor.zygote",
-    Role.POLLER: "rota_supervisor.poller",
-    Role.EXPORTER: "rota_supervisor.exporter",
-}
 _ABOVE_ALL_TARGETS: Final = STACK_FD + 1
 _CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
@@ -48,7 +43,7 @@ class SpawnedChild(NamedTuple):
 def spawn(
     first: messages.First, lines: InheritedFds, listen_fd: int | None = None, stack_fd: int | None = None
 ) -> SpawnedChild:
-    """Start the child of `first.role` in a session of its own and send it `first`, which tells of a `stack_fd`.
+    """Start the child of `first.role` in a session of its own and send it `first`, which says if there is a `stack_fd`.
 
     Raises OSError when the kernel refuses (EAGAIN, ENOMEM), with nothing left behind.
     """
@@ -64,7 +59,7 @@ def spawn(
         messages.send(ours, first)  # it waits in the socket until the child reads it
         ours.setblocking(False)
         with opened_anew(lines.death_fd) as line:  # one of its own, as the kernel kills one group for each
-            pid = _spawn(MODULES[Role(first.role)], {**targets, DEATH_FD: line})
+            pid = _spawn(f"rota_supervisor.{first.role}", {**targets, DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)
     except BaseException:  # whatever it was, the channel must not leak

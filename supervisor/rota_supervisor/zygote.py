@@ -46,7 +46,7 @@ _CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGST
 
 
 def main() -> int:
-    """Run the zygote; answers its exit code."""
+    """Run the zygote; returns its exit code."""
     entrance = child.enter(os.getpid())
     gc.disable()
     raw = entrance.first.settings
@@ -68,7 +68,7 @@ def _load(entrance: child.Entrance, imports: list[str], path: list[str]) -> bool
     importing.make_importable(path)
     failure = importing.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
-        messages.send(channel, messages.ImportFailed(failure.module, failure.error, failure.where))
+        messages.send(channel, failure)
         return False
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child.ANSWERED)  # whatever the modules unblocked
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended

@@ -1,4 +1,4 @@
-"""Children started, told and killed, and the master's end of their channels. Nothing is decided here."""
+"""Children started, signalled and killed, and the master's end of their channels. Nothing is decided here."""
 
 import asyncio
 import contextlib
@@ -190,8 +190,8 @@ class Processes:
     # Telling
 
     def tell(self, effect: do.Tell) -> None:
-        """Send the signal; a zygote, whose signals are blocked, is told to leave by a Bye. A child whose process nobody
-        has reported yet is told nothing: its report will find it KILLED."""
+        """Send the signal; a zygote, whose signals are blocked, is sent a Bye. A child whose process nobody has
+        reported yet gets nothing: its report will find it KILLED."""
         child, order = effect.child, effect.order
         line = self._line_to(child) if order is do.Order.LEAVE else None
         if line is not None:

@@ -1,6 +1,6 @@
 """The master's Redis: owners are registered before their worker exists, renewed while it lives, retired after it died.
 
-A renewal tells each worker, in its slot, when it was *sent*: from then on counts how long it may hold tasks,
+A renewal writes into each worker's slot when it was *sent*: from then on counts how long it may hold tasks,
 however late the answer came. What the connection notices of the server is reported too.
 """
 
@@ -82,7 +82,7 @@ class RedisCalls:
             sent_ns = boottime_ns()
             try:
                 return await self._connection.run(command), sent_ns
-            except ServerError as error:  # an outage is told by the connection's watch
+            except ServerError as error:  # an outage is reported by the connection's watch
                 if isinstance(error, Refused):
                     log.logger().error(events.REDIS_REFUSED, call=name, error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
@@ -90,7 +90,7 @@ class RedisCalls:
     # Leases
 
     async def _renew(self, effect: do.RenewLeases) -> None:
-        """Each for as long as its worker was told, a hundred a call. What was renewed before a failure stays so."""
+        """Each for the time that its worker knows, a hundred a call. What was renewed before a failure stays so."""
         lost: list[str] = []
         failed = True
         try:
@@ -98,7 +98,7 @@ class RedisCalls:
                 lost += await self._renew_batch(lease_seconds, batch)
             await self._announce(effect)
             failed = False
-        except ServerError:  # told by the connection's watch
+        except ServerError:  # reported by the connection's watch
             pass
         finally:  # whatever failed: leases that nobody renews any more end every worker
             self._happened(seen.LeasesRenewed(tuple(lost), failed))
@@ -130,7 +130,7 @@ class RedisCalls:
         while slot.nonce == child.nonce and slot.held_up_by == effect.number:
             try:
                 recalled = await self._connection.run(call)
-            except ServerError:  # told by the connection's watch
+            except ServerError:  # reported by the connection's watch
                 await asyncio.sleep(RECALL_AGAIN_SECONDS)
                 continue
             if recalled:

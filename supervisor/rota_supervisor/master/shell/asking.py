@@ -26,7 +26,7 @@ class Asking(ControlPort):
         """Do what a signal or a changed file asks for. Nobody waits for an answer."""
         self._inbox.happened(Requested(request, next(self._tickets), by_signal=True))
 
-    # What each does, and answers, is said in the port.
+    # The port says what each does and returns.
 
     def status(self) -> Answer:
         return status(self._inbox.state, glance_at(self._inbox.state, self._memory))

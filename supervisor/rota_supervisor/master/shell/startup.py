@@ -76,7 +76,7 @@ def make_slots() -> SlotMemory:
 
 
 def check_sizes(config: Config) -> None:
-    """Raises Failure 78 for pools that no zygote could be told of, and for limits that leave a master no room."""
+    """Raises Failure 78 for pools whose settings fit into no message, and for limits that leave a master no room."""
     limits = {limit: resource.getrlimit(limit)[0] for limit in NEEDED}
     faults = [*map(str, oversized_pools(config)), *faults_of_limits(limits)]
     if faults:

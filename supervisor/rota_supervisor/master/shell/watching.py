@@ -93,11 +93,11 @@ async def beside(work: Callable[[], _T]) -> _T:
     def run() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
         try:
-            tell = functools.partial(done.set_result, work())
-        except BaseException as error:  # noqa: BLE001 - whoever awaits it is told, whatever it is
-            tell = functools.partial(done.set_exception, error)
+            settle = functools.partial(done.set_result, work())
+        except BaseException as error:  # noqa: BLE001 - it is raised for whoever awaits it, whatever it is
+            settle = functools.partial(done.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: done.done() or tell())
+            loop.call_soon_threadsafe(lambda: done.done() or settle())
 
     try:
         threading.Thread(target=run, daemon=True).start()
