@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -96,7 +97,7 @@ def _recorder(options: RunOptions, state: MasterState) -> contextlib.AbstractCon
 async def _run(inbox: Inbox, options: RunOptions) -> None:
     unforeseen.tell_of_loop(asyncio.get_running_loop())
     startup.keep_to_ourselves()
-    startup.show_where_it_ends()
+    faulthandler.enable(2)  # when a watchdog ends it by ABRT, the stack in the log shows what held up the loop
     become_subreaper()
     master = _Master(inbox, options)
     try:

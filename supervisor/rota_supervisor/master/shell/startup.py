@@ -1,6 +1,6 @@
 """What is settled before anything is spawned: name, descriptors, slots, sizes."""
 
-import faulthandler
+import contextlib
 import os
 import re
 import resource
@@ -50,20 +50,8 @@ def keep_to_ourselves() -> None:
     """Mark every descriptor that our parent left open, so that no child inherits it."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > _STDERR:
-            _close_on_exec(int(entry.name))
-
-
-def _close_on_exec(fd: int) -> None:
-    try:
-        os.set_inheritable(fd, False)
-    except OSError:  # the descriptor of the listing itself
-        return
-
-
-def show_where_it_ends() -> None:
-    """Have the stack written to the log when this process crashes, or when a watchdog ends it by ABRT: the stack
-    shows what held up the loop."""
-    faulthandler.enable(_STDERR)
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
+                os.set_inheritable(int(entry.name), False)
 
 
 def make_slots() -> SlotMemory:
