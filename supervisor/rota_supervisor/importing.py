@@ -10,24 +10,15 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rota.protocol.scripts import load_script
 from rota.registry import default_registry
+from rota_supervisor.messages import ImportFailed
 
 _FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
 _OWN = (str(Path(__file__).parent), str(Path(importlib.__file__ or "").parent))
-
-
-@dataclass(frozen=True, slots=True)
-class ImportFailure:
-    """A module that could not be imported: which, the error in one line, and the place in the user's code."""
-
-    module: str
-    error: str
-    where: str
 
 
 def make_importable(folders: Iterable[str]) -> None:
@@ -40,8 +31,8 @@ def make_importable(folders: Iterable[str]) -> None:
     sys.path[at:at] = [folder for folder in folders if folder not in sys.path]
 
 
-def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> ImportFailure | None:
-    """Import the modules in order, up to the first that fails; `begin` is told each before it is imported."""
+def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
+    """Import the modules in order, up to the first that fails; `begin` is called with each before."""
     for module in modules:
         begin(module)
         try:
@@ -49,7 +40,7 @@ def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: 
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the edge to the user's code: SystemExit is a failure too
-            return ImportFailure(module, f"{type(error).__name__}: {error}", _place_of(error))
+            return ImportFailed(module, f"{type(error).__name__}: {error}", _place_of(error))
     return None
 
 
@@ -82,7 +73,7 @@ def warm_up() -> None:
 def freeze() -> int:
     """Collect garbage and exempt what is left from collections, so that workers go on sharing its pages.
 
-    Answers how many objects that are. With 100 MB imported a worker's private memory stays at 4.4 MB
+    Returns how many objects that are. With 100 MB imported a worker's private memory stays at 4.4 MB
     through its collections, against 71 MB without this.
     """
     gc.collect()

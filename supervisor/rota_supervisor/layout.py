@@ -20,6 +20,7 @@ LISTEN_FD: Final = 7  # the exporter's listening socket
 STACK_FD: Final = 8  # its stack file, when the master had a descriptor left for one
 
 STACK_FILE: Final = "rota-stack"  # with slot and nonce the name of a child's stack file
+LAST_WORDS: Final = "Last words: "  # in a stack file, before the reason why a child leaves
 OWNER_MARK: Final = "ROTA_OWNER"  # in the environment of what a task starts: the owner whose task it was
 
 

@@ -1,16 +1,14 @@
 """What master and children tell each other: one JSON object a packet, over a SOCK_SEQPACKET pair.
 
 A packet is whole or not there at all, also when several processes write to one socket, as a zygote and its
-intermediates do. Each message is a dataclass here; its `type` on the wire is the class's name.
+intermediates do. Each message is a named tuple here; its `type` on the wire is the class's name.
 """
 
 import array
-import dataclasses
 import errno
 import json
 import socket
-from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
@@ -27,8 +25,7 @@ class WrongAbi(Exception):
     """The other side runs another version of this package."""
 
 
-@dataclass(frozen=True, slots=True)
-class First:
+class First(NamedTuple):
     """The first packet to a spawned child. `settings` has the shape of the role's settings class. `has_stack_file`:
     its STACK_FD is one."""
 
@@ -36,13 +33,15 @@ class First:
     master_pid: int
     slot: int
     nonce: int
-    settings: dict[str, Any] = field(repr=False)
+    settings: dict[str, Any]
     has_stack_file: bool = False
     abi: int = ABI
 
+    def __repr__(self) -> str:  # passwords are in its settings
+        return f"First(role={self.role!r}, slot={self.slot}, nonce={self.nonce})"
 
-@dataclass(frozen=True, slots=True)
-class ZygoteSettings:
+
+class ZygoteSettings(NamedTuple):
     """`imports`: the modules with the tasks. `path`: folders that become importable, after the standard library.
     `namespace` and `generation` are for its title."""
 
@@ -56,21 +55,21 @@ class ZygoteSettings:
 # Master to zygote
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
+class PoolSettings(NamedTuple):
     """The settings of a pool's workers, as `settings_to_json` writes them; sent before its first Fork."""
 
     name: str
-    settings: str = field(repr=False)
+    settings: str
+
+    def __repr__(self) -> str:  # as above
+        return f"PoolSettings(name={self.name!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(NamedTuple):
     """The descriptor of all slots comes along, for the workers to be. Sent at once, read after the import."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
+class Fork(NamedTuple):
     """Please: one worker. The descriptor of its stack file comes along, when it has one."""
 
     slot: int
@@ -79,54 +78,48 @@ class Fork:
     pool: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bye:
+class Bye(NamedTuple):
     """Leave in peace: the workers stay."""
 
 
 # Zygote to master
 
 
-@dataclass(frozen=True, slots=True)
-class Importing:
+class Importing(NamedTuple):
     """It is about to import this module, which may be the last that is heard of it."""
 
     module: str
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(NamedTuple):
     """Some of the tasks that the modules define, as pairs of a task's name and its queue."""
 
     tasks: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(NamedTuple):
     """Something at import that a person should mend."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """All is imported and frozen; forks can be asked for."""
 
     modules: int
     objects: int
 
 
-@dataclass(frozen=True, slots=True)
-class ImportFailed:
-    """A module raised. The zygote leaves after this."""
+class ImportFailed(NamedTuple):
+    """A module raised: which, the error in one line, and the place in the user's code, "" for none. The zygote leaves
+    after this."""
 
     module: str
     error: str
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
+class Spawned(NamedTuple):
     """A worker is there, sent by its intermediate before that exits."""
 
     slot: int
@@ -134,8 +127,7 @@ class Spawned:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForkFailed:
+class ForkFailed(NamedTuple):
     """The kernel refused to fork."""
 
     slot: int
@@ -143,27 +135,14 @@ class ForkFailed:
     error: str
 
 
-Message = (
-    First
-    | Slots
-    | PoolSettings
-    | Fork
-    | Bye
-    | Importing
-    | Imported
-    | Warned
-    | Ready
-    | ImportFailed
-    | Spawned
-    | ForkFailed
-)
+OfZygote = Importing | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
+Message = First | Slots | PoolSettings | Fork | Bye | OfZygote
 _TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_args(Message)}
-_OF_ZYGOTES: Final = (Importing, Imported, Warned, Ready, ImportFailed, Spawned, ForkFailed)
 
 
 def encode(message: Message) -> bytes:
     """The packet of a message."""
-    return json.dumps({"type": type(message).__name__, **dataclasses.asdict(message)}, separators=(",", ":")).encode()
+    return json.dumps({"type": type(message).__name__, **message._asdict()}, separators=(",", ":")).encode()
 
 
 def decode(packet: bytes) -> Message:
@@ -176,12 +155,11 @@ def decode(packet: bytes) -> Message:
 def decode_of_zygote(packet: bytes) -> Message:
     """The message of a packet from a zygote, whose modules may have written it. Raises as `decode`, RecursionError."""
     message = decode(packet)
-    if not isinstance(message, _OF_ZYGOTES):
+    if not isinstance(message, OfZygote):
         raise TypeError(f"a zygote sends no {type(message).__name__}")
-    for each in dataclasses.fields(message):
-        value = getattr(message, each.name)
-        if each.type in (int, str) and type(value) is not each.type:
-            raise TypeError(f"{each.name} is {value!r}")
+    for (name, kind), value in zip(type(message).__annotations__.items(), message, strict=True):
+        if kind in (int, str) and type(value) is not kind:
+            raise TypeError(f"{name} is {value!r}")
     tasks = dict(message.tasks) if isinstance(message, Imported) else {}
     if not all(isinstance(text, str) for each in tasks.items() for text in each):
         raise TypeError("tasks and queues have names")

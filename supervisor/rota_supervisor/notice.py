@@ -8,9 +8,8 @@ again when a second notice came in the meantime.
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rota.child.slots import Phase
 from rota_supervisor.layout import Role
@@ -38,8 +37,7 @@ class Condition(StrEnum):
     FATAL = "fatal"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A pool in back-off. `state`: backoff or fatal; `failures`: how many in a row; `next_try_at`: seconds of
     CLOCK_BOOTTIME; `words`: how its last child ended."""
 
@@ -86,9 +84,7 @@ class Notice:
 
     def write(self, held: Iterable[Held]) -> None:
         """Put up another one: master's side. What does not fit is left out at the end."""
-        rows = [list(asdict(each).values()) for each in held]
-        for row in rows:
-            row[-1] = row[-1][:_MOST_WORDS]
+        rows = [[*each[:-1], each.words[:_MOST_WORDS]] for each in held]
         while len(raw := json.dumps(rows).encode()) > self._copy_bytes - _WORD:
             rows.pop()
         number = self._words[0] + 1

@@ -9,11 +9,11 @@ from rota.child.settings import poller_settings_from_json
 from rota.poller import run_poller
 from rota_supervisor.child import enter
 from rota_supervisor.layout import BELL_FD, DEATH_FD
-from rota_supervisor.titles import show_title
+from rota_supervisor.process import show_title
 
 
 def main() -> int:
-    """Run a poller until it is told to leave; answers its exit code."""
+    """Run a poller until it is told to leave; returns its exit code."""
     entrance = enter(os.getpid())
     first = entrance.first
     settings = poller_settings_from_json(json.dumps(first.settings))

@@ -1,15 +1,23 @@
-"""What Linux offers a process for its place in the family and for its signals, and Python has no name for."""
+"""What Linux offers a process for its place in the family, its signals and its title, and Python has no name for.
+
+`python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` ties its life to its parent's, then becomes the
+command: so is a server or a fleet of our own started.
+"""
 
 import contextlib
 import ctypes
 import fcntl
 import functools
+import gc
 import mmap
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any, Final
+
+from rota.telemetry.stand_ins import importing_with
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -21,11 +29,12 @@ _LIBC.mmap.restype = ctypes.c_void_p
 _PROT_NONE: Final = 0
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _SIGNALS: Final = 64
-_RECORD_BYTES: Final = 128  # what the kernel tells of a signal; its number comes first
+_RECORD_BYTES: Final = 128  # what the kernel says of a signal; its number comes first
 _NUMBER_BYTES: Final = 4
 # Handlers of different signals nest, each at most once. For each the kernel saves the registers, 3.4 kB with AVX-512
 # and 11 kB with AMX, and the handler takes less than 1 kB. Only the pages that are used take memory.
 _SIGNAL_STACK_BYTES: Final = _SIGNALS * 16 * 1024
+_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # read by setproctitle once, when it looks for its room
 # What signalling a process raises that is gone, or another user's by now, as what sudo runs, and not ours to end.
 UNREACHABLE: Final = (ProcessLookupError, PermissionError)
 
@@ -85,6 +94,14 @@ def keep_mapped(fd: int) -> None:
     _LIBC.mmap(None, mmap.PAGESIZE, _PROT_NONE, mmap.MAP_SHARED, fd, 0)
 
 
+def give_memory_back() -> None:
+    """Return to the kernel what the imports and checks of a start have left unused: 0.4 MB of a master."""
+    gc.collect()
+    trim = getattr(_LIBC, "malloc_trim", None)  # glibc's own
+    if trim is not None:
+        trim(0)
+
+
 class _SignalStack(ctypes.Structure):
     """The kernel's `stack_t`."""
 
@@ -129,3 +146,51 @@ def take_from(inbox: int) -> list[int]:
     records = os.read(inbox, _SIGNALS * _RECORD_BYTES)
     starts = range(0, len(records), _RECORD_BYTES)
     return [int.from_bytes(records[at : at + _NUMBER_BYTES], sys.byteorder) for at in starts]
+
+
+# Titles
+
+
+def show_title(what: str, namespace: str) -> None:
+    """Have `ps` and `top` show this process as in `rota: worker default 12 (shop)`, 12 being its slot.
+
+    A title takes the place of the command line, and is cut at its length; the environment behind it stays readable in
+    `/proc/PID/environ`. The first call comes before anything is changed in the environment, by which room is found.
+    Nothing secret is in a title: anybody on the machine can read it. The task that runs is not in it, since to say so
+    would cost more than the rest of an attempt.
+    """
+    _setter()(f"rota: {what} ({namespace})")
+
+
+@functools.cache
+def _setter() -> Callable[[str], None]:
+    # It wants logging for messages that it does not write: 2 MB in each of our processes.
+    with importing_with([_Silence("logging")]):
+        import setproctitle  # noqa: PLC0415 - only in processes that have a title
+    chosen = os.environ.get(_KEEP_ENVIRONMENT)
+    os.environ[_KEEP_ENVIRONMENT] = "1"
+    setproctitle.getproctitle()
+    if chosen is None:
+        del os.environ[_KEEP_ENVIRONMENT]
+    return setproctitle.setproctitle
+
+
+class _Silence(ModuleType):
+    """Stands for `logging` where nothing is logged."""
+
+    def getLogger(self, _name: str) -> "_Silence":  # noqa: N802 - the name it has there
+        return self
+
+    def debug(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def _main() -> None:
+    parent, *command = sys.argv[1:]
+    if not die_with_parent(int(parent)):
+        sys.exit(1)
+    os.execv(command[0], command)  # noqa: S606 - no shell: it is the command itself
+
+
+if __name__ == "__main__":
+    _main()

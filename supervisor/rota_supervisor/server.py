@@ -1,43 +1,59 @@
 """The server, as commands and a master that starts reach it: by one blocking connection of our own, without
-redis-py's start-up time. Whatever goes wrong with it is said in one way."""
+redis-py's start-up time. Whatever goes wrong with it is said in one way.
+
+A permission that is missing would show when a command is first needed, which may be in the night, and a script that
+meets it in its middle is not rolled back. So a master asks for all of them before it starts anything.
+"""
 
 import contextlib
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
+from rota.protocol.scripts import load_script, script_names
 from rota.protocol.store import Store
 from rota.protocol.wire import shown, text_of
 from rota.redaction import redact
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
+from rota.server.durability import Durability
 from rota.server.primary import connect
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError
+from rota_supervisor import server_check
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.server_check import (
-    ServerVersion,
-    fault_of_protocol,
-    faults_of_durability,
-    faults_of_server,
-    parse_info,
-    version_of,
-    warnings_of_durability,
-)
-from rota_supervisor.server_permissions import faults_of_permissions, forbidden_commands, needed_commands
 
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
 _VERSION_FIELD: Final = "protocol"
 _NOT_LET_IN: Final = frozenset({"noperm", "wrongpass"})
+_OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "SCAN", "INFO"})
+_OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
+    "none": frozenset(),
+    "wait": frozenset({"WAIT"}),
+    "waitaof": frozenset({"WAITAOF"}),
+}
+_CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some have names of their own for them
+# Whole commands, each argument a key that is allowed: asked about an EVALSHA that was too short, Redis 7.0 and Valkey
+# 9 looked for its keys beyond its end, and crashed. A server without the question is not asked.
+_ASK: Final = """#!lua flags=no-writes,allow-oom
+local key, forbidden = KEYS[1], {}
+local function allowed(command)
+  if command == 'EVALSHA' then return redis.acl_check_cmd(command, '', '1', key) end
+  return redis.acl_check_cmd(command, key, key, key, key)
+end
+for _, command in ipairs(redis.acl_check_cmd and ARGV or {}) do
+  if not allowed(command) then forbidden[#forbidden + 1] = command end
+end
+return forbidden
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedServer:
+class CheckedServer(NamedTuple):
     """A server that is fit for a fleet, and what is still to be said of it."""
 
-    version: ServerVersion
-    warnings: tuple[str, ...]
+    version: server_check.ServerVersion
+    warnings: list[str]
 
 
 @contextlib.contextmanager
@@ -74,16 +90,16 @@ def _what_is_wrong(error: ServerError) -> str:
 
 
 def check_server(config: Config, *, begin: bool) -> CheckedServer:
-    """See that the server can be reached and is fit for a fleet; answers what it is.
+    """See that the server can be reached and is fit for a fleet; returns what it is.
 
     `begin`: record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
     failover = parse_address(config.redis_url).sentinels is not None
     with connected(config) as connection:
-        info = parse_info(connection.execute("INFO").decode(errors="replace"))
+        info = server_check.parse_info(connection.execute("INFO").decode(errors="replace"))
         if config.durability == "waitaof":
             info |= _policy_of_syncs(connection)
-        faults = [*faults_of_server(info), *faults_of_durability(info, config.durability)]
+        faults = [*server_check.faults_of_server(info), *server_check.faults_of_durability(info, config.durability)]
         if not faults:  # judged before any script runs: an old server cannot even read their first line
             needed = needed_commands(config.durability, failover=failover)
             faults = faults_of_permissions(forbidden_commands(connection, config.namespace, needed))
@@ -92,11 +108,12 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
     if faults:
         where = redact(config.redis_url)
         raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
-    return CheckedServer(version_of(info), tuple(warnings_of_durability(info, config.durability, failover=failover)))
+    warnings = server_check.warnings_of_durability(info, config.durability, failover=failover)
+    return CheckedServer(server_check.version_of(info), warnings)
 
 
 def _policy_of_syncs(connection: Connection) -> dict[str, str]:
-    # INFO does not tell it, and who hosts servers for others may forbid the question.
+    # INFO does not show it, and who hosts servers for others may forbid the question.
     with contextlib.suppress(Refused):
         answer = [word.decode() for word in connection.execute("CONFIG", "GET", "appendfsync")]
         return dict(zip(answer[::2], answer[1::2], strict=True))
@@ -108,5 +125,33 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, begin: bool)
         version = connection.run(Store(namespace).open())
     else:
         version = text_of(connection.execute("HGET", Keys(namespace).meta, _VERSION_FIELD) or PROTOCOL_VERSION)
-    fault = fault_of_protocol(shown(version), namespace)
+    fault = server_check.fault_of_protocol(shown(version), namespace)
     return [fault] if fault else []
+
+
+# Permissions
+
+
+def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
+    """All that a fleet's connections and scripts run, but EVAL, without which nothing can be asked.
+
+    `failover`: whether sentinels name the server, whose role is asked for at each connection.
+    """
+    called = {word.decode() for name in script_names() for word in _CALLED.findall(load_script(name).text)}
+    load_script.cache_clear()  # a master runs a few of them, and would keep all
+    role = {"ROLE"} if failover else set()
+    return sorted(_OUTSIDE_SCRIPTS | _OF_DURABILITY[durability] | role | called)
+
+
+def forbidden_commands(connection: Connection, namespace: str, needed: list[str]) -> list[str]:
+    """Those of them that this connection's user may not run on a key of the namespace. Raises ServerError."""
+    forbidden = connection.execute("EVAL", _ASK, 1, Keys(namespace).tasks, *needed)
+    return [word.decode() for word in forbidden]
+
+
+def faults_of_permissions(forbidden: list[str]) -> list[str]:
+    """What to say of that; nothing when all is allowed."""
+    if not forbidden:
+        return []
+    granted = " ".join(f"+{command.lower()}" for command in forbidden)
+    return [f"its ACL forbids the user of redis_url to run {', '.join(forbidden)}: ACL SETUSER <user> {granted}"]

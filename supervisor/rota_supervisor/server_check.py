@@ -1,8 +1,7 @@
 """Whether a server is fit for a fleet: pure judgments on its answer to INFO."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.server.durability import Durability
@@ -14,8 +13,7 @@ OLDEST_REDIS_WITH_TRUE_WAITAOF: Final = (8, 0)
 SAFE_POLICY: Final = "noeviction"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerVersion:
+class ServerVersion(NamedTuple):
     """What a server is and which release of it, as in `Valkey` and `9.1.0`."""
 
     product: str
@@ -41,19 +39,18 @@ def version_of(info: Mapping[str, str]) -> ServerVersion:
 
 def faults_of_server(info: Mapping[str, str]) -> list[str]:
     """Everything that makes the server unfit, each with what to do; none when it is fit."""
-    return [*_faults_of_version(version_of(info)), *_faults_of_eviction(info)]
+    version, policy, faults = version_of(info), eviction_policy_of(info), []
+    if _numbers(version.release) < (OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS):
+        faults.append(f"the server is {version}, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer")
+    if policy != SAFE_POLICY:
+        what = f"the server drops keys when its memory is full (maxmemory-policy {policy}), and tasks with them"
+        faults.append(f"{what}: set maxmemory-policy {SAFE_POLICY} in its configuration")
+    return faults
 
 
 def eviction_policy_of(info: Mapping[str, str]) -> str:
     """What the server does when its memory is full, in its own words."""
     return info.get("maxmemory_policy", SAFE_POLICY)
-
-
-def _faults_of_version(version: ServerVersion) -> list[str]:
-    oldest = OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS
-    if _numbers(version.release) >= oldest:
-        return []
-    return [f"the server is {version}, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer"]
 
 
 def faults_of_durability(info: Mapping[str, str], durability: Durability) -> list[str]:
@@ -73,37 +70,22 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 
 def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
     """What keeps the server from confirming now and may pass, or from confirming truly."""
-    return [*_warnings_of_replicas(info, durability, failover=failover), *_warnings_of_syncs(info, durability)]
-
-
-def _warnings_of_syncs(info: Mapping[str, str], durability: Durability) -> list[str]:
-    # Seen with Valkey 9.1: between two syncs, WAITAOF takes what was written for synced. Redis mended that in 8.0.
-    version = version_of(info)
-    mended = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
-    if durability != "waitaof" or info.get("appendfsync") != "everysec" or mended:
-        return []
-    what = f"{version} confirms up to a second before its disk has it"
-    return [f'durability = "waitaof", and with appendfsync everysec {what}: set appendfsync always']
-
-
-def _warnings_of_replicas(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
+    version, warnings = version_of(info), []
     awaited = durability == "wait" or (durability == "waitaof" and failover)
-    if not awaited or info.get("connected_slaves", "0") != "0":
-        return []
-    return [f'durability = "{durability}", and the server has no replica: until one connects, enqueues are uncertain']
+    if awaited and info.get("connected_slaves", "0") == "0":
+        has = "and the server has no replica: until one connects, enqueues are uncertain"
+        warnings.append(f'durability = "{durability}", {has}')
+    # Seen with Valkey 9.1: between two syncs, WAITAOF takes what was written for synced. Redis mended that in 8.0.
+    mended = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
+    if durability == "waitaof" and info.get("appendfsync") == "everysec" and not mended:
+        what = f"{version} confirms up to a second before its disk has it"
+        warnings.append(f'durability = "waitaof", and with appendfsync everysec {what}: set appendfsync always')
+    return warnings
 
 
 def _numbers(release: str) -> tuple[int, ...]:
     parts = release.split(".")[:2]
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else (0,)
-
-
-def _faults_of_eviction(info: Mapping[str, str]) -> list[str]:
-    policy = eviction_policy_of(info)
-    if policy == SAFE_POLICY:
-        return []
-    what = f"the server drops keys when its memory is full (maxmemory-policy {policy}), and tasks with them"
-    return [f"{what}: set maxmemory-policy {SAFE_POLICY} in its configuration"]
 
 
 def fault_of_protocol(version: str, namespace: str) -> str | None:

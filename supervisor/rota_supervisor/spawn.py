@@ -5,7 +5,7 @@ process shares nothing but what is handed over. `-P`, because a `selectors.py` i
 would otherwise stand in for the library's.
 
 From its first instruction on a child's signals are blocked, until it has its handlers: what is sent to a whole service
-would end it. And from before it can do anything, the kernel is told to kill it with the master, see `tie`.
+would end it. And from before it can do anything, the kernel is to kill it with the master, see `tie`.
 """
 
 import contextlib
@@ -15,24 +15,17 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota_supervisor import messages
-from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, STACK_FD, Role
+from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, LISTEN_FD, SLOTS_FD, STACK_FD
 from rota_supervisor.process import opened_anew, tie
 
-MODULES: Final = {
-    Role.ZYGOTE: "rota_supervisor.zygote",
-    Role.POLLER: "rota_supervisor.poller",
-    Role.EXPORTER: "rota_supervisor.exporter",
-}
 _ABOVE_ALL_TARGETS: Final = STACK_FD + 1
 _CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
-@dataclass(frozen=True, slots=True)
-class InheritedFds:
+class InheritedFds(NamedTuple):
     """The descriptors of the master that every child inherits: slots, read end of the death pipe, bell."""
 
     slots_fd: int
@@ -40,8 +33,7 @@ class InheritedFds:
     bell_fd: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnedChild:
+class SpawnedChild(NamedTuple):
     """A child just started and the master's end of its channel, not blocking."""
 
     pid: int
@@ -51,7 +43,7 @@ class SpawnedChild:
 def spawn(
     first: messages.First, lines: InheritedFds, listen_fd: int | None = None, stack_fd: int | None = None
 ) -> SpawnedChild:
-    """Start the child of `first.role` in a session of its own and send it `first`, which tells of a `stack_fd`.
+    """Start the child of `first.role` in a session of its own and send it `first`, which says if there is a `stack_fd`.
 
     Raises OSError when the kernel refuses (EAGAIN, ENOMEM), with nothing left behind.
     """
@@ -60,15 +52,16 @@ def spawn(
         CHANNEL_FD: theirs.fileno(),
         SLOTS_FD: lines.slots_fd,
         BELL_FD: lines.bell_fd,
+        LISTEN_FD: listen_fd,
+        STACK_FD: stack_fd,
     }
-    if listen_fd is not None:
-        targets[LISTEN_FD] = listen_fd
-    if stack_fd is not None:
-        targets[STACK_FD] = stack_fd
     try:
         messages.send(ours, first)  # it waits in the socket until the child reads it
         ours.setblocking(False)
-        return SpawnedChild(_spawn_tied(MODULES[Role(first.role)], targets, lines.death_fd), ours)
+        with opened_anew(lines.death_fd) as line:  # one of its own, as the kernel kills one group for each
+            pid = _spawn(f"rota_supervisor.{first.role}", {**targets, DEATH_FD: line})
+            tie(line, pid)
+        return SpawnedChild(pid, ours)
     except BaseException:  # whatever it was, the channel must not leak
         ours.close()
         raise
@@ -76,17 +69,11 @@ def spawn(
         theirs.close()
 
 
-def _spawn_tied(module: str, targets: Mapping[int, int], death_fd: int) -> int:
-    with opened_anew(death_fd) as line:  # one of its own, as the kernel kills one group for each
-        pid = _spawn(module, {**targets, DEATH_FD: line})
-        tie(line, pid)
-        return pid
-
-
-def _spawn(module: str, targets: Mapping[int, int]) -> int:
+def _spawn(module: str, targets: Mapping[int, int | None]) -> int:
+    """`targets`: by the number that it is to have, a descriptor of ours, None for none."""
     with _moved_up(targets) as sources:
         stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-        handed_over = [(os.POSIX_SPAWN_DUP2, sources[target], target) for target in targets]
+        handed_over = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in sources.items()]
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", module],
@@ -99,12 +86,13 @@ def _spawn(module: str, targets: Mapping[int, int]) -> int:
 
 
 @contextlib.contextmanager
-def _moved_up(targets: Mapping[int, int]) -> Iterator[dict[int, int]]:
+def _moved_up(targets: Mapping[int, int | None]) -> Iterator[dict[int, int]]:
     """Copies above every target, so that no dup2 overwrites a source that is still to come."""
     copies: dict[int, int] = {}
     try:
         for target, source in targets.items():
-            copies[target] = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL_TARGETS)
+            if source is not None:
+                copies[target] = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL_TARGETS)
         yield copies
     finally:
         for copy in copies.values():

@@ -8,6 +8,9 @@
    Should it be stopped, the kernel continues it for that.
 
 The descriptor with which workers find their slots comes after the import: modules never have it.
+
+A worker is forked twice over, so that the master is its parent: the zygote forks an intermediate, which forks the
+worker, reports its pid and leaves; the worker then falls to the master, the nearest subreaper. Only this module forks.
 """
 
 import contextlib
@@ -16,53 +19,58 @@ import gc
 import os
 import select
 import signal
+import socket
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from rota.child.life import ring
+from rota.child.life import EXIT_ORPHANED, Life, StartFailed, ring
 from rota.child.settings import LogSettings, WorkerSettings, worker_settings_from_json
+from rota.child.slot_memory import move_in
 from rota.child.slot_told import pids_on
 from rota.child.slots import Phase
 from rota.server.address import parse_address
 from rota.telemetry import events, log
-from rota_supervisor import importing, messages
-from rota_supervisor.child import Entrance, enter
-from rota_supervisor.forking import Nursery, fork_worker
-from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, RANGES, STACK_FD, Role
-from rota_supervisor.process import UNREACHABLE, outlive_parent
-from rota_supervisor.stack_file import ANSWERED
-from rota_supervisor.titles import show_title
+from rota.worker import run_worker
+from rota_supervisor import child, importing, messages, process
+from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, STACK_FD, Role
 
 BEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
+_OOM_EXTRA: Final = 300  # a worker is a better victim than the master
+_OOM_MOST: Final = 1000
+_OOM_BYTES: Final = 16
+EXIT_CRASHED: Final = 1
+_CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})  # made once for all workers
 
 
 def main() -> int:
-    """Run the zygote; answers its exit code."""
-    entrance = enter(os.getpid())
+    """Run the zygote; returns its exit code."""
+    entrance = child.enter(os.getpid())
     gc.disable()
     raw = entrance.first.settings
-    show_title(f"zygote generation {raw['generation']}", raw["namespace"])
+    process.show_title(f"zygote generation {raw['generation']}", raw["namespace"])
     log.configure(LogSettings(**raw["log"]), role=Role.ZYGOTE.value, slot=entrance.first.slot)
     if not _load(entrance, raw["imports"], raw["path"]):
         return EXIT_IMPORT_FAILED
     entrance.slot.phase = Phase.IDLE
     ring(BELL_FD)
-    outlive_parent(DEATH_FD)
+    process.outlive_parent(DEATH_FD)
     if not _serve(entrance):
         _kill_live_groups(entrance.roster)
     return 0
 
 
-def _load(entrance: Entrance, imports: list[str], path: list[str]) -> bool:
+def _load(entrance: child.Entrance, imports: list[str], path: list[str]) -> bool:
     """Import everything and report; False when a module failed, which is reported too."""
     channel = entrance.channel
     importing.make_importable(path)
     failure = importing.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
-        messages.send(channel, messages.ImportFailed(failure.module, failure.error, failure.where))
+        messages.send(channel, failure)
         return False
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - ANSWERED)  # whatever the modules unblocked
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child.ANSWERED)  # whatever the modules unblocked
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended
     for text in importing.warnings(frozenset({CHANNEL_FD, 0, 1, 2})):
         messages.send(channel, messages.Warned(text))
@@ -74,12 +82,12 @@ def _load(entrance: Entrance, imports: list[str], path: list[str]) -> bool:
     return True
 
 
-def _serve(entrance: Entrance) -> bool:
+def _serve(entrance: child.Entrance) -> bool:
     """Fork on request until the master says Bye (True) or is gone (False)."""
     pools: dict[str, WorkerSettings] = {}
     first = entrance.first
     stack_fd = STACK_FD if first.has_stack_file else None
-    nursery = Nursery(entrance.channel, first.master_pid, pools, stack_fd)
+    forks = Forks(entrance.channel, first.master_pid, pools, stack_fd)
     waiting = select.poll()
     waiting.register(entrance.channel, select.POLLIN)
     while True:
@@ -93,10 +101,10 @@ def _serve(entrance: Entrance) -> bool:
             case messages.Slots():
                 if fd is None:
                     raise OSError(errno.EMFILE, "no descriptor is left for the slots of workers")
-                nursery.slots_fd = fd
+                forks.slots_fd = fd
             case messages.Fork() as request:
                 with contextlib.suppress(BrokenPipeError):  # the master is gone, as the next look finds
-                    fork_worker(nursery, request, fd)
+                    fork_worker(forks, request, fd)
             case messages.PoolSettings(name, settings):
                 pools[name] = worker_settings_from_json(settings)
                 parse_address(pools[name].server.redis_url)  # kept, for its workers
@@ -115,11 +123,156 @@ def _kill_live_groups(roster: memoryview) -> None:
     workers = RANGES[Role.WORKER]
     for pid in pids_on(roster)[workers.start : workers.stop]:
         if pid > 1:  # killpg(1) would be everybody
-            with contextlib.suppress(*UNREACHABLE):
+            with contextlib.suppress(*process.UNREACHABLE):
                 os.killpg(pid, signal.SIGKILL)
                 killed += 1
     log.logger().warning(events.ZYGOTE_EXITED, reason="the master is gone", groups_killed=killed)
     os.killpg(os.getpid(), signal.SIGKILL)
+
+
+# Forking
+
+
+@dataclass(slots=True)
+class Forks:
+    """What the zygote forks with. `stack_fd`: its own stack file. `slots_fd`: the memory of all slots, closed in a
+    worker before anything of the application runs; it comes after the import."""
+
+    channel: socket.socket
+    master_pid: int
+    pools: Mapping[str, WorkerSettings]
+    stack_fd: int | None
+    slots_fd: int = -1
+
+
+def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> None:
+    """Start the worker that was asked for, or say why not. `stack_fd`, its stack file, is closed here."""
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _be_intermediate(forks, request, stack_fd)
+    except OSError as error:
+        _refuse(forks, request, str(error))
+        return
+    finally:  # not in the children: neither comes here
+        if stack_fd is not None:
+            os.close(stack_fd)
+    _, status = os.waitpid(pid, 0)
+    if status != 0:  # it died before its report; a worker it may have left finds its slot taken
+        _refuse(forks, request, f"the intermediate ended with wait status {status}")
+
+
+def _refuse(forks: Forks, request: messages.Fork, reason: str) -> None:
+    messages.send(forks.channel, messages.ForkFailed(request.slot, request.nonce, reason))
+
+
+def _be_intermediate(forks: Forks, request: messages.Fork, stack_fd: int | None) -> None:
+    status = EXIT_CRASHED
+    try:
+        itself = os.pidfd_open(os.getpid())
+        pid = os.fork()
+        if pid == 0:
+            _be_worker(forks, request, itself, stack_fd)
+        messages.send(forks.channel, messages.Spawned(request.slot, request.nonce, pid))
+        status = 0
+    except OSError as error:
+        _refuse(forks, request, str(error))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _be_worker(forks: Forks, request: messages.Fork, intermediate: int, stack_fd: int | None) -> None:
+    """Never returns; nothing of the zygote's stack above may run in the worker."""
+    status = EXIT_CRASHED
+    try:
+        process.wake_with_parent()  # before it leaves the zygote's group, which would be continued
+        os.setsid()
+        _wait_until_gone(intermediate)
+        # Only now: PDEATHSIG is sent at the death of every parent, the intermediate's included.
+        if not process.die_with_parent(forks.master_pid):
+            os._exit(EXIT_ORPHANED)
+        forks.channel.close()
+        status = _work(forks, request, stack_fd)
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else EXIT_CRASHED
+    except BaseException:  # noqa: BLE001 - the last frame of this process: say why, then leave
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def _wait_until_gone(pidfd: int) -> None:
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    waiting.poll()
+    os.close(pidfd)
+
+
+def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
+    child.leave_no_stacks()
+    if forks.stack_fd is not None:
+        os.close(forks.stack_fd)
+    _reset_signals()
+    child.leave_stacks_in(stack_fd)
+    if stack_fd is not None:
+        process.keep_mapped(stack_fd)  # so that a copy of this process is known for one: see `master.shell.reaping`
+    _empty_stdin()
+    _offer_to_oom_killer()
+    _reseed()
+    os.environ[OWNER_MARK] = request.owner
+    place = move_in(forks.slots_fd, request.slot, request.nonce, os.getpid())
+    os.close(forks.slots_fd)
+    if place is None:
+        return EXIT_ORPHANED
+    gc.enable()
+    life = Life(request.slot, place.slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
+    settings = forks.pools[request.pool]
+    process.show_title(f"worker {request.pool} {request.slot}", settings.server.namespace)
+    try:
+        return run_worker(settings, life)
+    except StartFailed as failure:
+        child.leave_last_words(stack_fd, str(failure))
+        return EXIT_CRASHED
+
+
+def _reset_signals() -> None:
+    """Python's default handlers, whatever the modules set at import. The mask stays: the worker loop lifts it."""
+    signal.set_wakeup_fd(-1)
+    for number in _CATCHABLE:
+        with contextlib.suppress(OSError, ValueError):  # numbers that the C library keeps to itself
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def _empty_stdin() -> None:
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def _offer_to_oom_killer() -> None:
+    with contextlib.suppress(OSError, ValueError):  # no such file in some containers; it is only a preference
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            score = min(_OOM_MOST, int(os.read(fd, _OOM_BYTES)) + _OOM_EXTRA)
+            os.pwrite(fd, str(score).encode(), 0)
+        finally:
+            os.close(fd)
+
+
+def _reseed() -> None:
+    """Python reseeds its own `random` after a fork; numpy does not."""
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+            stream.flush()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import rota
 from bench import until
 from rota import Call
 from rota_supervisor.exits import ExitCode
-from rota_supervisor.server_permissions import needed_commands
+from rota_supervisor.server import needed_commands
 from server_fixtures import LEASE_SECONDS, SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
 
 WAITING = 300

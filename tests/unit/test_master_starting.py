@@ -21,8 +21,7 @@ from rota_supervisor.master.core.events import (
     ZygoteGone,
     ZygoteSaid,
 )
-from rota_supervisor.master.effects.processes import Processes
-from rota_supervisor.master.effects.zygotes import ZygoteLine
+from rota_supervisor.master.effects.processes import Processes, ZygoteLine
 from rota_supervisor.spawn import InheritedFds
 
 SLOT, PID = 8, 4711

@@ -9,7 +9,7 @@ import pytest
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildRef
-from rota_supervisor.master.effects.zygotes import ZygoteLine
+from rota_supervisor.master.effects.processes import ZygoteLine
 
 ZYGOTE = ChildRef(Role.ZYGOTE, 2, 1)
 

@@ -9,7 +9,7 @@ from rota.child.signals import STACK_SIGNAL
 LEAVES = """
 import atexit, os, signal
 from rota.child.signals import STACK_SIGNAL
-from rota_supervisor.stack_file import hear_nothing_at_the_end, leave_stacks_in
+from rota_supervisor.child import hear_nothing_at_the_end, leave_stacks_in
 
 heard = {STACK_SIGNAL, signal.SIGTERM, signal.SIGHUP}
 atexit.register(lambda: print(not heard - signal.pthread_sigmask(signal.SIG_BLOCK, ())))  # the last one called
@@ -20,7 +20,7 @@ os.kill(os.getpid(), STACK_SIGNAL)
 
 LEAVES_A_THREAD = """
 import sys, threading, time
-from rota_supervisor.stack_file import hear_nothing_at_the_end, leave_stacks_in
+from rota_supervisor.child import hear_nothing_at_the_end, leave_stacks_in
 
 hear_nothing_at_the_end()
 leave_stacks_in(None)

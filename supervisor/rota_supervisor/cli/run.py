@@ -1,7 +1,6 @@
 """`rota run`: check what can be checked, then become the master."""
 
 import contextlib
-import dataclasses
 import importlib.util
 import os
 import re
@@ -18,7 +17,7 @@ from rota_supervisor.config.load import Flags, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control import places
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.titles import show_title
+from rota_supervisor.process import show_title
 
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
 
@@ -53,28 +52,29 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     # 3.11, OpenSSL included. A running fleet keeps its redis_url.
     with importing_with(absent=() if parse_address(config.redis_url).tls else ("ssl",)):
         from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415
-        from rota_supervisor.master.shell.run import run_master  # noqa: PLC0415 - only now it is known what it needs
-        from rota_supervisor.master.shell.watching import Watched  # noqa: PLC0415
+        from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     with (
-        manager.told_of_failure(),
+        manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
         places.hold_pid_file(config.control.pid_file),
         contextlib.closing(places.claim_place(places.socket_places(config, os.environ, os.getuid())[0])) as place,
     ):
-        run_master(
+        options = RunOptions(
             loaded,
             reload=lambda: load_config(again),
             place=place,
             manager=manager,
-            watched=Watched(sources.file, (folder,) if reload else ()),
+            file=sources.file,
+            code=(folder,) if reload else (),
             burst=burst,
             import_paths=(folder,),
             record=record,
         )
+        run_master(options)
 
 
 def _flags_of(*, workers: Sequence[str], tiers: Sequence[str], **others: Any) -> Flags:
@@ -116,13 +116,8 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
     if config.durability == "wait":
         raise Failure(ExitCode.CONFIG, 'durability = "wait" wants a replica, and --embedded has none: use "waitaof"')
     # Only here: finding the wheel takes importlib.metadata, 1.9 MB that a master would keep for nothing.
-    from rota_supervisor import embedded as server  # noqa: PLC0415
+    from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 
-    codes = {server.AddressTakenError: ExitCode.TAKEN, server.NoAnswerError: ExitCode.UNREACHABLE}
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = stack.enter_context(server.embedded_server(config.redis_url, beside))
-        except server.EmbeddedError as error:
-            raise Failure(codes.get(type(error), ExitCode.CONFIG), str(error)) from None
+    with embedded_server(config.redis_url, beside) as folder:
         output.say(f"the embedded Valkey keeps its data in {folder}")
         yield

@@ -121,7 +121,7 @@ class Fleet:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
         with place.log_file.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
-                [*python, "rota_supervisor.embedded_child", str(os.getpid()), *rota], cwd=place.folder,
+                [*python, "rota_supervisor.process", str(os.getpid()), *rota], cwd=place.folder,
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 

@@ -15,7 +15,7 @@ from rota_supervisor import child, layout
 from rota_supervisor.exporter import fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import exporter_settings
-from rota_supervisor.titles import show_title
+from rota_supervisor.process import show_title
 
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0

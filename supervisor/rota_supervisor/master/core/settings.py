@@ -23,7 +23,7 @@ def first_settings(child: Child, config: Config, rank: int, import_paths: tuple[
         case Role.ZYGOTE:
             log = dataclasses.asdict(resolve.log_settings(config))
             settings = messages.ZygoteSettings(config.namespace, child.generation, config.imports, import_paths, log)
-            return dataclasses.asdict(settings)
+            return settings._asdict()
         case Role.POLLER:
             return dataclasses.asdict(resolve.poller_settings(config, rank))
         case Role.EXPORTER:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import rota
 import rota_supervisor
-from rota_supervisor.stack_file import LAST_WORDS
+from rota_supervisor.layout import LAST_WORDS
 
 _FATAL: Final = "Fatal Python error:"
 _THREAD: Final = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):$")

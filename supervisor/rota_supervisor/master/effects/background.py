@@ -1,4 +1,4 @@
-"""Coroutines beside the master's loop. One that fails is told in the log and stops nothing else."""
+"""Coroutines beside the master's loop. The failure of one is logged and stops nothing else."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -3,34 +3,40 @@
 import contextlib
 import errno
 import socket
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.master.core.effects import DropPreparedPlace, ListenAt, PreparePlace
+from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.events import Event, PlacePrepared, PlaceTaken
 
 BACKLOG: Final = 1024  # a client beyond it tries again after a second
 
 
+class _Bound(NamedTuple):
+    """A place, as the configuration has it, and the socket that is bound there."""
+
+    wanted: str = ""
+    listener: socket.socket | None = None
+
+    def close(self) -> None:
+        if self.listener is not None:
+            self.listener.close()
+
+
 class Listening:
-    """The socket in use, and the one bound for a configuration that is not in force yet. `happened` is told of what
+    """The socket in use, and the one bound for a configuration that is not in force yet. `happened` is called with what
     was found when the core had something prepared or used."""
 
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
         self._happened = happened
         self._addresses = {"localhost": "127.0.0.1"}
-        self._wanted = ""
-        self._socket: socket.socket | None = None
-        self._prepared: tuple[str, socket.socket] | None = None
+        self._used = _Bound()
+        self._prepared = _Bound()
 
-    @property
-    def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Who carries out which effect."""
-        return {PreparePlace: self._prepare, ListenAt: self._listen_at, DropPreparedPlace: lambda _: self.forget()}
-
-    def _prepare(self, effect: PreparePlace) -> None:
+    def prepare_place(self, effect: do.PreparePlace) -> None:
+        """Prepare it, or only try to."""
         faults: tuple[Fault, ...] = ()
         try:
             (self.probe if effect.only_try else self.prepare)(effect.listen)
@@ -38,13 +44,19 @@ class Listening:
             faults = tuple(Fault("http.listen", text.removeprefix("http.listen = ")) for text in error.messages)
         self._happened(PlacePrepared(effect.ticket, faults))
 
-    def _listen_at(self, effect: ListenAt) -> None:
+    def listen_at(self, effect: do.ListenAt) -> None:
+        """Use it. Where it is taken meanwhile, as when a reload is undone, we stay where we are."""
         error = ""
         try:
             self.use(effect.listen)
-        except Failure as failure:  # going back to a place that is taken meanwhile: stay where we are
+        except Failure as failure:
             error = str(failure)
         self._happened(PlaceTaken(self.place, error))
+
+    def drop_prepared(self, _effect: do.DropPreparedPlace | None = None) -> None:
+        """Let go of a place that will not be used: who comes there would wait for ever."""
+        self._prepared.close()
+        self._prepared = _Bound()
 
     def begin(self, wanted: str) -> None:
         """Listen there at the start, while nothing waits for the loop: a name is looked up now and at no other time, as
@@ -52,48 +64,43 @@ class Listening:
         host, _, _ = wanted.rpartition(":")
         if host and not _is_number(host) and host not in self._addresses:
             self._addresses[host] = _look_up(host, wanted)
-        self.prepare(wanted)
         self.use(wanted)
         self._happened(PlaceTaken(self.place))
 
     def prepare(self, wanted: str) -> None:
         """Bind a place without using it yet; "" and the place in use need nothing. Raises Failure."""
-        self._drop_prepared()
-        if wanted and wanted != self._wanted:
-            self._prepared = (wanted, self._bind(wanted))
-
-    def forget(self) -> None:
-        """Let go of a place that was prepared and will not be used: who comes there would wait for ever."""
-        self._drop_prepared()
+        self.drop_prepared()
+        if wanted not in ("", self._used.wanted):
+            self._prepared = _Bound(wanted, self._bind(wanted))
 
     def probe(self, wanted: str) -> None:
         """Whether `prepare` would succeed; nothing stays bound. Raises Failure."""
-        if wanted and wanted not in (self._wanted, self._prepared and self._prepared[0]):
+        if wanted not in ("", self._used.wanted, self._prepared.wanted):
             self._bind(wanted).close()
 
     def use(self, wanted: str) -> None:
         """Listen there from now on, and nowhere for ""; the exporter at the old place has its own copy. Raises Failure
         when it was not prepared and cannot be bound."""
-        if wanted == self._wanted:
+        if wanted == self._used.wanted:
             return
-        if wanted and (self._prepared is None or self._prepared[0] != wanted):
+        if wanted not in ("", self._prepared.wanted):
             self.prepare(wanted)
-        self._close()
-        self._wanted = wanted
-        if wanted and self._prepared is not None:
-            self._socket, self._prepared = self._prepared[1], None
+        self._used.close()
+        self._used = _Bound()
+        if wanted:
+            self._used, self._prepared = self._prepared, _Bound()
 
     @property
     def fd(self) -> int | None:
         """What the next exporter inherits, or None when there is nothing to listen at."""
-        return None if self._socket is None else self._socket.fileno()
+        return None if self._used.listener is None else self._used.listener.fileno()
 
     @property
     def place(self) -> str:
         """`host:port` as it is, with the port that was picked; "" for none."""
-        if self._socket is None:
+        if self._used.listener is None:
             return ""
-        host, port = self._socket.getsockname()[:2]
+        host, port = self._used.listener.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def _bind(self, wanted: str) -> socket.socket:
@@ -109,18 +116,8 @@ class Listening:
 
     def close(self) -> None:
         """Close everything."""
-        self._drop_prepared()
-        self._close()
-
-    def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _drop_prepared(self) -> None:
-        if self._prepared is not None:
-            self._prepared[1].close()
-            self._prepared = None
+        self.drop_prepared()
+        self._used.close()
 
 
 def _is_number(host: str) -> bool:

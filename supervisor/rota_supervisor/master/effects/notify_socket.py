@@ -5,8 +5,8 @@ import contextlib
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, Final
+from collections.abc import Iterator, MutableMapping
+from typing import Final
 
 from rota_supervisor.exits import Failure
 from rota_supervisor.master.core.effects import NotifyManager
@@ -35,11 +35,6 @@ class NotifySocket:
         seconds = int(microseconds) / _MICROSECONDS if meant and microseconds.isdecimal() else 0.0
         return cls(address, seconds)
 
-    @property
-    def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Who carries out which effect."""
-        return {NotifyManager: self.notify}
-
     def notify(self, effect: NotifyManager) -> None:
         """Send it. Beside messages that the manager has not taken yet, those that can wait are left out."""
         if not self.has_room:
@@ -63,8 +58,8 @@ class NotifySocket:
         self.send(status_message(text))
 
     @contextlib.contextmanager
-    def told_of_failure(self) -> Iterator[None]:
-        """Say why, when what is done inside cannot be done. The Failure goes on."""
+    def reported_failure(self) -> Iterator[None]:
+        """Tell the manager of a Failure that ends the block. It goes on."""
         try:
             yield
         except Failure as failure:

@@ -1,25 +1,125 @@
-"""Children started, told and killed, and the channels to them. Nothing is decided here."""
+"""Children started, signalled and killed, and the master's end of their channels. Nothing is decided here."""
 
 import asyncio
 import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from rota.child.signals import SOFT_LIMIT_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor import messages, spawn
-from rota_supervisor.layout import Role
+from rota_supervisor.layout import CHANNEL_FD, Role
+from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildRef
-from rota_supervisor.master.core.effects import CloseChannels, ForkWorker, FreeSlot, Order, SetQuiet, Spawn, Tell
 from rota_supervisor.master.core.events import Event, StackFileMade, Started, ZygoteGone, ZygoteSaid
 from rota_supervisor.master.effects.stacks import Stacks
-from rota_supervisor.master.effects.zygotes import ZygoteLine
 from rota_supervisor.process import UNREACHABLE
 
-_SIGNALS: Final = {Order.LEAVE: signal.SIGTERM, Order.INTERRUPT: SOFT_LIMIT_SIGNAL, Order.KILL: signal.SIGKILL}
+_SIGNALS: Final = {do.Order.LEAVE: signal.SIGTERM, do.Order.INTERRUPT: SOFT_LIMIT_SIGNAL, do.Order.KILL: signal.SIGKILL}
+_SHOWN_BYTES: Final = 80
+
+
+class ZygoteLine:
+    """One zygote's channel: packets out without ever blocking, packets in when there are any. `asked`: by slot the life
+    for which the zygote was asked last. `wake` is called when there is something to `read`."""
+
+    def __init__(self, child: ChildRef, generation: int, channel: socket.socket, wake: Callable[[], None]) -> None:
+        self.child = child
+        self.generation = generation
+        self.asked: dict[int, int] = {}
+        self._channel = channel
+        self._outbox: deque[tuple[bytes, int | None]] = deque()
+        self._pool_settings: dict[str, str] = {}
+        self.is_open = True
+        asyncio.get_running_loop().add_reader(channel, wake)
+
+    def lend(self, slots_fd: int) -> None:
+        """Give it the memory of the slots for its workers. It leaves when there is no descriptor left for that."""
+        self._send(messages.Slots(), _copy(slots_fd))
+
+    def fork(self, pool_settings: str, request: messages.Fork, stack_fd: int | None) -> None:
+        """Ask for a worker with that stack file, telling the settings of its pool first when they are new."""
+        self.asked[request.slot] = request.nonce
+        if self._pool_settings.get(request.pool) != pool_settings:
+            self._pool_settings[request.pool] = pool_settings
+            self._send(messages.PoolSettings(request.pool, pool_settings))
+        # A copy, as it may have to wait here until after the child was given up, and its file with it.
+        self._send(request, None if stack_fd is None else _copy(stack_fd))
+
+    def bye(self) -> None:
+        """Let it leave in peace."""
+        self._send(messages.Bye())
+
+    def read(self) -> Iterator[messages.Message | None]:
+        """What has come, without waiting; None as the last, once, when the other end is closed."""
+        while self.is_open:
+            try:
+                packet = self._channel.recv(messages.MAX_PACKET)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:  # said once, when it left without reading all: what it had sent is still there
+                continue
+            if not packet:
+                self.close()
+                yield None
+                return
+            yield _message_of(packet)
+
+    def close(self) -> None:
+        """Close our end; without a Bye the zygote takes us for dead."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._channel)
+        loop.remove_writer(self._channel)
+        self._channel.close()
+        while self._outbox:
+            self._drop_first()
+
+    def _send(self, message: messages.Message, fd: int | None = None) -> None:
+        self._outbox.append((messages.encode(message), fd))
+        if self.is_open:
+            self._flush()
+        else:
+            self._drop_first()
+
+    def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead: `read` sees the end
+            while self._outbox:
+                try:
+                    messages.send_along(self._channel, *self._outbox[0])
+                except BlockingIOError:
+                    loop.add_writer(self._channel, self._flush)
+                    return
+                self._drop_first()
+        loop.remove_writer(self._channel)
+
+    def _drop_first(self) -> None:
+        _, fd = self._outbox.popleft()
+        if fd is not None:
+            os.close(fd)
+
+
+def _message_of(packet: bytes) -> messages.Message:
+    """What a packet says. The user's code runs at the other end: what it writes there must not end the master."""
+    try:
+        return messages.decode_of_zygote(packet)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        wrote = f"{packet[:_SHOWN_BYTES]!r}, {len(packet)} bytes"
+        return messages.Warned(f"a module wrote to descriptor {CHANNEL_FD}, which is not its own: {wrote}")
+
+
+def _copy(fd: int) -> int | None:
+    try:
+        return os.dup(fd)
+    except OSError:  # no descriptor is left
+        return None
 
 
 class Processes:
@@ -43,27 +143,19 @@ class Processes:
         self._zygotes: list[ZygoteLine] = []
         self.stacks = Stacks(memory)
 
-    @property
-    def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Who carries out which effect."""
-        return {
-            Spawn: self.spawn,
-            ForkWorker: self.fork,
-            Tell: self.tell,
-            SetQuiet: self.set_quiet,
-            CloseChannels: self.close_channels,
-            FreeSlot: self.free_slot,
-        }
-
     # Starting
 
-    def spawn(self, effect: Spawn) -> None:
+    def spawn(self, effect: do.Spawn) -> None:
         """Start a zygote, a poller or the exporter."""
         child = effect.child
         self._memory.slot(child.slot).begin(child.nonce)
         stack_fd = self._make_stack(child)
+        first = messages.First(
+            child.role.value, os.getpid(), child.slot, child.nonce, effect.settings, has_stack_file=stack_fd is not None
+        )
+        listen_fd = self._listen_fd() if child.role is Role.EXPORTER else None
         try:
-            started = spawn.spawn(self._first_message(effect, stack_fd), self._lines, self._listens(child), stack_fd)
+            started = spawn.spawn(first, self._lines, listen_fd, stack_fd)
         except OSError as error:
             self._happened(Started(child.slot, child.nonce, error=str(error)))
             return
@@ -77,17 +169,7 @@ class Processes:
             self._close_channel(child.slot)
             self._channels[child.slot] = started.channel
 
-    @staticmethod
-    def _first_message(effect: Spawn, stack_fd: int | None) -> messages.First:
-        child = effect.child
-        has_stack = stack_fd is not None
-        role = child.role.value
-        return messages.First(role, os.getpid(), child.slot, child.nonce, effect.settings, has_stack_file=has_stack)
-
-    def _listens(self, child: ChildRef) -> int | None:
-        return self._listen_fd() if child.role is Role.EXPORTER else None
-
-    def fork(self, effect: ForkWorker) -> None:
+    def fork(self, effect: do.ForkWorker) -> None:
         """Give a worker its slot, and ask its zygote for it."""
         child = effect.child
         slot = self._memory.slot(child.slot)
@@ -107,22 +189,22 @@ class Processes:
 
     # Telling
 
-    def tell(self, effect: Tell) -> None:
-        """Send the signal; a zygote, whose signals are blocked, is told to leave by a Bye. A child whose process nobody
-        has reported yet is told nothing: its report will find it KILLED."""
+    def tell(self, effect: do.Tell) -> None:
+        """Send the signal; a zygote, whose signals are blocked, is sent a Bye. A child whose process nobody has
+        reported yet gets nothing: its report will find it KILLED."""
         child, order = effect.child, effect.order
-        line = self._line_to(child) if order is Order.LEAVE else None
+        line = self._line_to(child) if order is do.Order.LEAVE else None
         if line is not None:
             line.bye()
-        elif order is Order.WRITE_STACK:
+        elif order is do.Order.WRITE_STACK:
             self.stacks.ask(child)
         elif child.pid:
             with contextlib.suppress(*UNREACHABLE):
                 os.kill(child.pid, _SIGNALS[order])
-            if order is Order.KILL:
+            if order is do.Order.KILL:
                 kill_group(child.pid)
 
-    def set_quiet(self, effect: SetQuiet) -> None:
+    def set_quiet(self, effect: do.SetQuiet) -> None:
         """Write it into the slots, and have the workers look there. One that is not in its slot yet looks when it
         begins."""
         for child in effect.children:
@@ -168,11 +250,11 @@ class Processes:
 
     # Letting go
 
-    def free_slot(self, effect: FreeSlot) -> None:
+    def free_slot(self, effect: do.FreeSlot) -> None:
         """Whoever comes late finds another life's number in it."""
         self._memory.slot(effect.slot).begin(0)
 
-    def close_channels(self, effect: CloseChannels) -> None:
+    def close_channels(self, effect: do.CloseChannels) -> None:
         """A zygote's channel stays until its intermediates are gone too."""
         if effect.child.role is not Role.ZYGOTE:
             self._close_channel(effect.child.slot)

@@ -1,13 +1,15 @@
-"""The calls to Redis: owners registered before their worker exists, renewed while it lives, retired when it is gone.
+"""The master's Redis: owners are registered before their worker exists, renewed while it lives, retired after it died.
 
-A renewal tells each worker, in its slot, when it was *sent*: from then on counts how long it may hold tasks,
-however late the answer came.
+A renewal writes into each worker's slot when it was *sent*: from then on counts how long it may hold tasks,
+however late the answer came. What the connection notices of the server is reported too.
 """
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -15,66 +17,63 @@ from typing import Any, Final, TypeVar
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.protocol.store import Command, Store
-from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
+from rota.server.address import parse_address
+from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.backoff import Backoff
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
-from rota_supervisor.master.core.effects import HeldLease, Recall, Register, RenewLeases, Retire
-from rota_supervisor.master.core.events import Event, LeasesRenewed, OwnerRetired, OwnersRegistered
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core import events as seen
+from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.slots import now_seconds
+from rota_supervisor.server_check import eviction_policy_of, parse_info
 
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
+_IDLE_LOOK_SECONDS: Final = 0.1
+_MOST_PATIENCE_SECONDS: Final = 5.0  # with an answer
 
 _T = TypeVar("_T")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RedisCalls:
     """Carries out in the background what concerns the owners of this master, whose name in Redis is `node`."""
 
-    def __init__(
-        self,
-        connection: AioConnection,
-        store: Store,
-        *,
-        node: str,
-        memory: SlotMemory,
-        background: Background,
-        happened: Callable[[Event], None],
-    ) -> None:
-        self._connection = connection
-        self._store = store
-        self._node = node
-        self._memory = memory
-        self._background = background
-        self._happened = happened
+    _connection: AioConnection
+    _store: Store
+    _node: str
+    _memory: SlotMemory
+    _background: Background
+    _happened: Callable[[seen.Event], None]
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
         """Who carries out which effect."""
         start, keep = self._background.start, self._background.keep
         return {
-            Register: lambda effect: keep(lambda: self._register(effect)),
-            RenewLeases: lambda effect: start(self._renew(effect)),
-            Retire: lambda effect: start(self._retire(effect)),
-            Recall: lambda effect: start(self._recall(effect)),
+            do.Register: lambda effect: keep(lambda: self._register(effect)),
+            do.RenewLeases: lambda effect: start(self._renew(effect)),
+            do.Retire: lambda effect: start(self._retire(effect)),
+            do.Recall: lambda effect: start(self._recall(effect)),
         }
 
     # Owners
 
-    async def _register(self, effect: Register) -> None:
+    async def _register(self, effect: do.Register) -> None:
         places = [f"{self._node}:{slot}" for slot, _ in effect.places]
         command = self._store.register(round(effect.lease_seconds * MILLISECONDS), places)
         owners, sent_ns = await self._through_outages("register", command)
         named = tuple((slot, nonce, owner) for (slot, nonce), owner in zip(effect.places, owners, strict=True))
-        self._happened(OwnersRegistered(named, effect.lease_seconds, sent_ns))
+        self._happened(seen.OwnersRegistered(named, effect.lease_seconds, sent_ns))
 
-    async def _retire(self, effect: Retire) -> None:
+    async def _retire(self, effect: do.Retire) -> None:
         """Until it is answered, the slot of the dead worker stays taken."""
         command = self._store.retire_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
         retired, _ = await self._through_outages("retire", command)
-        self._happened(OwnerRetired(effect, retired))
+        self._happened(seen.OwnerRetired(effect, retired))
 
     async def _through_outages(self, name: str, command: Command[_T]) -> tuple[_T, int]:
         """Repeat a call until it is answered; the answer, and when it was sent (ns)."""
@@ -83,15 +82,15 @@ class RedisCalls:
             sent_ns = boottime_ns()
             try:
                 return await self._connection.run(command), sent_ns
-            except ServerError as error:  # an outage is told by the connection's watch
+            except ServerError as error:  # an outage is reported by the connection's watch
                 if isinstance(error, Refused):
                     log.logger().error(events.REDIS_REFUSED, call=name, error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
 
     # Leases
 
-    async def _renew(self, effect: RenewLeases) -> None:
-        """Each for as long as its worker was told, a hundred a call. What was renewed before a failure stays so."""
+    async def _renew(self, effect: do.RenewLeases) -> None:
+        """Each for the time that its worker knows, a hundred a call. What was renewed before a failure stays so."""
         lost: list[str] = []
         failed = True
         try:
@@ -99,12 +98,12 @@ class RedisCalls:
                 lost += await self._renew_batch(lease_seconds, batch)
             await self._announce(effect)
             failed = False
-        except ServerError:  # told by the connection's watch
+        except ServerError:  # reported by the connection's watch
             pass
         finally:  # whatever failed: leases that nobody renews any more end every worker
-            self._happened(LeasesRenewed(tuple(lost), failed))
+            self._happened(seen.LeasesRenewed(tuple(lost), failed))
 
-    async def _renew_batch(self, lease_seconds: float, batch: list[HeldLease]) -> tuple[str, ...]:
+    async def _renew_batch(self, lease_seconds: float, batch: list[do.HeldLease]) -> tuple[str, ...]:
         sent_ns = boottime_ns()
         owners = [each.owner for each in batch]
         renewed = await self._connection.run(self._store.renew(round(lease_seconds * MILLISECONDS), owners))
@@ -114,7 +113,7 @@ class RedisCalls:
                 slot.renewed_ns = sent_ns
         return tuple(renewed.lost)
 
-    async def _announce(self, effect: RenewLeases) -> None:
+    async def _announce(self, effect: do.RenewLeases) -> None:
         """Publish that this master lives and which queues it serves."""
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
@@ -122,7 +121,7 @@ class RedisCalls:
 
     # Claims
 
-    async def _recall(self, effect: Recall) -> None:
+    async def _recall(self, effect: do.Recall) -> None:
         """Call until there is an answer, or the task has ended that held the others up."""
         child = effect.child
         slot = self._memory.slot(child.slot)
@@ -131,7 +130,7 @@ class RedisCalls:
         while slot.nonce == child.nonce and slot.held_up_by == effect.number:
             try:
                 recalled = await self._connection.run(call)
-            except ServerError:  # told by the connection's watch
+            except ServerError:  # reported by the connection's watch
                 await asyncio.sleep(RECALL_AGAIN_SECONDS)
                 continue
             if recalled:
@@ -139,9 +138,79 @@ class RedisCalls:
             return
 
 
-def batches_of(held: Iterable[HeldLease]) -> Iterator[tuple[float, list[HeldLease]]]:
+def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.HeldLease]]]:
     """The owners of each call, with their lease: after a reload workers of the generation before have the old one."""
     by_lease = sorted(held, key=attrgetter("lease_seconds"))
     for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):
         while batch := list(islice(of_lease, OWNERS_A_CALL)):
             yield lease_seconds, batch
+
+
+class RedisWatch:
+    """The connection, and what is noticed there.
+
+    `silent_since`: since when (CLOCK_BOOTTIME seconds) the server owes an answer that no later one has made up for;
+    `inf` when it owes none.
+    """
+
+    def __init__(self, state: MasterState, happened: Callable[[seen.Event], None]) -> None:
+        self._state = state
+        self._happened = happened
+        self.silent_since = math.inf
+        self.store = Store(state.config.namespace)
+        watch = ConnectionWatch(self._answered, self._failed, self._asked)
+        address = parse_address(state.config.redis_url)
+        self.connection = AioConnection(address, "rota:master", self._patience, watch)
+
+    def _patience(self) -> float:
+        # One lost answer must not cost a lease, which a reload may have made shorter.
+        return min(_MOST_PATIENCE_SECONDS, self._state.config.lease.seconds / 4)
+
+    def _asked(self) -> None:
+        self.silent_since = min(self.silent_since, now_seconds())
+
+    def _answered(self) -> None:
+        self.silent_since = math.inf
+        if not self._state.redis_up:
+            self._happened(seen.RedisAnswered())
+
+    def _failed(self, error: ServerError) -> None:
+        is_away = not isinstance(error, Refused)
+        if not is_away:  # it answers, though not as we like
+            self.silent_since = math.inf
+        self._happened(seen.RedisFailed(error.reason, str(error), is_away))
+
+    # In these two a ServerError needs no more: the watch above has reported it.
+
+    async def watch_eviction(self) -> None:
+        """Ask the server for its policy as often as leases are renewed, for ever, and report when it is another."""
+        known = ""
+        while True:
+            await asyncio.sleep(self._state.config.lease.renew_seconds)
+            try:
+                info = await self.connection.execute("INFO", "memory")
+            except ServerError:
+                continue
+            policy = eviction_policy_of(parse_info(info.decode(errors="replace")))
+            if policy != known:
+                known = policy
+                self._happened(seen.EvictionPolicySeen(policy))
+
+    async def leave_when_idle(self, leave: Callable[[], None]) -> None:
+        """For `--burst`: call `leave` as soon as nothing is ready, running or overdue in the queues that are taken."""
+        while not self._state.stop.is_asked:
+            if await self._is_idle():
+                leave()
+                return
+            await asyncio.sleep(_IDLE_LOOK_SECONDS)
+
+    async def _is_idle(self) -> bool:
+        ours = self._state.taken_queues
+        try:
+            overview = await self.connection.run(self.store.overview(ours))
+        except ServerError:  # nothing is known, so nobody leaves
+            return False
+        started = self._state.rollout.current is not None
+        return started and not any(
+            queue.ready or queue.inflight or queue.overdue for queue in overview.queues if queue.queue in ours
+        )

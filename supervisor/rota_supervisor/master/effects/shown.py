@@ -1,10 +1,12 @@
-"""What people and probes are shown: lines of the log, the master's own numbers, the notice for the exporter."""
+"""What people and probes are shown: lines of the log, the master's own numbers, the notice for the exporter, and what
+signal USR1 has written."""
 
+import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
@@ -14,63 +16,23 @@ from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import log_settings
 from rota_supervisor.layout import Role
-from rota_supervisor.master.core.effects import (
-    AddToCounter,
-    ConfigureLog,
-    PutUpNotice,
-    SetGauge,
-    SetGaugeToNow,
-    WriteLog,
-)
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
+from rota_supervisor.master.core.stack_text import shortened
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.status import status
+from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.slots import glance_at, now_seconds
+from rota_supervisor.master.effects.stacks import Stacks
 from rota_supervisor.notice import Notice
 
-_ROLES: Final = (Role.WORKER, Role.POLLER, Role.EXPORTER, Role.ZYGOTE)
+ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
+_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a line
+_LINE_SECONDS: Final = 0.002
+_DYING_SECONDS: Final = 1.0
 
 
-class Display:
-    """Writes them. The numbers are those whose definitions are marked MASTER."""
-
-    def __init__(self, memory: SlotMemory) -> None:
-        own = memory.slot(MASTER_SLOT)
-        self._recorder = Recorder(own.metrics)
-        self._notice = Notice(own.spare)
-
-    @property
-    def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """Who carries out which effect."""
-        return {
-            WriteLog: write_log,
-            ConfigureLog: lambda effect: _change_log(effect.config),
-            AddToCounter: self._add,
-            SetGauge: self._set,
-            SetGaugeToNow: lambda effect: self._recorder.gauge(effect.gauge).set(time.time()),
-            PutUpNotice: lambda effect: self._notice.write(effect.held),
-        }
-
-    def begin(self) -> None:
-        """Have every number there from the start."""
-        self._recorder.gauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL).set(1)
-        self._recorder.gauge(m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP).set(time.time())
-        for result in m.RELOAD_RESULTS:
-            self._recorder.counter(m.CONFIG_RELOADS, result)
-        for role in _ROLES:
-            for reason in m.RESTART_REASONS:
-                self._recorder.counter(m.PROCESS_RESTARTS, role.value, reason)
-        self._recorder.counter(m.LEASES_LOST)
-        self._recorder.gauge(m.REDIS_UP).set(0)
-        self._recorder.gauge(m.REDIS_EVICTS_KEYS).set(0)
-
-    def _add(self, effect: AddToCounter) -> None:
-        counter = self._recorder.counter(effect.counter, *effect.labels)
-        if effect.amount:
-            counter.add(effect.amount)
-
-    def _set(self, effect: SetGauge) -> None:
-        value = math.nan if effect.value is None else effect.value
-        self._recorder.gauge(effect.gauge, *effect.labels).set(value)
-
-
-def write_log(effect: WriteLog) -> None:
+def write_log(effect: do.WriteLog) -> None:
     """Write one event."""
     getattr(log.logger(), effect.level)(effect.event, **effect.fields)
 
@@ -80,9 +42,116 @@ def configure_log(config: Config) -> None:
     log.configure(log_settings(config), role=Role.MASTER.value, pid=os.getpid())
 
 
-def _change_log(config: Config) -> None:
+def change_log(effect: do.ConfigureLog) -> None:
     """The same, while the fleet runs: where the library of a format cannot be loaded now, lines stay as they are."""
     try:
-        configure_log(config)
+        configure_log(effect.config)
     except (OSError, ImportError) as error:
         log.logger().error(events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")
+
+
+class Display:
+    """The numbers whose definitions are marked MASTER, and the notice."""
+
+    def __init__(self, memory: SlotMemory) -> None:
+        own = memory.slot(MASTER_SLOT)
+        self._recorder = Recorder(own.metrics)
+        self._notice = Notice(own.spare)
+
+    def begin(self) -> None:
+        """Have every number there from the start."""
+        for gauge, value in (
+            (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
+            (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
+            (m.REDIS_UP, 0),
+            (m.REDIS_EVICTS_KEYS, 0),
+        ):
+            self._recorder.gauge(gauge).set(value)
+        for result in m.RELOAD_RESULTS:
+            self._recorder.counter(m.CONFIG_RELOADS, result)
+        for role in (Role.WORKER, Role.POLLER, Role.EXPORTER, Role.ZYGOTE):
+            for reason in m.RESTART_REASONS:
+                self._recorder.counter(m.PROCESS_RESTARTS, role.value, reason)
+        self._recorder.counter(m.LEASES_LOST)
+
+    def add(self, effect: do.AddToCounter) -> None:
+        """Add to a counter; 0 only shows it."""
+        counter = self._recorder.counter(effect.counter, *effect.labels)
+        if effect.amount:
+            counter.add(effect.amount)
+
+    def set(self, effect: do.SetGauge) -> None:
+        """Set a gauge; None shows that its value is not known."""
+        value = math.nan if effect.value is None else effect.value
+        self._recorder.gauge(effect.gauge, *effect.labels).set(value)
+
+    def set_to_now(self, effect: do.SetGaugeToNow) -> None:
+        """Set a gauge to the wall clock's time."""
+        self._recorder.gauge(effect.gauge).set(time.time())
+
+    def put_up(self, effect: do.PutUpNotice) -> None:
+        """Leave a notice for the exporter."""
+        self._notice.write(effect.held)
+
+
+class StackReport:
+    """Writes how the fleet is, and where every child's threads are, one report at a time.
+
+    That is done beside the loop: children get a moment to answer in, and the lines are spread, as a pipe takes 64 KB
+    at a time.
+    """
+
+    def __init__(self, state: MasterState, memory: SlotMemory, stacks: Stacks, background: Background) -> None:
+        self._state = state
+        self._memory = memory
+        self._stacks = stacks
+        self._background = background
+        self._is_writing = False
+
+    def begin(self, _effect: do.WriteReport) -> None:
+        """Write one, unless one is being written."""
+        if not self._is_writing:
+            self._is_writing = True
+            self._background.start(self._write())
+
+    async def _write(self) -> None:
+        try:
+            fleet = status(self._state, glance_at(self._state, self._memory))
+            for left_out in ("children", "pid"):
+                del fleet[left_out]
+            log.logger().info(events.FLEET_STATUS, **fleet)
+            await self._write_stacks()
+        finally:
+            self._is_writing = False
+
+    async def _write_stacks(self) -> None:
+        alive = AT_WORK | {ChildState.BOOTING}
+        children = sorted((child for child in self._state.children if child.state in alive), key=attrgetter("slot"))
+        asked = {child.nonce for child in children if self._ask(child)}
+        await asyncio.sleep(ANSWER_SECONDS if asked else 0)
+        for child in children:
+            log.logger().info(
+                events.WORKER_STACK,
+                child=child.role.value,
+                pool=child.pool,
+                slot=child.slot,
+                child_pid=child.pid,
+                state=child.state.value,
+                stack=self._stack_of(child, is_asked=child.nonce in asked),
+            )
+            await asyncio.sleep(_LINE_SECONDS)
+
+    def _ask(self, child: Child) -> bool:
+        return not _is_dying(child) and child.stopped_at is None and self._stacks.ask(child.ref)
+
+    def _stack_of(self, child: Child, *, is_asked: bool) -> str:
+        if not is_asked:
+            return "it is stopped" if child.stopped_at is not None else "it cannot be asked, as while it starts"
+        if _is_dying(child):
+            return "it is being killed: see the event of its death"
+        return shortened(self._stacks.text(child.ref), _STACK_CHARACTERS) or "it did not answer"
+
+
+def _is_dying(child: Child) -> bool:
+    """Whether it was asked for its stack because it is about to be killed: the event of its death shows that one."""
+    return now_seconds() - child.dumped_at < _DYING_SECONDS

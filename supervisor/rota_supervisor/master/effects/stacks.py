@@ -50,18 +50,15 @@ class Stacks:
 
     def ask(self, child: ChildRef) -> bool:
         """Have a child write its stacks, which takes about a millisecond; False when it cannot be asked."""
-        fd = self._files.get(child.nonce)
-        if fd is None or not self._can_hear(child):
+        fd, slot = self._files.get(child.nonce), self._memory.slot(child.slot)
+        # Before it has come into its slot the signal would end it.
+        can_hear = child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
+        if fd is None or not can_hear:
             return False
         os.lseek(fd, 0, os.SEEK_SET)
         with contextlib.suppress(*UNREACHABLE):
             os.kill(child.pid, STACK_SIGNAL)
         return True
-
-    def _can_hear(self, child: ChildRef) -> bool:
-        # Before it has come into its slot the signal would end it.
-        slot = self._memory.slot(child.slot)
-        return child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
 
     def text(self, child: ChildRef) -> str:
         """What it has written since it was last asked or read; "" for nothing."""

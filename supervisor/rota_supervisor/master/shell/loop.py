@@ -1,55 +1,105 @@
-"""The master's loop: woken by what happens, and once a tick.
+"""The master's loop, woken by what happens, and once a tick; and its inbox, the one way in to the core.
 
 A step takes in what zygotes said, who died and what slots show, in the order in which it came about; then it ticks.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final
 
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
+from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import TICK_SECONDS
 from rota_supervisor.master.core.children import Child
-from rota_supervisor.master.core.events import Event, Looked, ZygoteGone
+from rota_supervisor.master.core.effects import Effect, Leave
+from rota_supervisor.master.core.events import Event, LeasesRenewed, Looked, Ticked, ZygoteGone
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.ticking import wake_at
 from rota_supervisor.master.effects.slots import SlotReader, now_seconds
-from rota_supervisor.master.shell.inbox import Inbox
 
 _AFTER_SECONDS: Final = 0.001  # the grain of epoll; and whatever is due is so only after its time
 
-
-class Channels(Protocol):
-    """What zygotes say."""
-
-    def hear(self) -> Iterable[Event]:
-        """What they and their intermediates have said so far."""
+Recorder = Callable[[Event, float, list[Effect]], None]
 
 
-class Kernel(Protocol):
-    """What becomes of children."""
+class Inbox:
+    """Takes events one after another. One that comes of an effect waits until all before it are carried out.
 
-    def reap(self, now: float, listen: Callable[[Child | None], None]) -> None:
-        """Take in everything that has happened to them. `listen` takes in what zygotes said before that, and looks at
-        the slot of one child."""
+    `handlers`: who carries out which effect. `wake`: set when something has happened that a tick has not seen.
+    `recorder` is called with each event, its time and its effects. `has_left`, `failure`: the master is to end.
+    """
 
+    def __init__(self, state: MasterState, recorder: Recorder | None = None) -> None:
+        self.state = state
+        self.handlers: dict[type, Callable[[Any], None]] = {Leave: self._leave}
+        self.wake = asyncio.Event()
+        self._recorder = recorder
+        self.has_left = False
+        self.failure: Failure | None = None
+        self._waiting: deque[Event] = deque()
+        self._is_taking = False
 
-class Redis(Protocol):
-    """Whether Redis answers: since when it owes an answer, `inf` when it owes none."""
+    def happened(self, event: Event) -> None:
+        """Take it in, and carry out what follows. A renewal wakes nobody whose next tick is soon enough."""
+        self._take(event)
+        if not isinstance(event, LeasesRenewed) or wake_at(self.state) < now_seconds() + TICK_SECONDS:
+            self.wake.set()
 
-    silent_since: float
+    def tick(self, redis_silent_since: float) -> None:
+        """Everything that has happened is taken in."""
+        self.wake.clear()
+        self._take(Ticked(redis_silent_since))
+
+    def _take(self, event: Event) -> None:
+        self._waiting.append(event)
+        if self._is_taking:
+            return
+        self._is_taking = True
+        try:
+            while self._waiting:
+                event, now = self._waiting.popleft(), now_seconds()
+                effects = take(self.state, event, now)
+                if self._recorder is not None:
+                    self._recorder(event, now, effects)
+                self._carry_out(effects)
+        finally:
+            self._is_taking = False
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self.handlers[type(effect)](effect)
+
+    def _leave(self, effect: Leave) -> None:
+        self.has_left = True
+        if effect.code is not ExitCode.CLEAN:
+            self.failure = Failure(effect.code, *effect.messages)
 
 
 class MasterLoop:
-    """Steps until the fleet has left."""
+    """Steps until the fleet has left.
 
-    def __init__(self, inbox: Inbox, memory: SlotMemory, channels: Channels, kernel: Kernel, redis: Redis) -> None:
+    `hear` returns what zygotes and their intermediates have said so far. `reap` takes in everything that has happened
+    to children; the function that it is given takes in what zygotes said before that, and looks at the slot of one
+    child. `silent_since` returns since when Redis owes an answer, `inf` when it owes none.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        memory: SlotMemory,
+        hear: Callable[[], Iterable[Event]],
+        reap: Callable[[float, Callable[[Child | None], None]], None],
+        silent_since: Callable[[], float],
+    ) -> None:
         self._inbox = inbox
         self._state = inbox.state
-        self._memory = memory
-        self._channels = channels
-        self._kernel = kernel
-        self._redis = redis
+        self._own = memory.slot(MASTER_SLOT)
+        self._hear = hear
+        self._reap = reap
+        self._silent_since = silent_since
         self._reader = SlotReader(memory)
 
     async def run(self) -> None:
@@ -70,19 +120,18 @@ class MasterLoop:
     def step(self) -> None:
         """Take in what has happened, tick, and show that the master lives."""
         self._listen(None)
-        self._kernel.reap(now_seconds(), self._listen)
+        self._reap(now_seconds(), self._listen)
         looks = self._reader.look(self._state.children)
         self._listen(None)  # what a zygote imported was sent before it showed itself ready
         if looks:
             self._inbox.happened(Looked(looks))
-        self._inbox.tick(self._redis.silent_since)
-        own = self._memory.slot(MASTER_SLOT)
-        own.phase = self._state.phase
-        own.beat()
+        self._inbox.tick(self._silent_since())
+        self._own.phase = self._state.phase
+        self._own.beat()
 
     def _listen(self, child: Child | None) -> None:
         """Take in what zygotes and their intermediates have said so far, and what the slot of one child shows."""
-        for event in self._channels.hear():
+        for event in self._hear():
             if isinstance(event, ZygoteGone):
                 self._look_at(self._state.children.get(event.slot, event.nonce))
             self._inbox.happened(event)

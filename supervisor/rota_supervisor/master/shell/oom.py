@@ -15,7 +15,7 @@ _REMEMBERED_SECONDS: Final = 10.0
 def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
     """The file with the line `oom_kill` of a process whose `/proc/PID/cgroup` says `groups`; None for none.
 
-    In a container of version 1 the path told is the host's, and the group is found where it is mounted.
+    In a container of version 1 that path is the host's, and the group is found where it is mounted.
     """
     files = []
     for line in groups.splitlines():
@@ -38,18 +38,17 @@ def _own_counter() -> Path | None:
 def warnings(counter: Path | None = None) -> list[str]:
     """What is to be mended where one task's memory would end the whole fleet, and nobody were left to say why."""
     counter = counter or _own_counter()
-    group = None if counter is None else counter.with_name("memory.oom.group")
+    if counter is None:
+        return []
+    group = counter.with_name("memory.oom.group")
     try:
-        ends_all = group is not None and int(group.read_text()) == 1
+        return [f"{group} is 1: {_ENDS_ALL}"] if int(group.read_text()) == 1 else []
     except (OSError, ValueError):  # no such file: of version 1, or an older kernel's
         return []
-    if not ends_all:
-        return []
-    return [f"{group} is 1: {_ENDS_ALL}"]
 
 
 class OomKills:
-    """The kills that were counted, until a death is explained by each: the counter tells of what tasks started too.
+    """The kills that were counted, until a death is explained by each: the counter has those of what tasks started too.
 
     It is read once a second, and at a death. A process that the kernel has killed takes its time to let go of
     gigabytes, so a kill is remembered for a while; not for ever, or it would explain what somebody else did an hour

@@ -1,63 +1,69 @@
 """Wait for children: all of them, known or not, without ever losing the number of one that is still needed.
 
 `waitid` looks and leaves the zombie, which holds its number while its group is killed; only then `wait4` takes
-it. Stopped and continued children are told by SIGCHLD too.
+it. SIGCHLD reports stopped and continued children too.
+
+*Strangers* are processes that fell to the master because their own parent died: what a task had started. Only those are
+killed that a dead worker left behind: they are of its session, or their environment carries its owner's name, or they
+are copies of it, forked and never become another program, which still have its stack file mapped. Everything else is
+let live, and reaped when it ends.
 """
 
 import contextlib
 import os
+import re
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Container, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.outcome import settlements_in
 from rota_supervisor import messages
-from rota_supervisor.layout import Role
+from rota_supervisor.layout import OWNER_MARK, STACK_FILE, Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.events import Died, Event, ProcessEnd, StopSeen, ZygoteSaid
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.processes import kill_group
 from rota_supervisor.master.effects.stacks import Stacks, name_of
-from rota_supervisor.master.shell import strangers
 from rota_supervisor.master.shell.oom import OomKills
+from rota_supervisor.process import UNREACHABLE
 
 _LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
 _REMEMBERED_SECONDS: Final = 2.0  # as long as the number of a dead session is surely not given out again
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A worker that is gone, for finding what it left behind."""
+_OWN_PROGRAM: Final = "/proc/self/exe"
+_MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())
 
-    traces: strangers.Traces
-    at: float
+
+class Traces(NamedTuple):
+    """By what a process that was left behind is known: its session, its owner, its stack file's name."""
+
+    session: int
+    owner: str
+    stack_file: str
 
 
 class Reaper:
     """Tells `happened` what became of children."""
 
     def __init__(
-        self,
-        state: MasterState,
-        memory: SlotMemory,
-        stacks: Stacks,
-        happened: Callable[[Event], None],
+        self, state: MasterState, memory: SlotMemory, stacks: Stacks, happened: Callable[[Event], None]
     ) -> None:
         self._state = state
         self._memory = memory
         self._stacks = stacks
         self._happened = happened
         self._oom_kills = OomKills()
-        self._dead: list[_Remembered] = []
+        self._dead: list[tuple[float, Traces]] = []
 
     def reap(self, now: float, listen: Callable[[Child | None], None]) -> None:
         """Take in everything that has happened to children. `listen` takes in what zygotes said before that, and looks
         at the slot of one child."""
-        self._dead = [dead for dead in self._dead if now - dead.at < _REMEMBERED_SECONDS]
+        self._dead = [(at, traces) for at, traces in self._dead if now - at < _REMEMBERED_SECONDS]
         self._oom_kills.look(now)
         while True:
             try:
@@ -71,7 +77,8 @@ class Reaper:
             else:
                 self._bury(seen.si_pid, now, listen)
         if self._dead:
-            self._kill_left_behind()
+            known = {child.pid for child in self._state.children if child.state is not ChildState.EXITED}
+            kill_left_behind([traces for _, traces in self._dead], known)
 
     def _note_stop(self, pid: int, *, stopped: bool) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -93,7 +100,8 @@ class Reaper:
         except ChildProcessError:  # the thread that watches the embedded server was quicker
             return
         if child is not None:
-            self._remember(child, now)
+            if child.owner:
+                self._dead.append((now, Traces(child.pid, child.owner, name_of(child.ref))))
             oom_killed = child.why is None and status == signal.SIGKILL and self._oom_kills.claim(now)
             self._happened(self._death_of(child, ProcessEnd(status, oom_killed, usage.ru_maxrss)))
 
@@ -123,13 +131,70 @@ class Reaper:
             slot.is_intact,
         )
 
-    # What a dead worker has left behind
 
-    def _remember(self, child: Child, now: float) -> None:
-        if child.owner:
-            traces = strangers.Traces(child.pid, child.owner, name_of(child.ref))
-            self._dead.append(_Remembered(traces, now))
+# What a dead worker has left behind
 
-    def _kill_left_behind(self) -> None:
-        known = {child.pid for child in self._state.children if child.state is not ChildState.EXITED}
-        strangers.kill_left_behind([dead.traces for dead in self._dead], known)
+
+def children_of_this_process() -> Iterator[int]:
+    """The pids of all living children and zombies of this process."""
+    try:
+        threads = list(Path("/proc/self/task").iterdir())
+    except OSError:  # no descriptor is left
+        return
+    for thread in threads:
+        try:
+            yield from map(int, (thread / "children").read_text().split())
+        except OSError:  # the thread ended, or the kernel keeps no such list
+            continue
+
+
+def owner_of(pid: int) -> str:
+    """The owner whose task started the process, "" when its environment names none or is not readable."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    mark = f"{OWNER_MARK}=".encode()
+    found = next((entry for entry in environment.split(b"\0") if entry.startswith(mark)), b"")
+    return found.removeprefix(mark).decode(errors="replace")
+
+
+def stack_file_of(pid: int) -> str:
+    """The name of the stack file of the worker that the process is a copy of, "" when it is none."""
+    try:
+        if not Path(f"/proc/{pid}/exe").samefile(_OWN_PROGRAM):
+            return ""
+        found = _MAPPED.search(Path(f"/proc/{pid}/maps").read_bytes())
+    except OSError:  # it is gone, or somebody else's
+        return ""
+    return "" if found is None else found[1].decode()
+
+
+def traces_of(pid: int) -> Traces:
+    """What is to be read of it; its session is 0 when it is gone or not ours to ask."""
+    try:
+        session = os.getsid(pid)
+    except UNREACHABLE:
+        session = 0
+    return Traces(session, owner_of(pid), stack_file_of(pid))
+
+
+def is_left_behind(traces: Traces, dead: Traces) -> bool:
+    """Whether a stranger was left behind by a dead worker, whose `session` is its own pid."""
+    return (
+        traces.session == dead.session
+        or (dead.owner != "" and traces.owner == dead.owner)
+        or traces.stack_file == dead.stack_file
+    )
+
+
+def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
+    """Kill what dead workers have left behind; `known` are children that live. What a killed one has started falls to
+    us as that dies, and is found the next time."""
+    for pid in children_of_this_process():
+        if pid in known:
+            continue
+        traces = traces_of(pid)
+        if any(is_left_behind(traces, each) for each in dead):
+            with contextlib.suppress(*UNREACHABLE):
+                os.kill(pid, signal.SIGKILL)

@@ -69,7 +69,7 @@ def has_terminal() -> bool:
 
 
 def let_in(ask: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Have the running loop call `ask` for what people's signals mean; those that have come so far are told now."""
+    """Have the running loop call `ask` for what people's signals mean; also for those that have come before."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # under a parent that ignored it, waiting for children would fail
     inbox = open_inbox(TAKEN)

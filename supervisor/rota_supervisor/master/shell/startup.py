@@ -1,14 +1,13 @@
 """What is settled before anything is spawned: name, descriptors, slots, sizes."""
 
-import faulthandler
+import contextlib
 import os
 import re
 import resource
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_outcomes import REGION_BYTES
@@ -18,8 +17,7 @@ from rota_supervisor.layout import SLOTS
 from rota_supervisor.master.core.change import oversized_pools
 
 
-@dataclass(frozen=True, slots=True)
-class LimitNeed:
+class LimitNeed(NamedTuple):
     """How much of a limited thing a fleet needs at least, and where people set the limit."""
 
     what: str
@@ -52,20 +50,8 @@ def keep_to_ourselves() -> None:
     """Mark every descriptor that our parent left open, so that no child inherits it."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > _STDERR:
-            _close_on_exec(int(entry.name))
-
-
-def _close_on_exec(fd: int) -> None:
-    try:
-        os.set_inheritable(fd, False)
-    except OSError:  # the descriptor of the listing itself
-        return
-
-
-def show_where_it_ends() -> None:
-    """Have the stack written to the log when this process crashes, or when a watchdog ends it by ABRT: the stack
-    shows what held up the loop."""
-    faulthandler.enable(_STDERR)
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
+                os.set_inheritable(int(entry.name), False)
 
 
 def make_slots() -> SlotMemory:
@@ -78,7 +64,7 @@ def make_slots() -> SlotMemory:
 
 
 def check_sizes(config: Config) -> None:
-    """Raises Failure 78 for pools that no zygote could be told of, and for limits that leave a master no room."""
+    """Raises Failure 78 for pools whose settings fit into no message, and for limits that leave a master no room."""
     limits = {limit: resource.getrlimit(limit)[0] for limit in NEEDED}
     faults = [*map(str, oversized_pools(config)), *faults_of_limits(limits)]
     if faults:

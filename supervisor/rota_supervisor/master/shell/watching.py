@@ -10,7 +10,6 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,15 +19,6 @@ BURST_MS: Final = 200  # a burst of saves ends with so long a silence
 LONGEST_BURST_MS: Final = 2000
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What may be watched: the configuration's `file`, as its `watch_config` says, and for development the folders of
-    the `code`, and the file with them."""
-
-    file: Path
-    code: tuple[str, ...] = ()
 
 
 class ConfigWatch:
@@ -103,11 +93,11 @@ async def beside(work: Callable[[], _T]) -> _T:
     def run() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the main thread's
         try:
-            tell = functools.partial(done.set_result, work())
-        except BaseException as error:  # noqa: BLE001 - whoever awaits it is told, whatever it is
-            tell = functools.partial(done.set_exception, error)
+            settle = functools.partial(done.set_result, work())
+        except BaseException as error:  # noqa: BLE001 - it is raised for whoever awaits it, whatever it is
+            settle = functools.partial(done.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(lambda: done.done() or tell())
+            loop.call_soon_threadsafe(lambda: done.done() or settle())
 
     try:
         threading.Thread(target=run, daemon=True).start()
