@@ -6,11 +6,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from rota.child.fence import Fence
-from rota.child.life import EXIT_DRAINED, EXIT_LOST
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
 from rota.child.slot_task import TaskInSlot
-from rota.child.slots import Phase, RecycleWish, boottime_ns
+from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.server.backoff import Backoff
 from rota.server.server_errors import ServerError
 from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
@@ -95,7 +94,7 @@ class Worker(Process):
             self.node.ring()
         length = self.world.trouble.life_length
         if length and self._attempts >= length * self._wishes_after:
-            self.wish(RecycleWish.MAX_TASKS)
+            self.wish(RecycleReason.MAX_TASKS)
 
     def _need(self, mode: Mode, now_ns: int) -> Need:
         return need_of(
@@ -113,10 +112,10 @@ class Worker(Process):
 
     # Being replaced
 
-    def wish(self, wish: RecycleWish) -> None:
+    def wish(self, wish: RecycleReason) -> None:
         """Show that a fresh worker would be better; work goes on."""
-        if self.slot.recycle_wish is RecycleWish.NONE:
-            self.slot.recycle_wish = wish
+        if self.slot.recycle_reason is RecycleReason.NONE:
+            self.slot.recycle_reason = wish
             self.node.ring()
 
     @property

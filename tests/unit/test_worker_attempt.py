@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from child_settings import worker_settings
-from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
-from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot, boottime_ns
 from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
@@ -33,7 +32,7 @@ class Place:
     """A worker's bench without the worker. `looks`: what the slot showed whenever something of it was called."""
 
     def __init__(self, registry: Registry | None = None) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.hooks = Hooks()
         self.claimed = 0
         self.rings: list[int] = []

@@ -9,8 +9,7 @@ import pytest
 
 from child_settings import worker_settings
 from rota.child.settings import LogSettings
-from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_told import TOLD_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
@@ -33,7 +32,7 @@ class Place:
     """A report over a slot of its own."""
 
     def __init__(self, settings: LogSettings) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.report = Report(worker_settings(log=settings), Recorder(self.slot.metrics))
 
     def end(self, outcome: Outcome) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.child.fence import Fence, fence_ns
+from rota.child.life import Fence, fence_ns
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.entry import parse_entry
 from rota.worker.recycling import ENDLESS, Span, span_of

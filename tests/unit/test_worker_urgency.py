@@ -1,7 +1,6 @@
 """Which soft limits the master is rung for."""
 
-from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_told import TOLD_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 from rota.worker.urgency import Urgency
 from rota_supervisor.master.core.deadlines import URGENT_SECONDS
@@ -14,7 +13,7 @@ class Worker:
     """The limits that it met, and what became of them. `rings`: when it rang."""
 
     def __init__(self) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.rings: list[float] = []
         self.now = 1000.0
         self.urgency = Urgency(self.slot, lambda: self.rings.append(self.now))

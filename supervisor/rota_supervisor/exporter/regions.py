@@ -14,9 +14,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from rota.child.slot_layout import REGION_BYTES, WORD
 from rota.child.slot_memory import SlotMemory, region_at
-from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_told import WORD
 from rota.telemetry.metrics import ALL, OTHER, Definition, GaugeDefinition, HistogramDefinition, Merge
 from rota.telemetry.records import FIRST_WORD, is_sound, scan, series_of, stamp_of, used_words
 from rota_supervisor.exporter.samples import Labels, Numbers, Samples

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import Final, TypeVar
 
-from rota.child.slot_told import WORD
+from rota.child.slot_layout import WORD
 from rota.telemetry.metrics import (
     OTHER,
     SERIES_DROPPED,

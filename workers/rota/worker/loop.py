@@ -4,8 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.fence import NANOSECONDS, Fence
-from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_OVERWRITTEN, Life
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_OVERWRITTEN, NANOSECONDS, Fence, Life
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rota.child.fence import NANOSECONDS
+from rota.child.life import NANOSECONDS
 from rota.child.settings import WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments

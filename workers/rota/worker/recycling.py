@@ -5,7 +5,7 @@ import sys
 from typing import Final, NamedTuple
 
 from rota.child.life import Life
-from rota.child.slots import RecycleWish
+from rota.child.slots import RecycleReason
 from rota.worker.growth import Growth
 
 
@@ -46,17 +46,17 @@ class Recycling:
     def worked(self, attempts: int, at_ns: int) -> None:
         """It has run what it had, `attempts` in its life so far; wish if that is enough, or too much memory is held."""
         if attempts >= self._span.wish_at:
-            self._wish(RecycleWish.MAX_TASKS)
+            self._wish(RecycleReason.MAX_TASKS)
         if self._growth is not None and self._growth.is_due(at_ns):
             self.look_at_memory(at_ns)
 
     def look_at_memory(self, at_ns: int) -> None:
         """Wish if too much memory is held."""
         if self._growth is not None and self._growth.is_over(at_ns):
-            self._wish(RecycleWish.MAX_RSS)
+            self._wish(RecycleReason.MAX_RSS)
 
-    def _wish(self, wish: RecycleWish) -> None:
+    def _wish(self, wish: RecycleReason) -> None:
         """The first reason there was is the one that is shown."""
-        if self._life.slot.recycle_wish is RecycleWish.NONE:
-            self._life.slot.recycle_wish = wish
+        if self._life.slot.recycle_reason is RecycleReason.NONE:
+            self._life.slot.recycle_reason = wish
             self._life.ring_master()

@@ -3,8 +3,7 @@
 import os
 import random
 
-from rota.child.fence import NANOSECONDS, Fence
-from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life, StartFailed
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED, NANOSECONDS, Fence, Life, StartFailed
 from rota.child.settings import WorkerSettings
 from rota.child.signals import SOFT_LIMIT_SIGNAL, StopSignals
 from rota.child.wait import Orphaned, Waiter

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rota.child.fence import NANOSECONDS
-from rota.child.life import EXIT_DRAINED, EXIT_OTHER_VERSION, EXIT_OVERWRITTEN
+from rota.child.life import EXIT_DRAINED, EXIT_OTHER_VERSION, EXIT_OVERWRITTEN, NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role

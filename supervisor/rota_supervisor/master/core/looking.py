@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from rota.child.slots import Phase, RecycleWish
+from rota.child.slots import Phase, RecycleReason
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import reloading
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
@@ -15,9 +15,9 @@ from rota_supervisor.master.core.state import MasterState
 NANOSECONDS: Final = 1_000_000_000
 _SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
 _REASONS_TO_RECYCLE: Final = {
-    RecycleWish.NONE: None,
-    RecycleWish.MAX_TASKS: Reason.MAX_TASKS,
-    RecycleWish.MAX_RSS: Reason.MAX_RSS,
+    RecycleReason.NONE: None,
+    RecycleReason.MAX_TASKS: Reason.MAX_TASKS,
+    RecycleReason.MAX_RSS: Reason.MAX_RSS,
 }
 
 

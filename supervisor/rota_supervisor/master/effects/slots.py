@@ -48,7 +48,7 @@ class SlotReader:
             slot.phase,
             slot.task_times(),
             slot.beat_ns,
-            slot.recycle_wish,
+            slot.recycle_reason,
             slot.shortest_soft_ns,
             slot.shortest_soft_met_ns,
             slot.tasks_ended > 0,
