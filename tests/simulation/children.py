@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED
 from rota.child.settings import poller_settings_from_json
 from rota.poller.rounds import Sweeping
-from rota.server.backoff import Backoff
 from rota.server.server_errors import ConnectionLost, ServerError
 from rota_supervisor import messages
 from rota_supervisor.layout import Role

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, RecycleReason, boottime_ns
-from rota.server.backoff import Backoff
 from rota.server.server_errors import ServerError
 from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
 from rota.worker.urgency import Urgency

@@ -11,10 +11,10 @@ from rota.child.signals import StopSignals
 from rota.child.wait import Orphaned
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
-from rota.server.connection import NO_REPLY, Connection
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
 from rota.server.link import Link
-from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
 from rota.server.server_errors import ServerError
+from rota.server.session import NO_REPLY
 
 
 class PollerBell:

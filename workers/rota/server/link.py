@@ -2,8 +2,8 @@
 
 import time
 
+from rota.backoff import Backoff
 from rota.server.address import Address
-from rota.server.backoff import Backoff
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.primary import connect
 from rota.server.server_errors import PushedBack, ServerError

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rota.protocol.wire import Arg
-from rota.server.address import Address, shown_place
-from rota.server.sentinel_address import Sentinels
+from rota.server.address import Address, Sentinels, shown_place
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
 
 SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and to hear from it: the next one may know as well

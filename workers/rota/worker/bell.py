@@ -14,9 +14,9 @@ from rota.protocol.keys import Keys
 from rota.protocol.replies import TurnReply
 from rota.protocol.store import Command, Domain
 from rota.protocol.wire import command, pack
-from rota.server.connection import NO_REPLY, Connection
-from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
 from rota.server.server_errors import UnknownScript, read_reply
+from rota.server.session import NO_REPLY
 
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
 

@@ -12,11 +12,11 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
+from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.protocol.store import Command, Store
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
-from rota.server.backoff import Backoff
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
 from rota_supervisor.master.core.effects import HeldLease, Recall, Register, RenewLeases, Retire
