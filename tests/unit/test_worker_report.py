@@ -17,7 +17,7 @@ from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.telemetry import log
 from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASKS_PROCESSED
 from rota.telemetry.recorder import Recorder
-from rota.worker.attempt import Attempt, Verdict
+from rota.worker.attempt import Attempt
 from rota.worker.report import Report
 from rota.worker.times import Times
 from rota_supervisor.exporter.regions import RegionReader
@@ -36,7 +36,7 @@ class Place:
         self.report = Report(worker_settings(log=settings), Recorder(self.slot.metrics))
 
     def end(self, outcome: Outcome) -> None:
-        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 0.5, Verdict(outcome)))
+        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 0.5, outcome))
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
         found = RegionReader(self.slot.metrics).read()

@@ -18,20 +18,17 @@ from rota.server.link import Link
 from rota.soft_limit import soft_limit
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
-from rota.worker.application import NoCopies, call_hook
-from rota.worker.attempt import Bench
+from rota.worker.application import NoCopies, Runner, call_hook
+from rota.worker.attempt import Executor, ShortLimits
 from rota.worker.bell import Bell
-from rota.worker.growth import Growth
-from rota.worker.loop import Loop, Tools
+from rota.worker.loop import Loop
 from rota.worker.prepare import Preparer
-from rota.worker.recycling import Recycling, span_of
+from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
-from rota.worker.runner import Runner
-from rota.worker.urgency import Urgency
 
 
 def run_worker(settings: WorkerSettings, life: Life) -> int:
-    """Live one life as a worker in this process, in its main thread; answers the exit code.
+    """Live one life as a worker in this process, in its main thread; returns the exit code.
 
     Signals may be blocked when it is called; they are let through once their handlers are in place. Raises StartFailed.
     """
@@ -48,13 +45,13 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
         for hook in default_hooks.worker_start:
             if failure := call_hook(hook):
                 raise StartFailed(failure)
-        code = Loop(_tools(settings, life, signals, runner, growth)).run()
+        code = _loop(settings, life, signals, runner, growth).run()
         return _leave(life, default_hooks, runner, code)
     except Orphaned:
         return EXIT_ORPHANED
 
 
-def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Tools:
+def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Loop:
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics)
     report = Report(settings, recorder)
@@ -62,7 +59,7 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
     span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
-    return Tools(
+    return Loop(
         life=life,
         store=store,
         tiers=pack_tiers(settings.tiers),
@@ -71,7 +68,7 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
         signals=signals,
         fence=Fence(life.slot, settings.lease_seconds),
         bell=Bell(store.keys, settings.tiers, settings.beat_seconds),
-        bench=Bench(
+        executor=Executor(
             round(settings.time_limit_seconds * NANOSECONDS),
             Preparer(default_registry, settings),
             default_hooks,
@@ -80,7 +77,7 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
             report.started,
             NoCopies(),
             random.random,
-            Urgency(life.slot, life.ring_master),
+            ShortLimits(life.slot, life.ring_master),
         ),
         report=report,
         recycling=Recycling(life, span, growth),

@@ -1,4 +1,4 @@
-"""What a worker has in hand: tasks claimed, outcomes finished, tokens swallowed. Pure.
+"""What a worker has in flight: tasks claimed, outcomes finished, doorbell tokens taken. Pure.
 
 Outcomes stay until an answer has named them, whatever goes wrong in between; an outcome sent twice finds
 nothing the second time, one forgotten is a task run twice. Tokens stay until an answer other than `more`:
@@ -14,7 +14,7 @@ from rota.protocol.outcome import Release, Settlement, join_settlements, pack_se
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import NO_LIMITS, Turn
 from rota.protocol.wire import Packed
-from rota.worker.portion import CLAIM_NS
+from rota.worker.prefetch import CLAIM_NS
 from rota.worker.times import Anchor
 
 _ALWAYS: Final = 1 << 62
@@ -36,35 +36,27 @@ class Claimed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Holding:
-    """The worker's books between two answers."""
+class InFlight:
+    """The worker's books between two answers. `asked`: work was asked for and no answer has come, so something may be
+    held that is not on these books."""
 
     waiting: deque[Claim] = field(default_factory=deque)
     tokens: list[str] = field(default_factory=list)
+    asked: bool = False
     _finished: list[bytes] = field(default_factory=list)
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
     _fresh: bool = False
-    _asked: bool = False
 
     @property
-    def owing(self) -> bool:
-        """Whether there is something to tell Redis."""
+    def unconfirmed(self) -> bool:
+        """Whether there are outcomes or tokens that no answer has named."""
         return bool(self._finished or self.tokens)
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there are outcomes to tell Redis."""
+        """Whether there are outcomes to send to Redis."""
         return bool(self._finished)
-
-    @property
-    def asked(self) -> bool:
-        """Whether work was asked for and no answer has come: something may be held that is not on these books."""
-        return self._asked
-
-    def ask_no_more(self) -> None:
-        """Nobody can be asked what that brought: the master gives it back."""
-        self._asked = False
 
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
@@ -72,13 +64,13 @@ class Holding:
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """The turn to make now; the same again until it is answered."""
-        self._asked |= limit > 0
+        self.asked |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
         return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits)
 
     def answered(self, reply: TurnReply, anchor: Anchor) -> None:
         """An answer has come: what it named is off the books, what it brought is on them."""
-        self._asked = False
+        self.asked = False
         self._finished.clear()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
@@ -100,7 +92,7 @@ class Holding:
         self.waiting.appendleft(Claim(claimed.entry, claimed.body))
 
     def finish(self, settlement: Settlement) -> bytes:
-        """Keep an outcome until it is told; answers it packed."""
+        """Keep an outcome until an answer names it; returns it packed."""
         packed = pack_settlement(settlement)
         self._finished.append(packed)
         return packed

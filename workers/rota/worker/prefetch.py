@@ -1,10 +1,10 @@
-"""How many tasks of a queue are worth one claim. Pure.
+"""How many tasks of a queue are claimed at once. Pure.
 
 A claim should be worth about 5 ms of work: short tasks come many at a time, so that the round trip and the script are
-shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is told by the recent claims:
-their mean, or a share of the longest task, whichever is more, so that a queue with a long task now and then is claimed
-in smaller portions than its mean allows. Both rise at once and fall by a share a claim. The number grows at most
-fourfold from one claim to the next, since the first tasks say little.
+shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is known from the recent claims:
+their mean, or a share of the longest task, whichever is more, so that of a queue with a long task now and then less is
+claimed than its mean allows. Both rise at once and fall by a share a claim. The number grows at most fourfold from one
+claim to the next, since the first tasks say little.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _GROWTH: Final = 4
 
 
 @dataclass(slots=True)
-class Stretch:
+class Batch:
     """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended."""
 
     queue: str
@@ -47,9 +47,9 @@ class _Pace:
     longest_ns: float = 0.0
     limit: int = 1
 
-    def worked(self, stretch: Stretch) -> None:
-        self.mean_ns = _followed(self.mean_ns, stretch.total_ns / stretch.tasks)
-        self.longest_ns = _followed(self.longest_ns, stretch.longest_ns)
+    def follow(self, batch: Batch) -> None:
+        self.mean_ns = _followed(self.mean_ns, batch.total_ns / batch.tasks)
+        self.longest_ns = _followed(self.longest_ns, batch.longest_ns)
         worth_ns = max(self.mean_ns, self.longest_ns * _LONGEST_SHARE, 1.0)
         self.limit = max(1, min(int(CLAIM_NS / worth_ns), _GROWTH * self.limit, MOST))
 
@@ -58,24 +58,20 @@ def _followed(known: float, seen: float) -> float:
     return seen if seen > known else known + (seen - known) * _FALL
 
 
-class Portions:
-    """The portions of all queues a worker has met."""
+class Prefetch:
+    """For all queues a worker has met. `limits`, for a turn: those of which more than one may be claimed, with how
+    many."""
 
     def __init__(self) -> None:
+        self.limits: Packed = NO_LIMITS
         self._paces: dict[str, _Pace] = {}
-        self._packed = NO_LIMITS
 
-    def worked(self, stretch: Stretch) -> None:
+    def learn(self, batch: Batch) -> None:
         """Take in what the tasks of a claim took."""
-        if not stretch.tasks:
+        if not batch.tasks:
             return
-        pace = self._paces.setdefault(stretch.queue, _Pace())
+        pace = self._paces.setdefault(batch.queue, _Pace())
         before = pace.limit
-        pace.worked(stretch)
+        pace.follow(batch)
         if pace.limit != before:
-            several = {name: each.limit for name, each in self._paces.items() if each.limit > 1}
-            self._packed = pack_limits(several)
-
-    def limits(self) -> Packed:
-        """For a turn: the queues of which more than one may be claimed, with how many."""
-        return self._packed
+            self.limits = pack_limits({name: each.limit for name, each in self._paces.items() if each.limit > 1})

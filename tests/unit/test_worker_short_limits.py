@@ -2,7 +2,7 @@
 
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
-from rota.worker.urgency import Urgency
+from rota.worker.attempt import ShortLimits
 from rota_supervisor.master.core.deadlines import URGENT_SECONDS
 
 SECOND_NS = 1_000_000_000
@@ -16,7 +16,7 @@ class Worker:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.rings: list[float] = []
         self.now = 1000.0
-        self.urgency = Urgency(self.slot, lambda: self.rings.append(self.now))
+        self.urgency = ShortLimits(self.slot, lambda: self.rings.append(self.now))
 
     def met(self, limit_ns: int, at: float) -> "Worker":
         self.now = at
