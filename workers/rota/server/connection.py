@@ -63,6 +63,7 @@ class Connection:
 
     def __init__(self, address: Address, options: ConnectionOptions = DEFAULT_OPTIONS) -> None:
         """Connect, authenticate, select the database. Raises ServerError."""
+        self.address = address
         self._options = options
         self._session = Session()
         self._socket = _connect(address, options)
@@ -227,14 +228,10 @@ def _finish_connecting(made: socket.socket, code: int, options: ConnectionOption
 
 def _secure(made: socket.socket, address: Address, options: ConnectionOptions) -> socket.socket:
     try:
-        secured = tls_context().wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
-    except BaseException:
-        made.close()
-        raise
-    try:
+        made = secured = tls_context().wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
         _shake_hands(secured, options)
     except BaseException:  # as in _connect_one
-        secured.close()
+        made.close()
         raise
     return secured
 

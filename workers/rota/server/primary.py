@@ -10,33 +10,32 @@ from rota.server.server_errors import ServerError
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
     """A connection for commands that write. Raises ServerError."""
-    return find_primary(address, options)[0]
-
-
-def find_primary(address: Address, options: ConnectionOptions) -> tuple[Connection, Address]:
-    """The connection, and where it goes. Raises ServerError."""
     if address.sentinels is None:
-        return Connection(address, options), address
+        return Connection(address, options)
     searching = search(address)
     question = next(searching)
     while True:
         connection, answer = _ask(question, options)
         try:
-            following = searching.send(answer)
+            question = searching.send(answer)
         except StopIteration:  # that was the primary
             assert connection is not None
             connection.use(options)
-            return connection, question.address
+            return connection
         except BaseException:
             _close(connection)
             raise
         _close(connection)
-        question = following
 
 
 def _ask(question: Question, options: ConnectionOptions) -> tuple[Connection | None, Answer]:
+    hurried = replace(
+        options,
+        connect_seconds=min(question.seconds, options.connect_seconds),
+        read_seconds=min(question.seconds, options.read_seconds),
+    )
     try:
-        connection = Connection(question.address, _hurried(options, question.seconds))
+        connection = Connection(question.address, hurried)
     except ServerError as error:
         return None, error
     try:
@@ -46,14 +45,6 @@ def _ask(question: Question, options: ConnectionOptions) -> tuple[Connection | N
     except BaseException:  # the wait may raise what its owner likes; the socket must not leak
         connection.close()
         raise
-
-
-def _hurried(options: ConnectionOptions, seconds: float) -> ConnectionOptions:
-    return replace(
-        options,
-        connect_seconds=min(seconds, options.connect_seconds),
-        read_seconds=min(seconds, options.read_seconds),
-    )
 
 
 def _close(connection: Connection | None) -> None:

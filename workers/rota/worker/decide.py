@@ -42,40 +42,21 @@ class Need(Enum):
     WORK = "work"  # none of these
 
 
+def _row(*steps: Step) -> dict[Need, Step]:
+    return dict(zip(Need, steps, strict=True))
+
+
+# For each need, in their order: OVERRUN, CLAIMED, UNCONFIRMED, UNANSWERED, TURN, SLEEP, WORK.
 # Who claims nothing gives back what it has not started: others may start it, and it is not to be charged with a lease
 # that may be lost.
-_RESTING: Final = {
-    Need.OVERRUN: Step.GIVE_BACK,
-    Need.CLAIMED: Step.GIVE_BACK,
-    Need.UNCONFIRMED: Step.SETTLE,
-    Need.UNANSWERED: Step.SETTLE,
-    Need.TURN: Step.SETTLE,
-    Need.SLEEP: Step.HOLD,
-    Need.WORK: Step.HOLD,
-}
+_RESTING = _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.SETTLE, Step.SETTLE, Step.HOLD, Step.HOLD)
 STEPS: Final = {
     Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
-    Mode.LEAVING: {
-        Need.OVERRUN: Step.GIVE_BACK,
-        Need.CLAIMED: Step.GIVE_BACK,
-        Need.UNCONFIRMED: Step.SETTLE,
-        Need.UNANSWERED: Step.ASK,
-        Need.TURN: Step.LEAVE,
-        Need.SLEEP: Step.LEAVE,
-        Need.WORK: Step.LEAVE,
-    },
+    Mode.LEAVING: _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.ASK, Step.LEAVE, Step.LEAVE, Step.LEAVE),
     Mode.FENCED: _RESTING,
     Mode.QUIET: _RESTING,
     Mode.SPENT: _RESTING,
-    Mode.WORKING: {
-        Need.OVERRUN: Step.GIVE_BACK,
-        Need.CLAIMED: Step.RUN,
-        Need.UNCONFIRMED: Step.CLAIM,
-        Need.UNANSWERED: Step.CLAIM,
-        Need.TURN: Step.CLAIM,
-        Need.SLEEP: Step.PARK,
-        Need.WORK: Step.CLAIM,
-    },
+    Mode.WORKING: _row(Step.GIVE_BACK, Step.RUN, Step.CLAIM, Step.CLAIM, Step.CLAIM, Step.PARK, Step.CLAIM),
 }
 
 
