@@ -14,8 +14,7 @@ from fleets import RunningFleet
 from fleets import rota as run_rota
 from rota.server.address import parse_address
 from rota.server.aio_connection import AioConnection
-from rota.server.connection import ConnectionOptions
-from rota.server.primary import connect
+from rota.server.connection import ConnectionOptions, connect
 from rota.server.sentinel import SENTINEL_SECONDS
 from rota.server.server_errors import ConnectionLost
 from sentinels import SERVICE, Sentinels

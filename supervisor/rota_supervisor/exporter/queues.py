@@ -14,8 +14,7 @@ from rota.child.settings import ServerSettings
 from rota.protocol.store import Command, Store
 from rota.protocol.views import Overview
 from rota.server.address import parse_address
-from rota.server.connection import Connection, ConnectionOptions
-from rota.server.primary import connect
+from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.server_errors import ServerError
 
 T = TypeVar("T")

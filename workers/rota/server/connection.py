@@ -11,14 +11,15 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rota.protocol.store import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import Address
-from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost
+from rota.server.sentinel import Answer, Question, search
+from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import NO_REPLY, READ_BYTES, Session, greeting, tls_context
 
 if TYPE_CHECKING:
@@ -164,6 +165,51 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 # Connecting
+
+
+def connect(address: Address, options: ConnectionOptions) -> Connection:
+    """A connection for commands that write: to that very server, or to the primary that sentinels name now. Raises
+    ServerError."""
+    if address.sentinels is None:
+        return Connection(address, options)
+    searching = search(address)
+    question = next(searching)
+    while True:
+        connection, answer = _ask(question, options)
+        try:
+            question = searching.send(answer)
+        except StopIteration:  # that was the primary
+            assert connection is not None
+            connection.use(options)
+            return connection
+        except BaseException:
+            _close(connection)
+            raise
+        _close(connection)
+
+
+def _ask(question: Question, options: ConnectionOptions) -> tuple[Connection | None, Answer]:
+    hurried = replace(
+        options,
+        connect_seconds=min(question.seconds, options.connect_seconds),
+        read_seconds=min(question.seconds, options.read_seconds),
+    )
+    try:
+        connection = Connection(question.address, hurried)
+    except ServerError as error:
+        return None, error
+    try:
+        return connection, connection.execute(*question.args)
+    except ServerError as error:
+        return connection, error
+    except BaseException:  # the wait may raise what its owner likes; the socket must not leak
+        connection.close()
+        raise
+
+
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.close()
 
 
 def _connect(address: Address, options: ConnectionOptions) -> socket.socket:

@@ -4,8 +4,7 @@ import time
 
 from rota.backoff import Backoff
 from rota.server.address import Address
-from rota.server.connection import Connection, ConnectionOptions
-from rota.server.primary import connect
+from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.server_errors import PushedBack, ServerError
 from rota.telemetry import events, log
 from rota.telemetry.metrics import REDIS_ERRORS
