@@ -29,7 +29,7 @@ MOST_RETRY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """Who is told: `up` after a command that went through, `down` with each error, `asked` before each command."""
+    """Callbacks: `up` after a command that went through, `down` with each error, `asked` before each command."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None

@@ -55,9 +55,8 @@ class Confirmation:
         return " and ".join(missing)
 
     def _command(self, milliseconds: int) -> bytes:
-        if self.durability == "wait":
-            return command((pack(("WAIT", self.replicas, milliseconds)),))
-        return command((pack(("WAITAOF", 1, self.replicas, milliseconds)),))
+        words = ("WAIT",) if self.durability == "wait" else ("WAITAOF", 1)
+        return command((pack((*words, self.replicas, milliseconds)),))
 
 
 def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:

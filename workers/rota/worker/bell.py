@@ -39,8 +39,7 @@ class Bell:
         self._longest_seconds = min(float(PARK_SECONDS), beat_seconds / 2)
 
     def patience(self, wait_us: int) -> float:
-        """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 for too short
-        a time to listen at all."""
+        """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 when that is too soon."""
         seconds = min(self._longest_seconds, wait_us / MICROSECONDS) if wait_us else self._longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 

@@ -67,7 +67,7 @@ class Loop:
         self._slot = self.life.slot
 
     def run(self) -> int:
-        """Work until there is a reason to leave; answers the exit code. Raises Orphaned."""
+        """Work until there is a reason to leave; returns the exit code. Raises Orphaned."""
         while self._slot.is_intact:
             self._slot.beat()
             mode, need = self._look()
@@ -95,7 +95,7 @@ class Loop:
     def _look(self) -> tuple[Mode, Need]:
         now_ns, in_flight = boottime_ns(), self._in_flight
         fenced, quiet = self.fence.is_up(now_ns), self._slot.quiet_asked
-        self._tell_of_change(fenced=fenced, quiet=quiet)
+        self._show_changes(fenced=fenced, quiet=quiet)
         spent = self.recycling.is_spent(self._attempts)
         mode = mode_of(lost=self._lost, leaving=self.signals.asked, fenced=fenced, quiet=quiet, spent=spent)
         return mode, need_of(
@@ -111,7 +111,7 @@ class Loop:
         period_ns = _TURN_PERIODS_NS.get(mode)
         return not self._clock.is_good(now_ns) if period_ns is None else now_ns - self._last_turn_ns >= period_ns
 
-    def _tell_of_change(self, *, fenced: bool, quiet: bool) -> None:
+    def _show_changes(self, *, fenced: bool, quiet: bool) -> None:
         """Log a fence that went up; show the master that this worker leaves, or is quiet, or is so no more."""
         if fenced and not self._fenced:
             log.logger().warning(events.WORKER_FENCED, owner=self.life.owner)
@@ -127,7 +127,7 @@ class Loop:
             self.life.ring_master()
 
     def _leave_without_slot(self) -> int:
-        """A task wrote over it. So nobody could tell any more what runs here: settle and give back from memory."""
+        """A task wrote over it, so nobody could see any more what runs here: settle and give back from memory."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
         with contextlib.suppress(ServerError):  # then the master gives back what is held
@@ -150,7 +150,7 @@ class Loop:
             self._in_flight.asked = False
 
     def _try_turn(self, limit: int) -> ServerError | None:
-        """Make a turn; answers the error that kept it from being answered."""
+        """Make a turn; returns the error that kept it from being answered."""
         call, sent_ns = self._turn(limit, self._prefetch.limits), boottime_ns()
         try:
             reply = self.link.connection().run(call)
@@ -176,7 +176,7 @@ class Loop:
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
         self.link.worked()
         self.report.turn(reply, limit)
-        self._tell_stale(reply)
+        self._report_stale(reply)
         if self._in_flight.has_outcomes:
             self._slot.clear_outcomes()
         self._in_flight.answered(reply, anchor)
@@ -190,7 +190,7 @@ class Loop:
         if self._lost:
             log.logger().error(events.WORKER_LOST, owner=self.life.owner, held=len(self._in_flight.waiting))
 
-    def _tell_stale(self, reply: TurnReply) -> None:
+    def _report_stale(self, reply: TurnReply) -> None:
         """Outcomes that found nothing, but for those that a recall had settled or given back before."""
         recalled_before, self._recalled = self._recalled, self._slot.recalled
         was_recalled = self._recalled != recalled_before and reply.word is not TurnWord.LOST
@@ -282,10 +282,10 @@ class Loop:
 
     def _give_back(self) -> None:
         report = self.report
-        tell = report.released if self.signals.asked else report.given_back
+        note = report.released if self.signals.asked else report.given_back
         for settlement in self._in_flight.give_back():
             self._finish(settlement)
-            tell(settlement.entry)
+            note(settlement.entry)
 
     def _finish(self, settlement: Settlement) -> None:
         self._slot.add_outcomes(ARGS_PER_SETTLEMENT, self._in_flight.finish(settlement))

@@ -9,7 +9,7 @@ from rota.child.signals import SOFT_LIMIT_SIGNAL, StopSignals
 from rota.child.wait import Orphaned, Waiter
 from rota.client.default import inherit_from_fleet
 from rota.client.settings import ClientSettings
-from rota.hooks import Hooks, default_hooks
+from rota.hooks import default_hooks
 from rota.protocol.store import Store, pack_tiers
 from rota.registry import default_registry
 from rota.server.address import parse_address
@@ -18,11 +18,10 @@ from rota.server.link import Link
 from rota.soft_limit import soft_limit
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
+from rota.worker import bell, prepare
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.attempt import Executor, ShortLimits
-from rota.worker.bell import Bell
 from rota.worker.loop import Loop
-from rota.worker.prepare import Preparer
 from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
 
@@ -46,9 +45,14 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
             if failure := call_hook(hook):
                 raise StartFailed(failure)
         code = _loop(settings, life, signals, runner, growth).run()
-        return _leave(life, default_hooks, runner, code)
     except Orphaned:
         return EXIT_ORPHANED
+    life.ring_master()
+    if code != EXIT_LOST:
+        for hook in default_hooks.worker_stop:
+            call_hook(hook)
+        runner.close()
+    return code
 
 
 def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Loop:
@@ -67,10 +71,10 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
         waiter=waiter,
         signals=signals,
         fence=Fence(life.slot, settings.lease_seconds),
-        bell=Bell(store.keys, settings.tiers, settings.beat_seconds),
+        bell=bell.Bell(store.keys, settings.tiers, settings.beat_seconds),
         executor=Executor(
             round(settings.time_limit_seconds * NANOSECONDS),
-            Preparer(default_registry, settings),
+            prepare.Preparer(default_registry, settings),
             default_hooks,
             life.slot,
             runner,
@@ -82,12 +86,3 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
         report=report,
         recycling=Recycling(life, span, growth),
     )
-
-
-def _leave(life: Life, hooks: Hooks, runner: Runner, code: int) -> int:
-    life.ring_master()
-    if code != EXIT_LOST:
-        for hook in hooks.worker_stop:
-            call_hook(hook)
-        runner.close()
-    return code
