@@ -18,7 +18,7 @@ from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired
 from rota.registry import Registry
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, Executor, ShortLimits
-from rota.worker.in_flight import Claimed
+from rota.worker.claims import Claimed
 from rota.worker.prepare import Preparer
 from rota.worker.times import Anchor
 

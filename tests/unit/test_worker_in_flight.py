@@ -3,8 +3,7 @@
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.worker.in_flight import InFlight
-from rota.worker.prefetch import CLAIM_NS
+from rota.worker.claims import CLAIM_NS, InFlight
 from rota.worker.times import Anchor
 
 RECEIVED_NS = 1_000

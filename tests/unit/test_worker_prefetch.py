@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from rota.protocol.store import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
-from rota.worker.prefetch import CLAIM_NS, MOST, Batch, Prefetch
+from rota.worker.claims import CLAIM_NS, MOST, Batch, Prefetch
 
 MILLISECOND_NS = 1_000_000
 

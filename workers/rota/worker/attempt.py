@@ -17,7 +17,7 @@ from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, 
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
-from rota.worker.in_flight import Claimed
+from rota.worker.claims import Claimed
 from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
 from rota.worker.times import Times, times_of
 
@@ -146,7 +146,7 @@ class Executor:
         if isinstance(prepared, Runnable):
             limit_ns, soft_limit_ns = prepared.limit_ns, prepared.soft_limit_ns
             slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
-        start_ns = boottime_ns()  # after the slot was written: see `rota.worker.in_flight`
+        start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
         if start_ns > claimed.start_by_ns:
             slot.end_task()
             return None

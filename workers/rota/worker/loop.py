@@ -18,9 +18,8 @@ from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
 from rota.worker.attempt import Executor
 from rota.worker.bell import Bell
+from rota.worker.claims import Batch, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, mode_of, need_of
-from rota.worker.in_flight import InFlight
-from rota.worker.prefetch import Batch, Prefetch
 from rota.worker.recycling import Recycling
 from rota.worker.report import Report
 from rota.worker.times import Anchor, RedisClock

@@ -5,7 +5,7 @@
    the slot, as from that of a dead worker, and everything behind the entry that runs goes back to its lane. The worker
    tells the same outcomes at its next turn, which finds them settled.
 3. The worker starts nothing of a claim without asking once 5 ms are over, and says what it starts before it looks at
-   the clock (`rota.worker.in_flight`). So an entry that started is seen here, 20 ms later, as started; and what is
+   the clock (`rota.worker.claims`). So an entry that started is seen here, 20 ms later, as started; and what is
    recalled has another text from then on, by which the worker's own late call finds nothing.
 """
 
