@@ -67,36 +67,32 @@ def parse_address(url: str) -> Address:
     Raises ValueError saying what is wrong, with the password redacted.
     """
     behind_sentinels = _SENTINEL_URL.fullmatch(url)
-    if behind_sentinels is None:
-        return _of_one_server(url)
     try:
-        return _of_sentinels(behind_sentinels)
+        return _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
     except ValueError as error:
         raise ValueError(f"{redact(url)!r} {error}") from None
+
+
+# These raise ValueError saying what is wrong, with no part of the URL: a password may stand in any wrong place.
 
 
 def _of_one_server(url: str) -> Address:
     parts = _split(url)
     if parts.scheme not in SCHEMES:
         raise ValueError(
-            f"{redact(url)!r} is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
+            "is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
             "or with redis+sentinel:// to have sentinels asked for the primary"
         )
-    if parts.fragment:
-        raise ValueError(f"{redact(url)!r} has a '#' in it: write it as %23")
-    query = parse_qs(parts.query, keep_blank_values=True)
-    if unknown := sorted(query.keys() - {"db"}):
-        raise ValueError(
-            f"{redact(url)!r} has the option {_shown_option(unknown[0])}: a URL may say host, port, user, "
-            "password and database, as in redis://user:password@host:6379/0, and no more "
-            "(authorities for TLS: set SSL_CERT_FILE)"
-        )
+    may_say = (
+        "a URL may say host, port, user, password and database, as in redis://user:password@host:6379/0, and no more"
+    )
+    query = _options(parts.query, parts.fragment, frozenset({"db"}), may_say)
     unix = parts.scheme == "unix"
     try:
         port = parts.port or DEFAULT_PORT
-        database = int(query.get("db", [""])[0] or ("0" if unix else parts.path.strip("/")) or 0)
-    except ValueError:  # its text may quote a password with a slash in it, taken for a port
-        raise ValueError(f"{redact(url)!r} is not a Redis URL: its port or its database is not a number") from None
+        database = int(query.get("db") or ("0" if unix else parts.path.strip("/")) or 0)
+    except ValueError:
+        raise ValueError("is not a Redis URL: its port or its database is not a number") from None
     return Address(
         host=parts.hostname or "127.0.0.1",
         port=port,
@@ -108,23 +104,33 @@ def _of_one_server(url: str) -> Address:
     )
 
 
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise ValueError("is not a Redis URL: its host is none (IPv6 as in [::1])") from None
+
+
 def _of_sentinels(found: re.Match[str]) -> Address:
-    """Raises ValueError saying what is wrong, with no part of the URL."""
     scheme, credentials, hosts, path, options, fragment = (part or "" for part in found.groups())
-    query = parse_qs(options, keep_blank_values=True)
+    may_say = "beside db there are sentinel_username and sentinel_password, for sentinels that want them"
+    query = _options(options, fragment, _SENTINEL_OPTIONS, may_say)
     service, _, database = path.strip("/").partition("/")
-    if fault := _fault(fragment, query, service):
-        raise ValueError(fault)
+    if not service:
+        raise ValueError(
+            "names no service: which primary the sentinels are asked for follows their places, "
+            "as in redis+sentinel://one:26379,two:26379,three:26379/mymaster/0"
+        )
     username, _, password = credentials.partition(":")
     try:
         places = tuple(_place(member) for member in hosts.split(","))
-        number = int(query.get("db", [""])[0] or database or 0)
+        number = int(query.get("db") or database or 0)
     except ValueError:
         raise ValueError(
             "is not a Redis URL: a sentinel in it has no host or no port, or its database is not a number "
             "(IPv6 as in [::1]:26379)"
         ) from None
-    guards = (query.get(f"sentinel_{name}", [""])[0] for name in ("username", "password"))
+    guards = (query.get(f"sentinel_{name}", "") for name in ("username", "password"))
     return Address(
         host="",
         port=0,
@@ -136,20 +142,18 @@ def _of_sentinels(found: re.Match[str]) -> Address:
     )
 
 
-def _fault(fragment: str, query: dict[str, list[str]], service: str) -> str:
+def _options(text: str, fragment: str, known: frozenset[str], may_say: str) -> dict[str, str]:
     if fragment:
-        return "has a '#' in it: write it as %23"
-    if unknown := sorted(query.keys() - _SENTINEL_OPTIONS):
-        return (
-            f"has the option {_shown_option(unknown[0])}: beside db there are sentinel_username and "
-            "sentinel_password, for sentinels that want them (authorities for TLS: set SSL_CERT_FILE)"
+        raise ValueError("has a '#' in it: write it as %23")
+    query = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
+    if unknown := sorted(query.keys() - known):
+        shown = (
+            repr(unknown[0])
+            if unknown[0] in OPTIONS_OF_CLIENTS
+            else "*** (not shown: it may be the rest of a password)"
         )
-    if not service:
-        return (
-            "names no service: which primary the sentinels are asked for follows their places, "
-            "as in redis+sentinel://one:26379,two:26379,three:26379/mymaster/0"
-        )
-    return ""
+        raise ValueError(f"has the option {shown}: {may_say} (authorities for TLS: set SSL_CERT_FILE)")
+    return query
 
 
 def _place(member: str) -> tuple[str, int]:
@@ -157,15 +161,3 @@ def _place(member: str) -> tuple[str, int]:
     if not parts.hostname:
         raise ValueError(member)
     return parts.hostname, parts.port or DEFAULT_SENTINEL_PORT
-
-
-def _shown_option(name: str) -> str:
-    """An option as messages name it: what is none of a client may be the rest of a password with a ? or & in it."""
-    return repr(name) if name in OPTIONS_OF_CLIENTS else "*** (not shown: it may be the rest of a password)"
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError:  # its text may quote the password
-        raise ValueError(f"{redact(url)!r} is not a Redis URL: its host is none (IPv6 as in [::1])") from None
