@@ -9,9 +9,8 @@ texts and lengths are bounded, looks end, and nothing is believed of a region wi
 """
 
 import time
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from rota.child.roster import RosterPart
 from rota.child.slot_layout import (
@@ -27,8 +26,6 @@ from rota.child.slot_layout import (
     WORD,
 )
 from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes, name_in
-
-T = TypeVar("T")
 
 MASTER_SLOT: Final = 0
 _LOOKS: Final = 16  # at a task while others begin. A look takes 3 us, a task 50 and more: what always changes is none
@@ -100,8 +97,7 @@ class Slot(RosterPart):
         return True
 
     def vacate(self) -> None:
-        """Take the process out: master's side, while the zombie still holds its number. What it was doing and what it
-        had finished stay to be read."""
+        """Take the process out: master's side, while the zombie still holds its number. What it did stays to be read."""
         self.pid = 0
         self._words[_PHASE] = Phase.EMPTY
 
@@ -186,32 +182,37 @@ class Slot(RosterPart):
 
     def current_task(self) -> TaskInSlot | None:
         """The task that runs, or that ran when the process died; None when there is none."""
-        return self._read_task(self._task_at)
-
-    def task_times(self) -> TaskTimes | None:
-        """Of the task that runs, without its texts: the master looks at all slots many times a second."""
-        return self._read_task(self._times_at)
-
-    def _read_task(self, read: Callable[[int], T]) -> T | None:
+        words = self._words
         for _ in range(_LOOKS):
             number = self._task_number
             if number % 2 == 0:
                 return None
-            found = read(_base_of(number))
+            base = _base_of(number)
+            task = TaskInSlot(
+                self._get_text(base + _ENTRY, ENTRY_BYTES),
+                name_in(self._get_text(base + _NAME, NAME_BYTES)),
+                words[base + _STARTED],
+                words[base + _DEADLINE],
+                words[base + _CLAIMED],
+                words[base + _UNSTARTED],
+                words[base + _SOFT_DEADLINE],
+            )
             if self._task_number == number:
-                return found
+                return task
         return None
 
-    def _task_at(self, base: int) -> TaskInSlot:
+    def task_times(self) -> TaskTimes | None:
+        """Of the task that runs, without its texts: the master looks at all slots many times a second."""
         words = self._words
-        started_ns, deadline_ns, soft_deadline_ns = self._times_at(base)
-        entry, name = self._get_text(base + _ENTRY, ENTRY_BYTES), self._get_text(base + _NAME, NAME_BYTES)
-        claimed_ns, unstarted = words[base + _CLAIMED], words[base + _UNSTARTED]
-        return TaskInSlot(entry, name_in(name), started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns)
-
-    def _times_at(self, base: int) -> TaskTimes:
-        words = self._words
-        return TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE])
+        for _ in range(_LOOKS):
+            number = self._task_number
+            if number % 2 == 0:
+                return None
+            base = _base_of(number)
+            times = TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE])
+            if self._task_number == number:
+                return times
+        return None
 
     def _put_text(self, word: int, raw: bytes) -> None:
         # No length while the bytes change: whoever reads in between, or after a kill, finds no text, never half of one.
@@ -227,10 +228,8 @@ class Slot(RosterPart):
     # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies
 
     def add_outcomes(self, count: int, data: bytes) -> None:
-        """Leave packed settlements, `count` arguments, for the master, behind those left before.
-
-        What does not fit is known to the process alone: killed before its turn is answered, those tasks run again.
-        """
+        """Leave packed settlements, `count` arguments, for the master, behind those left before. What does not fit is
+        known to the process alone: killed before its turn is answered, those tasks run again."""
         left = self._words[_OUTCOMES]
         begin = OUTCOMES_AT + (left & _LENGTH_MASK)
         end = begin + len(data)
