@@ -97,7 +97,7 @@ class Slot(RosterPart):
         return True
 
     def vacate(self) -> None:
-        """Take the process out: master's side, while the zombie still holds its number. What it did stays to be read."""
+        """Take the process out: master's side, while the zombie holds its number. What it did stays to be read."""
         self.pid = 0
         self._words[_PHASE] = Phase.EMPTY
 
