@@ -16,9 +16,8 @@ from rota.protocol.store import Store
 from rota.protocol.wire import shown, text_of
 from rota.redaction import redact
 from rota.server.address import parse_address
-from rota.server.connection import Connection, ConnectionOptions
+from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.durability import Durability
-from rota.server.primary import connect
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, PushedBack, Refused, ServerError
 from rota_supervisor import server_check
 from rota_supervisor.config.model import Config

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota.child.life import EXIT_ORPHANED, Life, StartFailed, ring
+from rota.child.roster import pids_on
 from rota.child.settings import LogSettings, WorkerSettings, worker_settings_from_json
 from rota.child.slot_memory import move_in
-from rota.child.slot_told import pids_on
 from rota.child.slots import Phase
 from rota.server.address import parse_address
 from rota.telemetry import events, log

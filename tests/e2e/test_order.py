@@ -9,7 +9,7 @@ from bench import until
 from fleet_readings import Line
 from fleets import RunningFleet, running_fleet
 from rota import Call
-from rota.worker.portion import MOST
+from rota.worker.claims import MOST
 from servers import Server
 
 TIERS = [["gate"], ["high"], ["middle"], ["low"], ["red", "green", "blue"], ["heavy", "light"], ["full"], ["default"]]

@@ -14,8 +14,7 @@ from fleets import RunningFleet
 from fleets import rota as run_rota
 from rota.server.address import parse_address
 from rota.server.aio_connection import AioConnection
-from rota.server.connection import ConnectionOptions
-from rota.server.primary import find_primary
+from rota.server.connection import ConnectionOptions, connect
 from rota.server.sentinel import SENTINEL_SECONDS
 from rota.server.server_errors import ConnectionLost
 from sentinels import SERVICE, Sentinels
@@ -97,15 +96,15 @@ def _misled(service: Sentinels) -> Iterator[str]:
 
 def test_a_replica_that_a_sentinel_still_names_is_not_taken(service: Sentinels, namespace: str, misled: str) -> None:
     primary = service.primary().port
-    connection, found = find_primary(parse_address(misled), ConnectionOptions())
+    connection = connect(parse_address(misled), ConnectionOptions())
     connection.close()
-    assert found.port == primary
+    assert connection.address.port == primary
     assert asyncio.run(_role(AioConnection(parse_address(misled), "rota:test"))) == b"master"
     with rota.Client(misled, namespace) as client:
         client.enqueue("note", queue="default", id="b")
     alone = misled.partition(",")[0] + f"/{SERVICE}"
     with pytest.raises(ConnectionLost, match=r"named 127\.0\.0\.1:\d+ \(a replica\)"):
-        find_primary(parse_address(alone), ConnectionOptions())
+        connect(parse_address(alone), ConnectionOptions())
 
 
 def test_a_first_sentinel_that_is_silent_costs_its_own_step_however_short_the_patience(service: Sentinels) -> None:
@@ -117,8 +116,8 @@ def test_a_first_sentinel_that_is_silent_costs_its_own_step_however_short_the_pa
 
 def test_all_kinds_of_connections_find_the_primary(service: Sentinels, namespace: str, tmp_path: Path) -> None:
     address = parse_address(service.url)
-    connection, found = find_primary(address, ConnectionOptions())
-    assert found.port == service.primary().port
+    connection = connect(address, ConnectionOptions())
+    assert connection.address.port == service.primary().port
     assert connection.execute("ROLE")[0] == b"master"
     connection.close()
     assert asyncio.run(_role(AioConnection(address, "rota:test"))) == b"master"

@@ -12,8 +12,8 @@ from bench import until
 from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
+from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import ROSTER_BYTES, region_at
-from rota.child.slot_outcomes import REGION_BYTES
 
 pytestmark = ON_ONE_SERVER
 

@@ -19,8 +19,9 @@ from rota.protocol.scripts import Script
 from rota.protocol.store import Command
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
-from rota.server.connection import DEFAULT_OPTIONS, NO_REPLY, Connection, ConnectionOptions, wait_for
+from rota.server.connection import DEFAULT_OPTIONS, Connection, ConnectionOptions, wait_for
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
+from rota.server.session import NO_REPLY
 from servers import Server, free_port, server_binaries
 
 Redis = redis.Redis

@@ -16,7 +16,7 @@ from rota.protocol.wire import NOTHING, Packed
 from rota.server.server_errors import ConnectionLost
 
 if TYPE_CHECKING:
-    from rota.child.fence import Fence
+    from rota.child.life import Fence
     from rota.client.sender import Batch, Sender
     from rota.server.connection import Connection
     from rota_supervisor.master.core.effects import Effect

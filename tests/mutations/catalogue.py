@@ -87,7 +87,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the fence is never up: a worker starts what it claimed though its lease may be lost",
-        PythonFunction("rota.child.fence", "Fence.is_up", bugs.never_up),
+        PythonFunction("rota.child.life", "Fence.is_up", bugs.never_up),
         Soak(_FROZEN.seconds, _FROZEN.faults, _wrong(Wrong.DUPLICATED)),
         90,
     ),

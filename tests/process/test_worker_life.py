@@ -12,7 +12,7 @@ from bench import LEASE_SECONDS, Bench, Child, settings_for, until
 from faulty_link import FaultyLink
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED
 from rota.child.signals import WAKE_SIGNAL
-from rota.child.slots import Phase, RecycleWish, boottime_ns
+from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from servers import Server
@@ -173,7 +173,7 @@ def test_a_cut_connection_keeps_the_outcome_and_runs_nothing_twice(bench: Bench)
 def test_a_worker_that_has_made_all_its_attempts_wishes_to_be_replaced_and_waits_for_it(bench: Bench) -> None:
     ids = [bench.enqueue("note", str(number)) for number in range(8)]
     worker = bench.start(settings_for(bench.server, bench.namespace, max_tasks=6, max_tasks_jitter=0.0))
-    until(lambda: worker.slot.recycle_wish is RecycleWish.MAX_TASKS)
+    until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
     until(lambda: bench.inflight(worker.owner) == 0)  # what it had claimed beyond, others may run
     assert [bench.state(task_id) for task_id in ids] == ["unknown"] * 6 + ["ready"] * 2
     assert worker.slot.phase is Phase.IDLE
@@ -187,7 +187,7 @@ def test_a_worker_wishes_within_the_share_of_jitter_and_works_on_meanwhile(bench
     for number in range(100):
         bench.enqueue("note", str(number))
     until(lambda: len(bench.ran()) == 101)
-    assert worker.slot.recycle_wish is RecycleWish.MAX_TASKS
+    assert worker.slot.recycle_reason is RecycleReason.MAX_TASKS
 
 
 def test_a_worker_that_has_grown_too_large_wishes_to_be_replaced_and_works_on(bench: Bench) -> None:
@@ -195,9 +195,9 @@ def test_a_worker_that_has_grown_too_large_wishes_to_be_replaced_and_works_on(be
     bench.enqueue("grow", 4)
     until(lambda: "grown by 4" in bench.ran())
     until(lambda: bench.inflight(worker.owner) == 0)
-    assert worker.slot.recycle_wish is RecycleWish.NONE
+    assert worker.slot.recycle_reason is RecycleReason.NONE
     bench.enqueue("grow", 60)
-    until(lambda: worker.slot.recycle_wish is RecycleWish.MAX_RSS)
+    until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_RSS)
     bench.enqueue("note", "after")
     until(lambda: bench.ran()[-1] == "after")
 

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED
 from rota.child.settings import poller_settings_from_json
-from rota.poller.sweeping import Sweeping
-from rota.server.backoff import Backoff
+from rota.poller.rounds import Sweeping
 from rota.server.server_errors import ConnectionLost, ServerError
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
@@ -49,7 +49,7 @@ class Poller(Process):
 
     def _look(self) -> None:
         now = self.node.boottime()
-        wait = self._sweeping.due_at() - now
+        wait = self._sweeping.due_at - now
         if wait > 0:
             self.later(wait + MICROSECOND, self._look)
         elif self.asked:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rota.child.slots import RecycleWish
+from rota.child.slots import RecycleReason
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from simulation.nemesis import Fault, Nemesis
@@ -101,7 +101,7 @@ def have_all_wish_to_go(nemesis: Nemesis) -> None:
 
 def _wish(process: Process | None) -> None:
     if isinstance(process, Worker):
-        process.act(lambda: process.wish(RecycleWish.MAX_RSS) if process.has_moved_in else None)
+        process.act(lambda: process.wish(RecycleReason.MAX_RSS) if process.has_moved_in else None)
 
 
 def stop_a_zygote_that_is_asked(nemesis: Nemesis) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Final, Protocol
 
+from rota.child.slot_layout import ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot
 from rota_supervisor.layout import SLOTS
 from simulation.timeline import NANOSECONDS
@@ -62,6 +62,6 @@ class SimulatedMemory(SlotMemory):
         found = self._places.get(number)
         if found is None:
             found = self._places[number] = SimulatedSlot(
-                memoryview(bytearray(_REGION_BYTES)), memoryview(bytearray(TOLD_BYTES))
+                memoryview(bytearray(_REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES))
             )
         return found

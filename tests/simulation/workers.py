@@ -6,15 +6,14 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from rota.child.fence import Fence
-from rota.child.life import EXIT_DRAINED, EXIT_LOST
+from rota.backoff import Backoff
+from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
 from rota.child.slot_task import TaskInSlot
-from rota.child.slots import Phase, RecycleWish, boottime_ns
-from rota.server.backoff import Backoff
+from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.server.server_errors import ServerError
+from rota.worker.attempt import ShortLimits
 from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
-from rota.worker.urgency import Urgency
 from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code, Process
 from simulation.server import Parked, Task
@@ -43,7 +42,7 @@ class Worker(Process):
         self._last_turn_ns = 0
         self.began_at = self.looked_at = 0.0
         self.soft_until = self.interrupted_for = math.inf
-        self._urgency = Urgency(self.slot, self.node.ring)
+        self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
         self.deaf = False
         self._wishes_after = self.world.random.uniform(0.5, 1.0)  # of its life
@@ -95,13 +94,13 @@ class Worker(Process):
             self.node.ring()
         length = self.world.trouble.life_length
         if length and self._attempts >= length * self._wishes_after:
-            self.wish(RecycleWish.MAX_TASKS)
+            self.wish(RecycleReason.MAX_TASKS)
 
     def _need(self, mode: Mode, now_ns: int) -> Need:
         return need_of(
             claimed=bool(self._waiting),
             overrun=False,
-            untold=bool(self._finished),
+            unconfirmed=bool(self._finished),
             unanswered=False,
             turn_due=mode is not Mode.WORKING and now_ns - self._last_turn_ns > FENCED_TURN_NS,
             nothing_found=self._idle,
@@ -113,10 +112,10 @@ class Worker(Process):
 
     # Being replaced
 
-    def wish(self, wish: RecycleWish) -> None:
+    def wish(self, wish: RecycleReason) -> None:
         """Show that a fresh worker would be better; work goes on."""
-        if self.slot.recycle_wish is RecycleWish.NONE:
-            self.slot.recycle_wish = wish
+        if self.slot.recycle_reason is RecycleReason.NONE:
+            self.slot.recycle_reason = wish
             self.node.ring()
 
     @property
@@ -208,7 +207,7 @@ class Worker(Process):
         most = slow if random.random() < trouble.slow_starts else 0.001
         self.running = True
         if self._soft_seconds:
-            self._urgency.met(round(self._soft_seconds * NANOSECONDS), looked_ns)
+            self._short_limits.met(round(self._soft_seconds * NANOSECONDS), looked_ns)
         self.later(random.uniform(0.0, most), lambda: self._start(task, looked_ns))
 
     def _deadlines(self, from_ns: int) -> tuple[int, int]:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.redaction import redact
-from rota.server.address import DEFAULT_PORT, Address, parse_address
-from rota.server.sentinel_address import Sentinels
+from rota.server.address import DEFAULT_PORT, Address, Sentinels, parse_address
 
 
 @pytest.mark.parametrize(

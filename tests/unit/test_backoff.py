@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.server.backoff import Backoff
+from rota.backoff import Backoff
 
 
 def _shortest(low: float, _high: float) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from cores import Core, drain
-from rota.child.fence import NANOSECONDS
+from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
-from rota.child.slots import Phase, RecycleWish, Slot
+from rota.child.slots import Phase, RecycleReason, Slot
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -75,12 +75,12 @@ def test_the_shortest_soft_limit_is_known_though_its_task_is_over(watched: Watch
 
 @pytest.mark.parametrize(
     ("shown", "seen"),
-    [(RecycleWish.NONE, None), (RecycleWish.MAX_TASKS, Reason.MAX_TASKS), (RecycleWish.MAX_RSS, Reason.MAX_RSS)],
+    [(RecycleReason.NONE, None), (RecycleReason.MAX_TASKS, Reason.MAX_TASKS), (RecycleReason.MAX_RSS, Reason.MAX_RSS)],
 )
 def test_that_a_worker_asks_to_be_replaced_is_seen_with_its_reason(
-    watched: Watched, shown: RecycleWish, seen: Reason | None
+    watched: Watched, shown: RecycleReason, seen: Reason | None
 ) -> None:
-    watched.slot.recycle_wish = shown
+    watched.slot.recycle_reason = shown
     assert watched.look(1.0).recycle_for is seen
 
 

@@ -7,7 +7,7 @@ import pytest
 import rota
 from rota_supervisor.master.core.stack_text import of_fatal_error, shortened
 
-OWN = Path(rota.__file__).parent / "worker/runner.py"
+OWN = Path(rota.__file__).parent / "worker/application.py"
 MAIN = f"""Current thread 0x00007f20 (most recent call first):
   File "/shop/pictures.py", line 31 in scale
   File "/shop/tasks.py", line 7 in resize

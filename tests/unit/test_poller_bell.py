@@ -10,9 +10,10 @@ import pytest
 from rota.child.signals import StopSignals
 from rota.poller.bell import PollerBell
 from rota.protocol.keys import Keys
-from rota.server.connection import NO_REPLY, Connection
+from rota.server.connection import Connection
 from rota.server.link import Link
 from rota.server.server_errors import ConnectionLost, ServerError
+from rota.server.session import NO_REPLY
 
 LONG_SECONDS = 60.0  # a test that rests this long has failed
 BACK_OFF_SECONDS = 0.02

@@ -13,10 +13,9 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase
 from rota.child.wait import Waiter
 from rota.poller.bell import PollerBell
-from rota.poller.loop import PollerLoop, PollerTools
-from rota.poller.promoting import Promoting
+from rota.poller.loop import PollerLoop
+from rota.poller.promoting import Promoting, Standby
 from rota.poller.report import PollerReport
-from rota.poller.rest import Standby
 from rota.poller.rounds import Rounds
 from rota.protocol.replies import Promoted, Retired, Swept
 from rota.protocol.store import Command, Store
@@ -103,11 +102,11 @@ def server(signals: StopSignals) -> FakeServer:
 
 
 @pytest.fixture
-def tools(signals: StopSignals, server: FakeServer) -> Iterator[PollerTools]:
+def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     slot = SlotMemory.create(1).slot(0)
     store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4)
     bell = os.eventfd(0)
-    yield PollerTools(
+    yield PollerLoop(
         life=Life(4, slot, 1, "", -1, bell),
         link=cast(Link, server),
         bell=cast(PollerBell, server),
@@ -121,9 +120,9 @@ def tools(signals: StopSignals, server: FakeServer) -> Iterator[PollerTools]:
     os.close(bell)
 
 
-def test_a_backlog_without_end_holds_up_neither_sweep_nor_retirements(tools: PollerTools, server: FakeServer) -> None:
+def test_a_backlog_without_end_holds_up_neither_sweep_nor_retirements(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners = 1_000_000, 3
-    assert PollerLoop(tools).run() == EXIT_DRAINED
+    assert loop.run() == EXIT_DRAINED
     rounds = ["sweep", "retire", "retire", "retire", "scan"]
     made = [call for name in rounds for call in ("promote", name)]
     assert server.calls[: len(made)] == made
@@ -131,10 +130,10 @@ def test_a_backlog_without_end_holds_up_neither_sweep_nor_retirements(tools: Pol
     assert not any(server.rests)
 
 
-def test_a_hundred_lost_owners_hold_up_no_promotion(tools: PollerTools, server: FakeServer) -> None:
+def test_a_hundred_lost_owners_hold_up_no_promotion(loop: PollerLoop, server: FakeServer) -> None:
     server.lost_owners, server.most = 100, 1000
     server.next_due_us = server.now_us + 50_000
-    PollerLoop(tools).run()
+    loop.run()
     promoted = server.calls.index("promote", 1)
     assert promoted == pytest.approx(50, abs=2)
     assert server.calls == ["promote", "sweep", *["retire"] * (promoted - 2), "promote"] + ["retire"] * (
@@ -142,22 +141,22 @@ def test_a_hundred_lost_owners_hold_up_no_promotion(tools: PollerTools, server: 
     ) + ["scan"]
 
 
-def test_a_stop_signal_is_seen_before_the_next_chunk(tools: PollerTools, server: FakeServer) -> None:
+def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners, server.most = 1_000_000, 100, 3
-    assert PollerLoop(tools).run() == EXIT_DRAINED
+    assert loop.run() == EXIT_DRAINED
     assert server.calls == ["promote", "sweep", "promote", "retire"]
-    assert tools.life.slot.phase is Phase.DRAINING
+    assert loop.life.slot.phase is Phase.DRAINING
 
 
 def test_it_rests_when_nothing_is_due_and_a_sweep_is_all_the_look_it_needs(
-    tools: PollerTools, server: FakeServer
+    loop: PollerLoop, server: FakeServer
 ) -> None:
-    PollerLoop(tools).run()
+    loop.run()
     assert server.calls == ["promote", "sweep", "scan"]
     assert [seconds > 0 for seconds in server.rests] == [False, True]
 
 
-def test_a_delayed_set_that_is_none_stops_no_sweep(tools: PollerTools, server: FakeServer) -> None:
+def test_a_delayed_set_that_is_none_stops_no_sweep(loop: PollerLoop, server: FakeServer) -> None:
     server.refused = {"promote"}
-    PollerLoop(tools).run()
+    loop.run()
     assert server.calls == ["promote", "sweep", "scan"]

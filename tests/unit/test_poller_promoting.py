@@ -6,9 +6,8 @@ from typing import Any, cast
 import pytest
 
 from rota.child.slot_memory import SlotMemory
-from rota.poller.promoting import Promoting
+from rota.poller.promoting import LONGEST_SECONDS, STANDBY_SECONDS, NextDue, Promoting, Standby
 from rota.poller.report import PollerReport
-from rota.poller.rest import LONGEST_SECONDS, STANDBY_SECONDS, Outlook, Standby
 from rota.protocol.replies import Promoted
 from rota.protocol.store import Command, Store
 from rota.server.connection import Connection
@@ -101,11 +100,11 @@ def test_nothing_waiting_is_looked_at_again_within_a_second(server: Server) -> N
     assert promoting.due_at() == sent_at + LONGEST_SECONDS
 
 
-def test_what_a_sweep_told_saves_a_look(server: Server) -> None:
+def test_what_a_sweep_learned_saves_a_look(server: Server) -> None:
     promoting = promoting_at(server)
     step(promoting, server)
     server.now += 0.9
-    promoting.told(Outlook(server.at_us(0.25), server.at_us(0), server.now))
+    promoting.next_due = NextDue(server.at_us(0.25), server.at_us(0), server.now)
     assert promoting.due_at() == pytest.approx(server.now + 0.25, abs=1e-5)
 
 

@@ -7,11 +7,9 @@ import pytest
 
 from child_settings import poller_settings
 from rota.child.slot_memory import SlotMemory
+from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
-from rota.poller.rest import Outlook
-from rota.poller.rounds import Rounds
-from rota.poller.sweeping import SWEEP_SECONDS
-from rota.poller.trimming import TRIM_SECONDS
+from rota.poller.rounds import SWEEP_SECONDS, TRIM_SECONDS, Rounds
 from rota.protocol.replies import Bounded, Retired, Swept
 from rota.protocol.store import Command, Store
 from rota.server.connection import Connection
@@ -88,7 +86,7 @@ class Poller:
         report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4)
         self.rounds = Rounds(settings, self.store, report, self.clock)
 
-    def step(self) -> Outlook | None:
+    def step(self) -> NextDue | None:
         return self.rounds.step(cast(Connection, self.server))
 
     def until_idle(self) -> list[str]:
@@ -138,7 +136,7 @@ def test_an_owner_that_could_not_be_retired_for_a_lost_connection_is_next_again(
 
 def test_a_sweep_tells_what_is_due_next_and_no_other_call_does(poller: Poller) -> None:
     poller.server.expired, poller.server.next_due_us = ["n:1:1"], 5_000_000
-    assert [poller.step(), poller.step(), poller.step()] == [Outlook(5_000_000, 0, poller.clock.now), None, None]
+    assert [poller.step(), poller.step(), poller.step()] == [NextDue(5_000_000, 0, poller.clock.now), None, None]
     assert poller.server.calls == ["sweep", "retire", "scan"]
 
 

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rota.child.slot_layout import METRICS_AT, REGION_BYTES, WORD
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_outcomes import METRICS_AT, REGION_BYTES
-from rota.child.slot_told import WORD
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, Record, encode_key, scan, series_of, used_words

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.child.roster import pids_on
+from rota.child.slot_layout import METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory, move_in
-from rota.child.slot_outcomes import HEADER_WORDS, OUTCOMES_BYTES, REGION_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
-from rota.child.slot_told import TOLD_BYTES, pids_on
-from rota.child.slots import NAME_BYTES, Phase, RecycleWish, Slot
+from rota.child.slots import Phase, RecycleReason, Slot
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)
@@ -26,10 +26,11 @@ _TASKS = st.builds(TaskInSlot, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.inte
 _ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 DEADLINE_SECONDS = 30.0
+OUTCOMES_BYTES = METRICS_AT - OUTCOMES_AT
 
 
 def _slot() -> Slot:
-    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
 
 
 def test_a_fresh_slot_is_empty() -> None:
@@ -56,26 +57,26 @@ def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     assert slot.ask_for_watch()
     assert slot.grant_watch()
     slot.quiet_asked = True
-    slot.recycle_wish = RecycleWish.MAX_RSS
+    slot.recycle_reason = RecycleReason.MAX_RSS
     slot.begin(nonce=2)
-    assert (slot.quiet_asked, slot.recycle_wish) == (False, RecycleWish.NONE)
+    assert (slot.quiet_asked, slot.recycle_reason) == (False, RecycleReason.NONE)
     assert slot.current_task() is None
     assert slot.outcomes() == (0, b"")
     assert slot.ask_for_watch()
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=HEADER_WORDS, max_size=HEADER_WORDS))
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=REGION.tasks, max_size=REGION.tasks))
 def test_whatever_a_process_wrote_into_its_slot_can_be_read(words: list[int]) -> None:
     region = memoryview(bytearray(REGION_BYTES))
-    region.cast("q")[:HEADER_WORDS] = memoryview(array.array("q", words))
-    slot = Slot(region, memoryview(bytearray(TOLD_BYTES)))
-    assert (slot.phase in Phase, slot.recycle_wish in RecycleWish) == (True, True)
+    region.cast("q")[: REGION.tasks] = memoryview(array.array("q", words))
+    slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
+    assert (slot.phase in Phase, slot.recycle_reason in RecycleReason) == (True, True)
 
 
 def _written_over() -> Slot:
     """The slot of a task that runs and has left outcomes, written over from its first byte to its last."""
     region = memoryview(bytearray(REGION_BYTES))
-    slot = Slot(region, memoryview(bytearray(TOLD_BYTES)))
+    slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
     slot.begin(nonce=7)
     slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
     slot.add_outcomes(4, b"outcome")
@@ -94,7 +95,7 @@ def test_the_next_life_of_a_slot_that_was_written_over_is_as_any_other() -> None
     slot = _written_over()
     slot.begin(nonce=8)
     assert slot.is_intact
-    assert (slot.current_task(), slot.outcomes(), slot.recycle_wish) == (None, (0, b""), RecycleWish.NONE)
+    assert (slot.current_task(), slot.outcomes(), slot.recycle_reason) == (None, (0, b""), RecycleReason.NONE)
     assert slot.ask_for_watch()
     assert slot.grant_watch()
 
@@ -109,7 +110,7 @@ class _Restless(Slot):
 
 
 def test_a_look_at_a_task_that_changes_all_the_time_ends() -> None:
-    slot = _Restless(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+    slot = _Restless(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
     assert (slot.current_task(), slot.task_times(), slot.held_up()) == (None, None, None)
 
 
@@ -122,7 +123,7 @@ def test_a_name_that_no_task_can_have_is_unknown() -> None:
 def test_the_outcomes_of_a_slot_are_never_more_than_fit_there() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     region.cast("q")[0] = (1 << 62) - 1
-    assert len(Slot(region, memoryview(bytearray(TOLD_BYTES))).outcomes()[1]) == OUTCOMES_BYTES
+    assert len(Slot(region, memoryview(bytearray(ROSTER_PART_BYTES))).outcomes()[1]) == OUTCOMES_BYTES
 
 
 def test_a_child_can_read_what_its_master_tells_it_and_write_only_its_region() -> None:
@@ -197,13 +198,13 @@ def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> No
 def test_what_the_master_asks_and_the_worker_wishes_stand_in_words_of_their_own() -> None:
     slot = _slot()
     slot.begin(nonce=3)
-    seen = [(slot.quiet_asked, slot.recycle_wish)]
+    seen = [(slot.quiet_asked, slot.recycle_reason)]
     slot.quiet_asked = True
-    seen.append((slot.quiet_asked, slot.recycle_wish))
-    slot.recycle_wish = RecycleWish.MAX_TASKS
+    seen.append((slot.quiet_asked, slot.recycle_reason))
+    slot.recycle_reason = RecycleReason.MAX_TASKS
     slot.quiet_asked = False
-    seen.append((slot.quiet_asked, slot.recycle_wish))
-    assert seen == [(False, RecycleWish.NONE), (True, RecycleWish.NONE), (False, RecycleWish.MAX_TASKS)]
+    seen.append((slot.quiet_asked, slot.recycle_reason))
+    assert seen == [(False, RecycleReason.NONE), (True, RecycleReason.NONE), (False, RecycleReason.MAX_TASKS)]
     assert (slot.nonce, slot.phase, slot.recalled, slot.outcomes()) == (3, Phase.EMPTY, 0, (0, b""))
 
 

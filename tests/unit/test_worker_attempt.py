@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from child_settings import worker_settings
-from rota.child.slot_outcomes import REGION_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
-from rota.child.slot_told import TOLD_BYTES
 from rota.child.slots import Slot, boottime_ns
 from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
@@ -17,30 +16,28 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired
 from rota.registry import Registry
-from rota.worker.application import NoCopies
-from rota.worker.attempt import Attempt, Bench, make_attempt, tell_of_death
-from rota.worker.holding import Claimed
+from rota.worker.application import NoCopies, Runner
+from rota.worker.attempt import Attempt, Executor, ShortLimits
+from rota.worker.claims import Claimed
 from rota.worker.prepare import Preparer
-from rota.worker.runner import Runner
 from rota.worker.times import Anchor
-from rota.worker.urgency import Urgency
 
 FLEET_LIMIT_SECONDS = 100.0
 SECOND_NS = 1_000_000_000
 
 
 class Place:
-    """A worker's bench without the worker. `looks`: what the slot showed whenever something of it was called."""
+    """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called."""
 
     def __init__(self, registry: Registry | None = None) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.hooks = Hooks()
         self.claimed = 0
         self.rings: list[int] = []
         self.looks: list[TaskInSlot | None] = []
         settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
-        self.bench = Bench(
+        self.executor = Executor(
             round(FLEET_LIMIT_SECONDS * SECOND_NS),
             Preparer(self.registry, settings),
             self.hooks,
@@ -49,7 +46,7 @@ class Place:
             lambda *_: None,
             NoCopies(),
             lambda: 0.5,
-            Urgency(self.slot, lambda: self.rings.append(1)),
+            ShortLimits(self.slot, lambda: self.rings.append(1)),
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:
@@ -69,7 +66,7 @@ class Place:
         entry = parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % self.claimed)
         now_ns = boottime_ns()
         claimed = Claimed(entry, body, Anchor(2000, now_ns, now_ns), 3, start_by_ns)
-        return make_attempt(self.bench, claimed, now_ns)
+        return self.executor.attempt(claimed, now_ns)
 
 
 def _body(name: str) -> bytes:
@@ -95,14 +92,14 @@ def test_a_task_that_cannot_even_be_prepared_is_named_before_and_dead_after() ->
     (seen,) = place.looks
     assert seen is not None
     assert (seen.id, seen.name, seen.queue) == ("id-1", UNKNOWN_TASK, "default")
-    assert isinstance(attempt.verdict.outcome, DeadOutcome)
-    assert attempt.verdict.reason == "garbage"
-    assert "RecursionError: nobody thought of this" in attempt.verdict.error
+    assert isinstance(attempt.outcome, DeadOutcome)
+    assert attempt.reason == "garbage"
+    assert "RecursionError: nobody thought of this" in attempt.error
 
 
 def test_a_body_that_is_gone_is_a_cancelled_task() -> None:
     attempt = Place().attempt(b"")
-    assert attempt.verdict.outcome == CancelledOutcome()
+    assert attempt.outcome == CancelledOutcome()
     assert (attempt.name, attempt.runtime_seconds) == ("", 0.0)
 
 
@@ -117,7 +114,7 @@ def test_the_function_runs_under_its_name_and_limit() -> None:
     (seen,) = place.looks
     assert seen is not None
     assert (seen.id, seen.name, seen.deadline_ns - seen.started_ns) == ("id-1", "resize", 7 * SECOND_NS)
-    assert attempt.verdict.outcome == Done()
+    assert attempt.outcome == Done()
     assert attempt.runtime_seconds > 0
 
 
@@ -205,7 +202,7 @@ def test_an_expired_task_meets_no_hook() -> None:
 
     place.hooks.around.append(around)
     place.declare(resize, expires=0.0005)
-    assert place.attempt(_body("resize")).verdict.outcome == Expired()
+    assert place.attempt(_body("resize")).outcome == Expired()
     assert not place.looks
 
 
@@ -223,7 +220,7 @@ def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
     attempt = place.attempt(_body("fail"))
     assert not place.looks
     before_ns = boottime_ns()
-    tell_of_death(place.bench, attempt)
+    place.executor.call_dead_hooks(attempt)
     (seen,) = place.looks
     assert seen is not None
     assert seen.deadline_ns - before_ns >= FLEET_LIMIT_SECONDS * SECOND_NS
@@ -239,5 +236,5 @@ def test_no_hook_is_told_of_a_task_that_lives() -> None:
 
     place.hooks.dead.append(bury)
     place.declare(resize)
-    tell_of_death(place.bench, place.attempt(_body("resize")))
+    place.executor.call_dead_hooks(place.attempt(_body("resize")))
     assert not place.looks

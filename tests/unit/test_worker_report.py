@@ -9,8 +9,7 @@ import pytest
 
 from child_settings import worker_settings
 from rota.child.settings import LogSettings
-from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_told import TOLD_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
@@ -18,7 +17,7 @@ from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.telemetry import log
 from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASKS_PROCESSED
 from rota.telemetry.recorder import Recorder
-from rota.worker.attempt import Attempt, Verdict
+from rota.worker.attempt import Attempt
 from rota.worker.report import Report
 from rota.worker.times import Times
 from rota_supervisor.exporter.samples import RegionReader
@@ -33,11 +32,11 @@ class Place:
     """A report over a slot of its own."""
 
     def __init__(self, settings: LogSettings) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.report = Report(worker_settings(log=settings), Recorder(self.slot.metrics))
 
     def end(self, outcome: Outcome) -> None:
-        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 0.5, Verdict(outcome)))
+        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 0.5, outcome))
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
         found = RegionReader(self.slot.metrics).read()

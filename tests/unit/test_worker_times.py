@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.child.fence import Fence, fence_ns
+from rota.child.life import Fence, fence_ns
 from rota.child.slot_memory import SlotMemory
 from rota.protocol.entry import parse_entry
 from rota.worker.recycling import ENDLESS, Span, span_of
@@ -48,11 +48,11 @@ def test_the_fence_goes_up_before_the_lease_ends_and_down_with_a_renewal() -> No
     assert fence_ns(20.0) == 18 * 10**9
 
 
-@pytest.mark.parametrize(("random", "wish_at"), [(0.0, 100), (0.999, 91), (0.5, 95)])
+@pytest.mark.parametrize(("random", "ask_at"), [(0.0, 100), (0.999, 91), (0.5, 95)])
 def test_workers_that_started_together_do_not_wish_together_and_none_passes_the_limit(
-    random: float, wish_at: int
+    random: float, ask_at: int
 ) -> None:
-    assert span_of(100, 0.1, random) == Span(wish_at, 100)
+    assert span_of(100, 0.1, random) == Span(ask_at, 100)
 
 
 def test_a_life_without_a_limit_and_one_of_a_single_task() -> None:

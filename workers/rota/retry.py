@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rota.backoff import doubled
 from rota.durations import MICROSECONDS, Duration, seconds
 from rota.errors import Dead, Retry
 from rota.options import TaskOptions
 from rota.protocol.epitaph import error_line
 from rota.protocol.outcome import RetryOutcome
-
-_MAX_DOUBLINGS = 40  # 2 s doubled 40 times is 70,000 years: beyond it only floats overflow
 
 
 class DeadReason(StrEnum):
@@ -80,8 +79,7 @@ def _backoff(options: TaskOptions, failures: int, random: Callable[[], float]) -
         answer: Duration = options.backoff(failures)
         return min(seconds(answer, "the answer of backoff"), options.max_delay)
     if options.backoff == "linear":
-        longest = options.base * failures
+        bounded = min(options.base * failures, options.max_delay)
     else:
-        longest = options.base * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
-    bounded = min(longest, options.max_delay)
+        bounded = doubled(options.base, options.max_delay, failures - 1)
     return bounded * random() if options.jitter else bounded

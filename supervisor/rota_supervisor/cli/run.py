@@ -1,6 +1,7 @@
 """`rota run`: check what can be checked, then become the master."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import re

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 from rota.child.settings import ServerSettings
 from rota.protocol import store, views
 from rota.protocol.entry import MICROSECONDS
-from rota.server import address, connection, primary
+from rota.server import address, connection
 from rota.server.server_errors import ServerError
 from rota_supervisor.exporter.settings import ExporterSettings
 
@@ -54,7 +54,7 @@ def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
     """Return what connects to that server, or raises ServerError. Raises ValueError for an unusable URL."""
     redis = address.parse_address(server.redis_url)
     options = connection.ConnectionOptions("rota-exporter", connect_seconds=LIMIT_SECONDS, read_seconds=LIMIT_SECONDS)
-    return lambda: primary.connect(redis, options)
+    return lambda: connection.connect(redis, options)
 
 
 def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:

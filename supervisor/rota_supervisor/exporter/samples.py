@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
 
-from rota.child import slot_memory, slot_outcomes, slot_told
+from rota.child import slot_layout, slot_memory
 from rota.printable import printable
 from rota.telemetry import metrics as m
 from rota.telemetry import records
@@ -80,7 +80,7 @@ class RegionReader:
         used = records.used_words(self._words)
         if stamp and used >= self._parsed:
             self._parse_up_to(used)
-            now = memoryview(bytes(self._region[: self._parsed * slot_told.WORD])).cast("d")
+            now = memoryview(bytes(self._region[: self._parsed * slot_layout.WORD])).cast("d")
             before = self._numbers
             if all(records.is_sound(each, before[span], now[span].tolist()) for each, _, span in self._places):
                 self._numbers = now
@@ -156,7 +156,7 @@ class Regions:
                 if error.errno == errno.ENXIO:  # no data beyond
                     return
                 raise
-            number = (at - slot_memory.region_at(0)) // slot_outcomes.REGION_BYTES
+            number = (at - slot_memory.region_at(0)) // slot_layout.REGION_BYTES
             yield number
             at = slot_memory.region_at(number + 1)
 

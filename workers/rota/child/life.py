@@ -1,10 +1,15 @@
-"""One life of a worker or a poller: what its process holds besides its settings."""
+"""One life of a worker or a poller: what its process holds besides its settings, how long it may start tasks, and the
+codes it leaves with."""
 
 import contextlib
 import os
 from dataclasses import dataclass
+from typing import Final
 
 from rota.child.slots import Slot
+
+NANOSECONDS: Final = 1_000_000_000
+_MARGIN_SHARE: Final = 0.1  # of the lease: time to get from the look at the clock into the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,27 @@ def ring(bell_fd: int) -> None:
     """Ring a bell that all children share. A task may have closed it, or rung it to the brim, which is heard too."""
     with contextlib.suppress(OSError):
         os.eventfd_write(bell_fd, 1)
+
+
+class Fence:
+    """Keeps a worker whose master may have lost its lease from starting anything.
+
+    Both sides use CLOCK_BOOTTIME, which goes on while a machine sleeps. What counts is when the last successful renewal
+    was *sent*: the server cannot have received it earlier, so the lease cannot end earlier than we think.
+    """
+
+    def __init__(self, slot: Slot, lease_seconds: float) -> None:
+        self._slot = slot
+        self._allowed_ns = fence_ns(lease_seconds)
+
+    def is_up(self, at_ns: int) -> bool:
+        """Whether nothing may be started at this time (CLOCK_BOOTTIME)."""
+        return at_ns - self._slot.renewed_ns > self._allowed_ns
+
+
+def fence_ns(lease_seconds: float) -> int:
+    """How long after a renewal was sent tasks may still be started, in nanoseconds."""
+    return round(lease_seconds * (1 - _MARGIN_SHARE) * NANOSECONDS)
 
 
 class StartFailed(Exception):

@@ -1,8 +1,7 @@
-"""What a child is told at its start: the part of the configuration it needs, frozen.
+"""The settings of a child: the part of the configuration it needs, frozen.
 
-The master writes these as JSON into the child's first message; the child reads them back. Nothing else
-in a child reads the configuration file or the environment. Its defaults are not repeated here: they
-stand in `rota_supervisor.config.model`, and a field named as there is filled by its name.
+The master writes these as JSON into the child's first message. Nothing else in a child reads the configuration file or
+the environment. The defaults stand in `rota_supervisor.config.model`, and a field named as there is filled by its name.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ TaskLines = Literal["all", "failures", "sample"]
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a process logs, also before it was told: `tasks` says which lines about tasks are written."""
+    """How a process logs, also before it has its settings: `tasks` says which lines about tasks are written."""
 
     level: Level = "info"
     format: Format = "auto"
@@ -95,7 +94,9 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
     raw["log"] = LogSettings(**raw["log"])
-    raw["tiers"] = tuple(_domain(tier) for tier in raw["tiers"])
+    raw["tiers"] = tuple(
+        Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"])) for tier in raw["tiers"]
+    )
     raw["overrides"] = {name: TaskOverride(**override) for name, override in raw["overrides"].items()}
     return WorkerSettings(**raw)
 
@@ -104,7 +105,3 @@ def poller_settings_from_json(text: str) -> PollerSettings:
     """Read what `settings_to_json` wrote. Raises KeyError or TypeError for another shape."""
     raw: dict[str, Any] = json.loads(text)
     return PollerSettings(**{**raw, "server": ServerSettings(**raw["server"]), "log": LogSettings(**raw["log"])})
-
-
-def _domain(raw: dict[str, Any]) -> Domain:
-    return Domain(raw["name"], tuple(QueueShare(**share) for share in raw["queues"]))

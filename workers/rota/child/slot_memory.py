@@ -1,4 +1,4 @@
-"""The memory that holds all slots: one sealed memfd, made by the master. The roster first, then the regions.
+"""The memory that holds all slots: one sealed memfd, made by the master before its first child.
 
 Each child maps its own region, the roster for reading, and closes the descriptor, with which it could map the rest.
 """
@@ -10,12 +10,11 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_told import TOLD_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
 
 MOST_SLOTS: Final = 1024
-ROSTER_BYTES: Final = MOST_SLOTS * TOLD_BYTES
+ROSTER_BYTES: Final = MOST_SLOTS * ROSTER_PART_BYTES
 _READ: Final = mmap.PROT_READ
 _WRITE: Final = mmap.PROT_READ | mmap.PROT_WRITE
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -59,7 +58,7 @@ class SlotMemory:
         if not 0 <= number < self.count:
             raise IndexError(f"slot {number} of {self.count}")
         at = region_at(number)
-        return Slot(self._view[at : at + REGION_BYTES], _told(self._view, number))
+        return Slot(self._view[at : at + REGION_BYTES], _part_of(self._view, number))
 
 
 def region_at(number: int) -> int:
@@ -67,8 +66,8 @@ def region_at(number: int) -> int:
     return ROSTER_BYTES + number * REGION_BYTES
 
 
-def _told(roster: memoryview, number: int) -> memoryview:
-    return roster[number * TOLD_BYTES : (number + 1) * TOLD_BYTES]
+def _part_of(roster: memoryview, number: int) -> memoryview:
+    return roster[number * ROSTER_PART_BYTES : (number + 1) * ROSTER_PART_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +85,12 @@ def move_in(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = Tru
     have the slot as well.
     """
     region = _map(fd, region_at(number), REGION_BYTES, _WRITE, for_forks=for_forks)
-    with mmap.mmap(fd, ROSTER_BYTES) as roster, memoryview(roster) as writable, _told(writable, number) as told:
-        entered = Slot(region, told).enter(nonce, pid)
+    with mmap.mmap(fd, ROSTER_BYTES) as roster, memoryview(roster) as writable, _part_of(writable, number) as part:
+        entered = Slot(region, part).enter(nonce, pid)
     if not entered:
         return None
     roster_to_read = _map(fd, 0, ROSTER_BYTES, _READ).toreadonly()
-    return SlotPlace(Slot(region, _told(roster_to_read, number)), roster_to_read)
+    return SlotPlace(Slot(region, _part_of(roster_to_read, number)), roster_to_read)
 
 
 def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) -> memoryview:

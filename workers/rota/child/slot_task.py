@@ -2,7 +2,15 @@
 
 from typing import Final, NamedTuple
 
+from rota.protocol.names import is_name
+
 UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
+
+
+def name_in(raw: bytes) -> str:
+    """The name of a task; it becomes the label of a series, so it must be one that a task can have."""
+    name = raw.decode(errors="replace")
+    return name if is_name(name) else UNKNOWN_TASK
 
 
 class TaskInSlot(NamedTuple):

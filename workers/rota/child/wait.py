@@ -61,16 +61,13 @@ class Waiter:
         finally:
             self._until = math.inf
 
-    def until_woken(self, fd: int, seconds: float) -> Woken:
-        """Wait for something to read, a signal, or the time. Raises Orphaned."""
-        return self._until_woken(fd, select.POLLIN, seconds)
-
     def pause(self, seconds: float) -> Woken:
         """Wait for a signal or the time. Raises Orphaned."""
-        return self._until_woken(_NO_FD, 0, seconds)
+        return self.until_woken(_NO_FD, seconds)
 
-    def _until_woken(self, fd: int, events: int, seconds: float) -> Woken:
-        ready = self._wait(self._alert, fd, events, seconds)
+    def until_woken(self, fd: int, seconds: float) -> Woken:
+        """Wait for something to read, a signal, or the time. Raises Orphaned."""
+        ready = self._wait(self._alert, fd, select.POLLIN, seconds)
         if fd in ready:
             return Woken.READY
         if self._signals.fileno() in ready:
@@ -104,14 +101,10 @@ class _PollSet:
 
     def wait(self, fd: int, events: int, seconds: float) -> set[int]:
         """The descriptors that are ready, at the latest after so many seconds."""
-        self._watch(fd, events)
+        if (fd, events) != (self._fd, self._events):
+            if self._fd not in (_NO_FD, fd):
+                self._poll.unregister(self._fd)
+            if fd != _NO_FD:
+                self._poll.register(fd, events)
+            self._fd, self._events = fd, events
         return {found for found, _ in self._poll.poll(max(0.0, seconds) * 1000)}
-
-    def _watch(self, fd: int, events: int) -> None:
-        if (fd, events) == (self._fd, self._events):
-            return
-        if self._fd not in (_NO_FD, fd):
-            self._poll.unregister(self._fd)
-        if fd != _NO_FD:
-            self._poll.register(fd, events)
-        self._fd, self._events = fd, events

@@ -11,10 +11,10 @@ from rota.child.signals import StopSignals
 from rota.child.wait import Orphaned
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
-from rota.server.connection import NO_REPLY, Connection
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
 from rota.server.link import Link
-from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
 from rota.server.server_errors import ServerError
+from rota.server.session import NO_REPLY
 
 
 class PollerBell:
@@ -37,28 +37,31 @@ class PollerBell:
             if self._rang():
                 return True
             now = time.monotonic()
-            if now >= deadline or self._woken_by_signal(self._wait_seconds(now, deadline)):
+            if now >= deadline or self._woken_by_signal(now, deadline):
                 return False
 
     def _rang(self) -> bool:
         try:
             return self._answered()
         except ServerError as error:
-            # A token taken from the list may have been lost with the connection.
-            may_have_rung = self._parked_at is not None
-            self._give_up(error)
+            may_have_rung = self._parked_at is not None  # a token from the list may have been lost with the connection
+            self._not_before = time.monotonic() + self._link.failed(error)
+            self._link.close()
+            self._parked_at = None
             return may_have_rung
 
     def _answered(self) -> bool:
         """Whether the parked command took a token; parks first, and again after each answer."""
-        if self._parked_at is None and time.monotonic() < self._not_before:
+        now = time.monotonic()
+        if self._parked_at is None and now < self._not_before:
             return False
         connection = self._link.connection()
         if self._parked_at is None:
             self._park(connection)
         reply = connection.try_receive()
         if reply is NO_REPLY:
-            self._check_patience()
+            if self._parked_at is not None and now - self._parked_at > PARK_SECONDS + GRACE_SECONDS:
+                raise unanswered(PARK_SECONDS)
             return False
         self._link.worked()
         self._park(connection)
@@ -68,24 +71,13 @@ class PollerBell:
         self._parked_at = time.monotonic()
         connection.send(self._command)
 
-    def _check_patience(self) -> None:
-        if self._parked_at is not None and time.monotonic() - self._parked_at > PARK_SECONDS + GRACE_SECONDS:
-            raise unanswered(PARK_SECONDS)
-
-    def _give_up(self, error: ServerError) -> None:
-        self._not_before = time.monotonic() + self._link.failed(error)
-        self._link.close()
-        self._parked_at = None
-
-    def _wait_seconds(self, now: float, deadline: float) -> float:
-        until = deadline if self._parked_at is not None else min(deadline, self._not_before)
-        return max(0.0, until - now)
-
-    def _woken_by_signal(self, seconds: float) -> bool:
+    def _woken_by_signal(self, now: float, deadline: float) -> bool:
         watched = [self._signals.fileno(), self._death_fd]
         if self._parked_at is not None:
             watched.append(self._link.connection().fileno())
-        ready, _, _ = select.select(watched, (), (), seconds)
+        else:
+            deadline = min(deadline, self._not_before)
+        ready, _, _ = select.select(watched, (), (), max(0.0, deadline - now))
         if self._death_fd in ready:
             raise Orphaned
         if self._signals.fileno() in ready:

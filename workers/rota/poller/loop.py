@@ -4,27 +4,72 @@ Neither waits for the end of the other: a hundred thousand overdue tasks hold up
 task that is due.
 """
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-from rota.child.life import EXIT_DRAINED, Life
+from rota.child import life as lives
+from rota.child.settings import PollerSettings
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase
-from rota.child.wait import Waiter
+from rota.child.wait import Orphaned, Waiter
 from rota.poller.bell import PollerBell
-from rota.poller.promoting import Promoting
+from rota.poller.promoting import Promoting, Standby
+from rota.poller.report import PollerReport
 from rota.poller.rounds import Rounds
+from rota.protocol.store import Store
+from rota.server.address import parse_address
+from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
+from rota.telemetry.recorder import Recorder
+
+BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for an answer; between two calls it sleeps no longer either
 
 
-@dataclass(frozen=True, slots=True)
-class PollerTools:
-    """What the loop works with; `link` is the connection to work on, the bell has its own. `clock` is monotonic."""
+def run_poller(settings: PollerSettings, life: lives.Life) -> int:
+    """Live one life as a poller in this process, in its main thread; returns the exit code."""
+    log.configure(settings.log, role="poller", slot=life.slot_number, pid=os.getpid())
+    log.adopt_foreign(settings.log)
+    signals = StopSignals()
+    signals.install()
+    try:
+        return _loop(settings, life, signals).run()
+    except Orphaned:
+        return lives.EXIT_ORPHANED
 
-    life: Life
+
+def _loop(settings: PollerSettings, life: lives.Life, signals: StopSignals) -> "PollerLoop":
+    store = Store(settings.server.namespace)
+    recorder = Recorder(life.slot.metrics)
+    waiter = Waiter(signals, life.death_fd, life.slot.beat, BEAT_EVERY_SECONDS)
+    report = PollerReport(recorder, life.slot_number)
+    address = parse_address(settings.server.redis_url)
+
+    def link(purpose: str) -> Link:
+        name = f"rota:poller:{life.slot_number}:{purpose}"
+        return Link(address, ConnectionOptions(name, wait=waiter.until_ready), recorder)
+
+    return PollerLoop(
+        life=life,
+        link=link("work"),
+        bell=PollerBell(store.keys, link("bell"), signals, life.death_fd),
+        waiter=waiter,
+        signals=signals,
+        promoting=Promoting(Standby(settings.rank), store, report, time.monotonic),
+        rounds=Rounds(settings, store, report, time.monotonic),
+        rank=settings.rank,
+    )
+
+
+@dataclass(slots=True)
+class PollerLoop:
+    """One life of a poller. `link` is the connection to work on, the bell has its own. `clock` is monotonic."""
+
+    life: lives.Life
     link: Link
     bell: PollerBell
     waiter: Waiter
@@ -33,55 +78,44 @@ class PollerTools:
     rounds: Rounds
     rank: int
     clock: Callable[[], float] = time.monotonic
-
-
-class PollerLoop:
-    """One life of a poller."""
-
-    def __init__(self, tools: PollerTools) -> None:
-        self._tools = tools
-        self._ready = False
-        self._rested = False
+    _ready: bool = False
+    _rested: bool = False
 
     def run(self) -> int:
-        """Work until a stop signal; answers the exit code. Raises Orphaned."""
-        tools = self._tools
-        while not tools.signals.asked:
-            tools.life.slot.beat()
+        """Work until a stop signal; returns the exit code. Raises Orphaned."""
+        while not self.signals.asked:
+            self.life.slot.beat()
             try:
                 self._work()
             except ServerError as error:
-                tools.promoting.lost()
-                tools.waiter.pause(tools.link.failed(error))
+                self.promoting.lost()
+                self.waiter.pause(self.link.failed(error))
                 continue
-            tools.link.worked()
+            self.link.worked()
             self._rest()
-        tools.life.slot.phase = Phase.DRAINING
-        tools.life.ring_master()
-        return EXIT_DRAINED
+        self._show(Phase.DRAINING)
+        return lives.EXIT_DRAINED
 
     def _work(self) -> None:
-        tools = self._tools
-        connection = tools.link.connection()
-        if tools.promoting.due_at() <= tools.clock():
-            tools.promoting.step(connection, rested=self._rested)
+        connection = self.link.connection()
+        if self.promoting.due_at() <= self.clock():
+            self.promoting.step(connection, rested=self._rested)
         self._rested = False
-        outlook = tools.rounds.step(connection)
-        if outlook is not None:
-            tools.promoting.told(outlook)
+        next_due = self.rounds.step(connection)
+        if next_due is not None:
+            self.promoting.next_due = next_due
         if not self._ready:
-            self._say_ready()
+            self._ready = True
+            self._show(Phase.IDLE)
+            log.logger().info(events.POLLER_STARTED, rank=self.rank)
 
     def _rest(self) -> None:
-        tools = self._tools
-        seconds = min(tools.promoting.due_at(), tools.rounds.next_at) - tools.clock()
-        if tools.bell.rest(max(0.0, seconds)):
-            tools.promoting.heard()
+        seconds = min(self.promoting.due_at(), self.rounds.next_at) - self.clock()
+        if self.bell.rest(max(0.0, seconds)):
+            self.promoting.heard()
         else:
             self._rested = seconds > 0
 
-    def _say_ready(self) -> None:
-        self._ready = True
-        self._tools.life.slot.phase = Phase.IDLE
-        self._tools.life.ring_master()
-        log.logger().info(events.POLLER_STARTED, rank=self._tools.rank)
+    def _show(self, phase: Phase) -> None:
+        self.life.slot.phase = phase
+        self.life.ring_master()

@@ -1,4 +1,4 @@
-"""What a poller tells of its work."""
+"""What a poller logs and counts of its work."""
 
 import time
 
@@ -11,10 +11,7 @@ from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
 _NO_QUEUE = "unknown"  # as the script that buries such items names it
-_LOST = "lost"
-_GARBAGE = "garbage"
-_RECOVERED = "lease_expired"
-_REPEAT_SECONDS = 60.0  # the same refusal is told this often, not with each round
+_REPEAT_SECONDS = 60.0  # the same refusal is logged this often, not with each round
 
 
 class PollerReport:
@@ -38,8 +35,8 @@ class PollerReport:
         for queue, moved in promoted.moved.items():
             self._recorder.counter(metrics.POLLER_PROMOTED, queue).add(moved)
         if promoted.buried:
-            self._recorder.counter(metrics.TASKS_DEAD, _NO_QUEUE, _NO_TASK, _GARBAGE).add(promoted.buried)
-            log.logger().error(events.TASK_DEAD, reason=_GARBAGE, count=promoted.buried)
+            self._recorder.counter(metrics.TASKS_DEAD, _NO_QUEUE, _NO_TASK, "garbage").add(promoted.buried)
+            log.logger().error(events.TASK_DEAD, reason="garbage", count=promoted.buried)
         self._last_success.set(time.time())
 
     def swept(self, swept: Swept) -> None:
@@ -57,13 +54,13 @@ class PollerReport:
     def retired(self, owner: str, retired: Retired) -> None:
         """An owner whose lease ran out was retired, or turned out to be alive."""
         for entry in retired.requeued:
-            self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, _RECOVERED).add()
+            self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, "lease_expired").add()
             log.logger().warning(
                 events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=shown(owner), losses=entry.losses
             )
         for entry in retired.dead:
-            self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, _LOST).add()
-            log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason=_LOST)
+            self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, "lost").add()
+            log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason="lost")
 
     def orphans(self, count: int) -> None:
         """A scan is over: so many lists had no registered owner."""

@@ -1,14 +1,32 @@
 """Where the server is: a Redis URL taken apart."""
 
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
+from rota.redaction import OPTIONS as OPTIONS_OF_CLIENTS
 from rota.redaction import redact
-from rota.server.sentinel_address import Sentinels, SentinelUrl, parse_sentinel_url, shown_option
 
-DEFAULT_PORT = 6379
-SCHEMES = ("redis", "rediss", "unix")
+DEFAULT_PORT: Final = 6379
+DEFAULT_SENTINEL_PORT: Final = 26379
+SCHEMES: Final = ("redis", "rediss", "unix")
+_SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
+# Scheme, credentials, hosts, path, options. By hand, since urlsplit refuses a list of hosts with an IPv6 address in it.
+_SENTINEL_URL: Final = re.compile(
+    r"(rediss?)\+sentinel://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.IGNORECASE | re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Who is asked for the primary of `service`: host and port of each sentinel, and what they want to hear first."""
+
+    service: str
+    places: tuple[tuple[str, int], ...]
+    username: str = ""
+    password: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +66,33 @@ def parse_address(url: str) -> Address:
     but the credentials of sentinels: what a URL says must hold for each connection of a fleet and its producers.
     Raises ValueError saying what is wrong, with the password redacted.
     """
+    behind_sentinels = _SENTINEL_URL.fullmatch(url)
     try:
-        found = parse_sentinel_url(url)
+        return _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
     except ValueError as error:
         raise ValueError(f"{redact(url)!r} {error}") from None
-    return _of_one_server(url) if found is None else _behind_sentinels(found)
+
+
+# These raise ValueError saying what is wrong, with no part of the URL: a password may stand in any wrong place.
 
 
 def _of_one_server(url: str) -> Address:
     parts = _split(url)
     if parts.scheme not in SCHEMES:
         raise ValueError(
-            f"{redact(url)!r} is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
+            "is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
             "or with redis+sentinel:// to have sentinels asked for the primary"
         )
-    if parts.fragment:
-        raise ValueError(f"{redact(url)!r} has a '#' in it: write it as %23")
-    query = parse_qs(parts.query, keep_blank_values=True)
-    if unknown := sorted(query.keys() - {"db"}):
-        raise ValueError(
-            f"{redact(url)!r} has the option {shown_option(unknown[0])}: a URL may say host, port, user, "
-            "password and database, as in redis://user:password@host:6379/0, and no more "
-            "(authorities for TLS: set SSL_CERT_FILE)"
-        )
+    may_say = (
+        "a URL may say host, port, user, password and database, as in redis://user:password@host:6379/0, and no more"
+    )
+    query = _options(parts.query, parts.fragment, frozenset({"db"}), may_say)
     unix = parts.scheme == "unix"
     try:
         port = parts.port or DEFAULT_PORT
-        database = int(query.get("db", [""])[0] or ("0" if unix else parts.path.strip("/")) or 0)
-    except ValueError:  # its text may quote a password with a slash in it, taken for a port
-        raise ValueError(f"{redact(url)!r} is not a Redis URL: its port or its database is not a number") from None
+        database = int(query.get("db") or ("0" if unix else parts.path.strip("/")) or 0)
+    except ValueError:
+        raise ValueError("is not a Redis URL: its port or its database is not a number") from None
     return Address(
         host=parts.hostname or "127.0.0.1",
         port=port,
@@ -88,20 +104,60 @@ def _of_one_server(url: str) -> Address:
     )
 
 
-def _behind_sentinels(found: SentinelUrl) -> Address:
-    return Address(
-        host="",
-        port=0,
-        tls=found.tls,
-        database=found.database,
-        username=found.username,
-        password=found.password,
-        sentinels=found.sentinels,
-    )
-
-
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError:  # its text may quote the password
-        raise ValueError(f"{redact(url)!r} is not a Redis URL: its host is none (IPv6 as in [::1])") from None
+    except ValueError:
+        raise ValueError("is not a Redis URL: its host is none (IPv6 as in [::1])") from None
+
+
+def _of_sentinels(found: re.Match[str]) -> Address:
+    scheme, credentials, hosts, path, options, fragment = (part or "" for part in found.groups())
+    may_say = "beside db there are sentinel_username and sentinel_password, for sentinels that want them"
+    query = _options(options, fragment, _SENTINEL_OPTIONS, may_say)
+    service, _, database = path.strip("/").partition("/")
+    if not service:
+        raise ValueError(
+            "names no service: which primary the sentinels are asked for follows their places, "
+            "as in redis+sentinel://one:26379,two:26379,three:26379/mymaster/0"
+        )
+    username, _, password = credentials.partition(":")
+    try:
+        places = tuple(_place(member) for member in hosts.split(","))
+        number = int(query.get("db") or database or 0)
+    except ValueError:
+        raise ValueError(
+            "is not a Redis URL: a sentinel in it has no host or no port, or its database is not a number "
+            "(IPv6 as in [::1]:26379)"
+        ) from None
+    guards = (query.get(f"sentinel_{name}", "") for name in ("username", "password"))
+    return Address(
+        host="",
+        port=0,
+        tls=scheme.lower() == "rediss",
+        database=number,
+        username=unquote(username),
+        password=unquote(password),
+        sentinels=Sentinels(unquote(service), places, *guards),
+    )
+
+
+def _options(text: str, fragment: str, known: frozenset[str], may_say: str) -> dict[str, str]:
+    if fragment:
+        raise ValueError("has a '#' in it: write it as %23")
+    query = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
+    if unknown := sorted(query.keys() - known):
+        shown = (
+            repr(unknown[0])
+            if unknown[0] in OPTIONS_OF_CLIENTS
+            else "*** (not shown: it may be the rest of a password)"
+        )
+        raise ValueError(f"has the option {shown}: {may_say} (authorities for TLS: set SSL_CERT_FILE)")
+    return query
+
+
+def _place(member: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{member}")
+    if not parts.hostname:
+        raise ValueError(member)
+    return parts.hostname, parts.port or DEFAULT_SENTINEL_PORT

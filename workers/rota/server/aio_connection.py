@@ -1,49 +1,35 @@
-"""The asyncio connection to the server: streams and hiredis, for a process that must never block.
+"""The asyncio connection to the server, for a process that must never block: what is said on it is that of `session`.
 
-One command at a time, in the order of the callers. Nothing is repeated but a script the server did not
-know. A connection that broke is made anew by the next command.
+One command at a time, in the order of the callers. A connection that broke is made anew by the next command.
 """
 
 import asyncio
 import contextlib
+import socket
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import hiredis
+from typing import Any, Final, TypeVar
 
 from rota.protocol.store import Command
 from rota.protocol.wire import Arg, command, pack
+from rota.server import server_errors as errors
 from rota.server.address import Address
-from rota.server.resolving import Resolver
 from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS, Question, search
-from rota.server.sentinel_address import Sentinels
-from rota.server.server_errors import (
-    REASON_NETWORK,
-    REASON_PROTOCOL,
-    REASON_SILENT,
-    ConnectionLost,
-    Refused,
-    ServerError,
-    UnknownScript,
-    error_of_reply,
-    read_reply,
-)
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
+from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
+from rota.server.session import NO_REPLY, READ_BYTES, Session, greeting, tls_context
 
 T = TypeVar("T")
 
-_READ_BYTES: Final = 1 << 16
-_NO_REPLY: Final = object()
+_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
+Found = list[str] | OSError
 FIRST_RETRY_SECONDS: Final = 0.05  # for the back-off of callers that repeat
 MOST_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """Who is told: `up` after a command that went through, `down` with each error, `asked` before each command."""
+    """Callbacks: `up` after a command that went through, `down` with each error, `asked` before each command."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None
@@ -67,7 +53,7 @@ class AioConnection:
         self._watch = watch or ConnectionWatch()
         self._lock = asyncio.Lock()
         self._resolver = Resolver()
-        self._reader = _new_reader()
+        self._session = Session()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @property
@@ -79,9 +65,9 @@ class AioConnection:
         """Run a script once and parse its answer. Raises ServerError."""
         try:
             raw = await self._watched(call.by_sha())
-        except UnknownScript:
+        except errors.UnknownScript:
             raw = await self._watched(call.by_text())
-        return read_reply(call, raw)
+        return errors.read_reply(call, raw)
 
     async def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
@@ -96,7 +82,7 @@ class AioConnection:
             async with self._lock:
                 self._watch.asked()
                 reply = await self._ask(data)
-        except UnknownScript:
+        except errors.UnknownScript:
             raise
         except ServerError as error:
             self._watch.down(error)
@@ -105,37 +91,29 @@ class AioConnection:
         return reply
 
     async def _ask(self, data: bytes) -> Any:
+        sentinels = self._address.sentinels
         try:
-            if self._streams is None and self._address.sentinels is not None:
-                await _within(self._searching_seconds(self._address.sentinels), self._connect())
+            if self._streams is None and sentinels is not None:
+                # A sentinel that is silent costs its own step and no more, however short the patience with the server
+                # is: the next search begins with it again, so one bound for all would never let it be passed over.
+                seconds = len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
+                await _within(seconds, self._connect(self._open_primary()))
             return await _within(self._seconds(), self._connect_and_exchange(data))
         except OSError as error:
             self._drop()
             raise ConnectionLost(f"no connection to {self._address.place}: {error}", REASON_NETWORK) from error
-        except ConnectionLost:
-            self._drop()
-            raise
-        except asyncio.CancelledError:  # a reply may still come and must not answer the next command
+        except (ConnectionLost, asyncio.CancelledError):  # a reply may still come and must not answer the next command
             self._drop()
             raise
 
     async def _connect_and_exchange(self, data: bytes) -> Any:
         if self._streams is None:
-            await self._connect()
+            await self._connect(self._open(self._address))
         return await self._exchange(data)
 
-    @staticmethod
-    def _searching_seconds(sentinels: Sentinels) -> float:
-        # A sentinel that is silent costs its own step and no more, however short the patience with the server is: the
-        # next search begins with it again, so one bound for all of them would never let it be passed over.
-        return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
-
-    async def _connect(self) -> None:
+    async def _connect(self, opening: Awaitable[None]) -> None:
         try:
-            if self._address.sentinels is None:
-                await self._open(self._address)
-            else:
-                await self._open_primary()
+            await opening
         except BaseException:  # whatever it was: a connection half greeted is none
             self._drop()
             raise
@@ -164,20 +142,19 @@ class AioConnection:
             return error
 
     async def _open(self, address: Address) -> None:
-        self._reader = _new_reader()
+        self._session = Session()
         if address.path:
             self._streams = await asyncio.open_unix_connection(address.path)
         else:
             self._streams = await self._open_tcp(address)
-        if address.username or address.password:
-            await self._exchange(command((pack(("AUTH", address.username or "default", address.password)),)))
-        if address.database:
-            await self._exchange(command((pack(("SELECT", address.database)),)))
-        with contextlib.suppress(Refused):  # as in rota.server.connection
-            await self._exchange(command((pack(("CLIENT", "SETNAME", self._name)),)))
+        commands = greeting(address, self._name)
+        for each in commands[:-1]:
+            await self._exchange(each)
+        with contextlib.suppress(errors.Refused):
+            await self._exchange(commands[-1])
 
     async def _open_tcp(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        secure = _secure() if address.tls else None
+        secure = tls_context() if address.tls else None
         failed: OSError = OSError("its name has no address")
         for each in await self._resolver.addresses_of(address.host):
             try:
@@ -192,20 +169,9 @@ class AioConnection:
         reader, writer = self._streams
         writer.write(data)
         await writer.drain()
-        while (reply := self._next_reply()) is _NO_REPLY:
-            received = await reader.read(_READ_BYTES)
-            if not received:
-                raise ConnectionLost("the server closed the connection", REASON_NETWORK)
-            self._reader.feed(received)
-        if isinstance(reply, ServerError):
-            raise reply
+        while (reply := self._session.reply()) is NO_REPLY:
+            self._session.take(await reader.read(READ_BYTES))
         return reply
-
-    def _next_reply(self) -> Any:
-        try:
-            return self._reader.gets()
-        except hiredis.ProtocolError as error:
-            raise ConnectionLost(f"the server answered something that is not RESP: {error}", REASON_PROTOCOL) from error
 
     def _drop(self) -> None:
         if self._streams is not None:
@@ -222,11 +188,60 @@ async def _within(seconds: float, step: Awaitable[T]) -> T:
         raise ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT) from error
 
 
-def _secure() -> "SSLContext":
-    import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
+class Resolver:
+    """Looks up names in threads that nobody waits for at the end.
 
-    return ssl.create_default_context()
+    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins: a resolver that hung for 20 s
+    held a master's TERM for as long, beyond every deadline. Whoever asks for a name that is being looked up waits for
+    the same answer, so a resolver that hangs takes one thread a name, however often it is asked again.
+    """
+
+    def __init__(self) -> None:
+        self._going: dict[str, asyncio.Future[Found]] = {}
+
+    async def addresses_of(self, host: str) -> list[str]:
+        """The addresses of a host, the best first; its own text when that is one. Raises OSError."""
+        if _is_address(host):
+            return [host]
+        going = self._going.get(host) or self._begin(host)
+        found = await asyncio.shield(going)  # whoever gives up leaves it to the others
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def _begin(self, host: str) -> "asyncio.Future[Found]":
+        loop = asyncio.get_running_loop()
+
+        def look_up() -> None:
+            found = _look_up(host)
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(self._end, host, found)
+
+        try:
+            threading.Thread(target=look_up, daemon=True, name="rota-resolver").start()
+        except RuntimeError as error:  # there may be no further thread now
+            raise OSError(str(error)) from error
+        self._going[host] = going = loop.create_future()
+        return going
+
+    def _end(self, host: str, found: Found) -> None:
+        going = self._going.pop(host)
+        if not going.done():
+            going.set_result(found)
 
 
-def _new_reader() -> hiredis.Reader:
-    return hiredis.Reader(replyError=error_of_reply, notEnoughData=_NO_REPLY)
+def _look_up(host: str) -> Found:
+    try:
+        return list(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)))
+    except OSError as error:
+        return error
+    except UnicodeError as error:  # a label that is empty or too long
+        return OSError(f"{host!r} is no host name: {error}")
+
+
+def _is_address(host: str) -> bool:
+    for family in _FAMILIES:
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, host)
+            return True
+    return False

@@ -1,9 +1,7 @@
-"""One blocking connection to the server, of our own.
+"""One blocking connection to the server, of our own: what is said on it is that of `session`.
 
-It packs its own commands, reads with hiredis, and repeats nothing behind the caller's back: a claim sent
-twice by a helpful client is a task held by nobody. The one exception is NOSCRIPT, which says that nothing
-was executed. Every wait has a deadline and goes through the `wait` given at the start, so that a worker can
-watch its master's death pipe meanwhile.
+Every wait has a deadline and goes through the `wait` given at the start, so that a worker can watch its master's death
+pipe meanwhile.
 """
 
 import errno
@@ -11,27 +9,18 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import hiredis
 
 from rota.protocol.store import Command
 from rota.protocol.wire import Arg, command, pack
+from rota.server import server_errors as errors
 from rota.server.address import Address
-from rota.server.server_errors import (
-    REASON_NETWORK,
-    REASON_PROTOCOL,
-    REASON_SILENT,
-    ConnectionLost,
-    Refused,
-    ServerError,
-    UnknownScript,
-    error_of_reply,
-    read_reply,
-)
+from rota.server.sentinel import Answer, Question, search
+from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
+from rota.server.session import NO_REPLY, READ_BYTES, Session, greeting, tls_context
 
 if TYPE_CHECKING:
     from ssl import SSLSocket
@@ -41,8 +30,9 @@ T = TypeVar("T")
 Wait = Callable[[int, int, float], bool]
 """`wait(fd, events, seconds)`: whether one of poll()'s `events` came in time. May raise to give up."""
 
-NO_REPLY: Final = object()
-_READ_BYTES: Final = 1 << 16
+# How long a command is parked in the server, at a doorbell.
+PARK_SECONDS: Final = 5  # whole: the same for every doorbell, so that a dead connection is found as soon
+GRACE_SECONDS: Final = 3.0  # the server's own timers run up to 0.1 s late; the rest is for a busy one
 # Errors of TLS, by name as ssl is imported only with TLS, and the poll() event each waits for.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
 # A dead peer is noticed after 10 + 3 x 3 seconds even by a connection that only listens.
@@ -74,8 +64,9 @@ class Connection:
 
     def __init__(self, address: Address, options: ConnectionOptions = DEFAULT_OPTIONS) -> None:
         """Connect, authenticate, select the database. Raises ServerError."""
+        self.address = address
         self._options = options
-        self._reader = hiredis.Reader(replyError=error_of_reply, notEnoughData=NO_REPLY)
+        self._session = Session()
         self._socket = _connect(address, options)
         try:
             self._greet(address)
@@ -89,9 +80,9 @@ class Connection:
         """Run a script and parse its answer. Raises ServerError."""
         try:
             raw = self._ask(call.by_sha())
-        except UnknownScript:
+        except errors.UnknownScript:
             raw = self._ask(call.by_text())
-        return read_reply(call, raw)
+        return errors.read_reply(call, raw)
 
     def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
@@ -124,15 +115,14 @@ class Connection:
 
     def try_receive(self) -> Any:
         """The next reply if it has come, else NO_REPLY. Raises ServerError: error replies too."""
-        reply = self._next_reply()
-        while reply is NO_REPLY:
-            data = self._read()
-            if data is None:
+        while (reply := self._session.reply()) is NO_REPLY:
+            try:
+                data = self._socket.recv(READ_BYTES)
+            except OSError as error:
+                if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read on
+                    self._wait(select.POLLOUT, "to go on with TLS")
                 return NO_REPLY
-            self._reader.feed(data)
-            reply = self._next_reply()
-        if isinstance(reply, ServerError):
-            raise reply
+            self._session.take(data)
         return reply
 
     def receive(self) -> Any:
@@ -145,43 +135,23 @@ class Connection:
         self.send(data)
         return self.receive()
 
-    def _next_reply(self) -> Any:
-        try:
-            return self._reader.gets()
-        except hiredis.ProtocolError as error:
-            raise ConnectionLost(f"the server answered something that is not RESP: {error}", REASON_PROTOCOL) from error
-
-    def _read(self) -> bytes | None:
-        try:
-            data = self._socket.recv(_READ_BYTES)
-        except OSError as error:
-            if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read on
-                self._wait(select.POLLOUT, "to go on with TLS")
-            return None
-        if not data:
-            raise ConnectionLost("the server closed the connection", REASON_NETWORK)
-        return data
-
     def _wait(self, events: int, what: str) -> None:
         seconds = self._options.read_seconds
         if not self._options.wait(self.fileno(), events, seconds):
             raise ConnectionLost(f"the server took longer than {seconds:g} s {what}", REASON_SILENT)
 
     def _greet(self, address: Address) -> None:
-        commands = list(_greetings(address))
-        naming = ("CLIENT", "SETNAME", self._options.name)
-        self.send(b"".join(command((pack(args),)) for args in (*commands, naming)))
-        for _ in commands:
+        commands = greeting(address, self._options.name)
+        self.send(b"".join(commands))
+        for _ in commands[1:]:
             self.receive()
-        with suppress(Refused):  # the name is for people who read CLIENT LIST; an ACL or a proxy may not have it
+        with suppress(errors.Refused):
             self.receive()
 
 
-def _greetings(address: Address) -> Iterator[tuple[Arg, ...]]:
-    if address.username or address.password:
-        yield ("AUTH", address.username or "default", address.password)
-    if address.database:
-        yield ("SELECT", address.database)
+def unanswered(seconds: float) -> ConnectionLost:
+    """The error to raise when a command parked for so many seconds was not answered GRACE_SECONDS later."""
+    return ConnectionLost(f"a wait of {seconds:g} s had no end", REASON_SILENT)
 
 
 def _wanted(error: OSError, otherwise: int) -> int:
@@ -195,6 +165,51 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 # Connecting
+
+
+def connect(address: Address, options: ConnectionOptions) -> Connection:
+    """A connection for commands that write: to that very server, or to the primary that sentinels name now. Raises
+    ServerError."""
+    if address.sentinels is None:
+        return Connection(address, options)
+    searching = search(address)
+    question = next(searching)
+    while True:
+        connection, answer = _ask(question, options)
+        try:
+            question = searching.send(answer)
+        except StopIteration:  # that was the primary
+            assert connection is not None
+            connection.use(options)
+            return connection
+        except BaseException:
+            _close(connection)
+            raise
+        _close(connection)
+
+
+def _ask(question: Question, options: ConnectionOptions) -> tuple[Connection | None, Answer]:
+    hurried = replace(
+        options,
+        connect_seconds=min(question.seconds, options.connect_seconds),
+        read_seconds=min(question.seconds, options.read_seconds),
+    )
+    try:
+        connection = Connection(question.address, hurried)
+    except ServerError as error:
+        return None, error
+    try:
+        return connection, connection.execute(*question.args)
+    except ServerError as error:
+        return connection, error
+    except BaseException:  # the wait may raise what its owner likes; the socket must not leak
+        connection.close()
+        raise
+
+
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        connection.close()
 
 
 def _connect(address: Address, options: ConnectionOptions) -> socket.socket:
@@ -258,18 +273,11 @@ def _finish_connecting(made: socket.socket, code: int, options: ConnectionOption
 
 
 def _secure(made: socket.socket, address: Address, options: ConnectionOptions) -> socket.socket:
-    import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
-
     try:
-        context = ssl.create_default_context()
-        secured = context.wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
-    except BaseException:
-        made.close()
-        raise
-    try:
+        made = secured = tls_context().wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
         _shake_hands(secured, options)
     except BaseException:  # as in _connect_one
-        secured.close()
+        made.close()
         raise
     return secured
 

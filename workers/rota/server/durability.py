@@ -10,15 +10,14 @@ from typing import Any, Final, Literal, cast, get_args
 from rota.protocol.wire import command, pack
 
 Durability = Literal["none", "wait", "waitaof"]
-LEVELS: Final[tuple[str, ...]] = get_args(Durability)
 # Of the time an answer may take, since servers look at their timers each tenth of a second and we want their word.
 _WAITING_SHARE: Final = 0.75
 
 
 def level_of(text: str) -> Durability:
     """The text as a level. Raises ValueError naming all."""
-    if text not in LEVELS:
-        expected = ", ".join(f'"{level}"' for level in LEVELS)
+    if text not in get_args(Durability):
+        expected = ", ".join(f'"{level}"' for level in get_args(Durability))
         raise ValueError(f"durability: expected one of {expected}, got {text!r}")
     return cast("Durability", text)
 
@@ -56,9 +55,8 @@ class Confirmation:
         return " and ".join(missing)
 
     def _command(self, milliseconds: int) -> bytes:
-        if self.durability == "wait":
-            return command((pack(("WAIT", self.replicas, milliseconds)),))
-        return command((pack(("WAITAOF", 1, self.replicas, milliseconds)),))
+        words = ("WAIT",) if self.durability == "wait" else ("WAITAOF", 1)
+        return command((pack((*words, self.replicas, milliseconds)),))
 
 
 def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:

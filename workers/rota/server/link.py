@@ -1,11 +1,10 @@
-"""A link: the connection a process works on, made anew after it was lost, and what is told about that."""
+"""A link: the connection a process works on, made anew after it was lost, and what is logged and counted of that."""
 
 import time
 
+from rota.backoff import Backoff
 from rota.server.address import Address
-from rota.server.backoff import Backoff
-from rota.server.connection import Connection, ConnectionOptions
-from rota.server.primary import connect
+from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.server_errors import PushedBack, ServerError
 from rota.telemetry import events, log
 from rota.telemetry.metrics import REDIS_ERRORS
@@ -33,7 +32,7 @@ class Link:
         return self._connection
 
     def failed(self, error: ServerError) -> float:
-        """Take note of an error; answers how many seconds to wait before the next try."""
+        """Take note of an error; returns how many seconds to wait before the next try."""
         self._recorder.counter(REDIS_ERRORS, error.reason).add()
         if self._lost_at is None:
             self._lost_at = time.monotonic()

@@ -9,17 +9,17 @@ that of Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 """
 
 import contextlib
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rota.protocol.wire import Arg
 from rota.server.address import Address, shown_place
-from rota.server.sentinel_address import Sentinels
 from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, ServerError
 
 SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and to hear from it: the next one may know as well
-_DIGITS: Final = 5  # of a port
+_PORT: Final = re.compile(rb"[0-9]{1,5}")
 PRIMARY_SECONDS: Final = 2.0  # likewise; what was the primary may be a host that is gone, and a failover under way
 _PRIMARY: Final = b"master"
 _MOST_SHOWN: Final = 80  # characters of an answer that is none
@@ -48,16 +48,16 @@ def search(address: Address) -> Search:
     assert address.sentinels is not None
     sentinels = address.sentinels
     found: dict[tuple[str, int], str] = {}  # why each place that was named is not the primary
-    told: dict[str, list[str]] = {}  # what was said, and by which sentinels
+    words: dict[str, list[str]] = {}  # what was said, and by which sentinels
     asked: Address | None = None  # a sentinel that answers
     for place in sentinels.places:
-        sentinel = _sentinel(address, sentinels, place)
+        sentinel = Address(*place, tls=address.tls, username=sentinels.username, password=sentinels.password)
         answer = yield _of_sentinel(sentinel, "GET-MASTER-ADDR-BY-NAME", sentinels.service)
         if not isinstance(answer, ServerError):
             asked = sentinel
         named = _place(answer)
         if named is None:
-            told.setdefault(_without_answer(answer, sentinel), []).append(sentinel.place)
+            words.setdefault(_without_answer(answer, sentinel), []).append(sentinel.place)
             continue
         if named not in found:
             candidate = replace(address, host=named[0], port=named[1], sentinels=None)
@@ -65,9 +65,9 @@ def search(address: Address) -> Search:
             if not fault:
                 return
             found[named] = fault
-        told.setdefault(f"named {shown_place(*named)} ({found[named]})", []).append(sentinel.place)
+        words.setdefault(f"named {shown_place(*named)} ({found[named]})", []).append(sentinel.place)
     more = "" if asked is None else (yield from _explain(asked, sentinels.service, known=bool(found)))
-    said = "; ".join(f"{', '.join(places)} {what}" for what, places in told.items())
+    said = "; ".join(f"{', '.join(places)} {what}" for what, places in words.items())
     raise ConnectionLost(f"no primary of {sentinels.service!r}: {said}{more}", REASON_SENTINEL)
 
 
@@ -80,11 +80,6 @@ def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Quest
     return f"; {sentinel.place} knows {_names(answer)}" if isinstance(answer, list) else ""
 
 
-def _sentinel(address: Address, sentinels: Sentinels, place: tuple[str, int]) -> Address:
-    host, port = place
-    return Address(host, port, tls=address.tls, username=sentinels.username, password=sentinels.password)
-
-
 def _of_sentinel(sentinel: Address, *args: str) -> Question:
     return Question(sentinel, ("SENTINEL", *args), SENTINEL_SECONDS)
 
@@ -92,16 +87,14 @@ def _of_sentinel(sentinel: Address, *args: str) -> Question:
 def _place(answer: Answer) -> tuple[str, int] | None:
     # None for whatever nobody can connect to: it must pass this sentinel over, and not raise in a resolver.
     match answer:
-        case [bytes() as host, bytes() as port] if host and b"\0" not in host and _is_port(port):
+        case [bytes() as host, bytes() as port] if (
+            host and b"\0" not in host and _PORT.fullmatch(port) and int(port) < 1 << 16
+        ):
             with contextlib.suppress(UnicodeError):
                 name = host.decode()
                 name.encode("idna")
                 return name, int(port)
     return None
-
-
-def _is_port(port: bytes) -> bool:
-    return port.isdigit() and len(port) <= _DIGITS and int(port) < 1 << 16
 
 
 def _without_answer(answer: Answer, asked: Address) -> str:

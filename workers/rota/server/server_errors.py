@@ -17,14 +17,6 @@ REASON_PROTOCOL: Final = "protocol"
 REASON_SENTINEL: Final = "sentinel"
 REASON_OTHER: Final = "other"
 
-# The first words of error replies. READONLY and MASTERDOWN come from a server that is no primary any more,
-# UNBLOCKED from one that was demoted while a command waited in it, and NOREPLICAS from one that is cut off from its
-# replicas: another may have taken over, and only who connects anew is told.
-_RECONNECT: Final = frozenset({"READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"})
-_PUSHES_BACK: Final = frozenset(
-    {"OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"}
-)
-_REFUSALS: Final = frozenset({"NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK", "CROSSSLOT", "NOSCRIPT"})
 LOCKED: Final = "NOAUTH Authentication required."
 _FULL: Final = "ERR max number of clients"
 
@@ -53,6 +45,20 @@ class UnknownScript(Refused):
     """NOSCRIPT: send the script's text."""
 
 
+# The first words of error replies, and what to do about them.
+_KINDS: Final[dict[str, type[ServerError]]] = {
+    # READONLY and MASTERDOWN come from a server that is no primary any more, UNBLOCKED from one that was demoted while
+    # a command waited in it, and NOREPLICAS from one that is cut off from its replicas: another may have taken over,
+    # and only who connects anew hears of it.
+    **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"), ConnectionLost),
+    **dict.fromkeys(
+        ("OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack
+    ),
+    **dict.fromkeys(("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK", "CROSSSLOT"), Refused),
+    "NOSCRIPT": UnknownScript,
+}
+
+
 def wants_password(text: str) -> bool:
     """Whether an error reply says that the server wants a password, and was given none. It says so in its first word,
     which redis-py takes away, or, to a command of more than ten arguments, by its Protocol error."""
@@ -68,15 +74,9 @@ def error_of_reply(reply: str) -> ServerError:
     """The error that an error reply stands for."""
     text = LOCKED if wants_password(reply) else without_arguments(reply)
     word = text.split(" ", 1)[0]
-    if word == "NOSCRIPT":
-        return UnknownScript(text, "noscript")
-    if word in _RECONNECT:
-        return ConnectionLost(text, word.lower())
-    if word in _PUSHES_BACK:
-        return PushedBack(text, word.lower())
-    if text.startswith(_FULL):
-        return PushedBack(text, "maxclients")
-    return Refused(text, word.lower() if word in _REFUSALS else REASON_OTHER)
+    if word in _KINDS:
+        return _KINDS[word](text, word.lower())
+    return PushedBack(text, "maxclients") if text.startswith(_FULL) else Refused(text)
 
 
 # What a parser raises that meets something else than it was made for.

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from rota.child.slot_told import WORD
+from rota.child.slot_layout import WORD
 from rota.telemetry import metrics as m
 from rota.telemetry import records
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from operator import le
 from typing import Final
 
-from rota.child.slot_told import WORD
+from rota.child.slot_layout import WORD
 from rota.telemetry.metrics import BY_NAME, Definition, GaugeDefinition
 
 USED, STAMP = range(2)

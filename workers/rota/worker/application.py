@@ -1,13 +1,22 @@
 """Calls into the application's code, which may raise what it likes, and may fork."""
 
+import contextlib
+import contextvars
 import mmap
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from rota.errors import TimeLimit
+from rota.soft_limit import soft_limit
 from rota.telemetry import events, log
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rota.client.tasks import Task
 
 _EXIT_RAISED: Final = 1
 _MADV_WIPEONFORK: Final = 18  # of Linux since 4.14; mmap has no name for it
@@ -39,18 +48,6 @@ class NoCopies:
             _leave(error)
 
 
-def call_hook(hook: Callable[..., object], *args: Any) -> str:
-    """Call a hook. When it fails, the log has the error; the answer, "" if not, says that without the error's text."""
-    try:
-        with NoCopies():
-            hook(*args)
-    except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
-        name = f"{hook.__module__}.{hook.__qualname__}"
-        log.logger().error(events.HOOK_FAILED, hook=name, exc_info=error)
-        return f"{name} raised {type(error).__name__}"
-    return ""
-
-
 def _leave(error: BaseException | None) -> None:
     code = _EXIT_RAISED
     try:
@@ -70,3 +67,78 @@ def _exit_code(error: BaseException | None) -> int:
         case _:
             sys.excepthook(type(error), error, error.__traceback__)
     return _EXIT_RAISED
+
+
+def call_hook(hook: Callable[..., object], *args: Any) -> str:
+    """Call a hook. When it fails, the log has the error; what is returned, "" if not, says that
+    without the error's text."""
+    try:
+        with NoCopies():
+            hook(*args)
+    except BaseException as error:  # noqa: BLE001 - the application's code: whatever it raises, it is said
+        name = f"{hook.__module__}.{hook.__qualname__}"
+        log.logger().error(events.HOOK_FAILED, hook=name, exc_info=error)
+        return f"{name} raised {type(error).__name__}"
+    return ""
+
+
+class Runner:
+    """Calls a task's function, and awaits the coroutine that it gives, if it does.
+
+    The event loop is made for the first async task and kept, with what tasks left open in it, to the end.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.Runner | None = None
+
+    def call(
+        self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int
+    ) -> None:
+        """Call the function and wait for its end. Raises what it raises, and TimeLimit once its soft deadline
+        (CLOCK_BOOTTIME, 0 for none) has passed."""
+        if soft_deadline_ns:
+            answer = soft_limit.call(soft_deadline_ns, task.function, args, kwargs)
+        else:
+            answer = task.function(*args, **kwargs)
+        # By the answer: a plain wrapper round an `async def` gives a coroutine as well.
+        if answer is not None and isinstance(answer, Coroutine):
+            self._await(_limited(answer) if soft_deadline_ns else answer)
+
+    def close(self) -> None:
+        """Cancel what tasks left running in the loop, and close it."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def _await(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        if self._loop is None:
+            import asyncio  # noqa: PLC0415 - 5 MB that a worker without async tasks does not pay
+
+            self._loop = asyncio.Runner()
+        # The runner's own context is that of its first task: each task gets the one it runs in.
+        self._loop.run(coroutine, context=contextvars.copy_context())
+
+
+async def _limited(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Await it under its soft limit, which cancels it through its loop, as `asyncio.timeout` does."""
+    import asyncio  # noqa: PLC0415 - the loop that runs this has loaded it
+
+    loop, task, cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
+
+    def cancel() -> None:
+        nonlocal cancelled
+        if task is not None and soft_limit.is_over():  # it has not beaten since
+            cancelled = True
+            task.cancel()
+
+    def cancel_soon() -> None:
+        # Between two of its steps: a task that is cancelled in its last one would be, whatever it returned.
+        with contextlib.suppress(RuntimeError):  # the application closed the loop
+            loop.call_soon_threadsafe(cancel)
+
+    try:
+        await soft_limit.wait_for(coroutine, cancel_soon)
+    except asyncio.CancelledError as error:
+        if not cancelled:
+            raise
+        raise TimeLimit("the soft time limit has passed") from error

@@ -14,9 +14,9 @@ from rota.protocol.keys import Keys
 from rota.protocol.replies import TurnReply
 from rota.protocol.store import Command, Domain
 from rota.protocol.wire import command, pack
-from rota.server.connection import NO_REPLY, Connection
-from rota.server.parking import GRACE_SECONDS, PARK_SECONDS, unanswered
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
 from rota.server.server_errors import UnknownScript, read_reply
+from rota.server.session import NO_REPLY
 
 _SHORTEST_SECONDS: Final = 0.02  # below this the server's timers, up to 0.1 s late, are no use
 
@@ -39,8 +39,7 @@ class Bell:
         self._longest_seconds = min(float(PARK_SECONDS), beat_seconds / 2)
 
     def patience(self, wait_us: int) -> float:
-        """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 for too short
-        a time to listen at all."""
+        """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 when that is too soon."""
         seconds = min(self._longest_seconds, wait_us / MICROSECONDS) if wait_us else self._longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 

@@ -7,82 +7,56 @@ from rota.protocol.replies import TurnReply, TurnWord
 
 
 class Step(Enum):
-    """`RUN` what is claimed; `CLAIM` or only `SETTLE` by a turn; `PARK` at the doorbells; `HOLD` still
-    while nothing may be claimed; `GIVE_BACK` what was claimed and not started; `ASK` once what an unanswered
-    claim has brought; `LEAVE`."""
+    """What comes next."""
 
-    RUN = "run"
-    CLAIM = "claim"
-    SETTLE = "settle"
-    PARK = "park"
-    HOLD = "hold"
-    GIVE_BACK = "give back"
-    ASK = "ask"
+    RUN = "run"  # what is claimed
+    CLAIM = "claim"  # by a turn, which settles too
+    SETTLE = "settle"  # by a turn that claims nothing
+    PARK = "park"  # at the doorbells
+    HOLD = "hold"  # still, while nothing may be claimed
+    GIVE_BACK = "give back"  # what was claimed and not started
+    ASK = "ask"  # once, what an unanswered claim has brought
     LEAVE = "leave"
 
 
 class Mode(Enum):
-    """What this worker may do now; of several the first holds. `LOST`: its owner is no longer registered. `LEAVING`: a
-    stop was asked for. `FENCED`: its lease may have run out. `QUIET`: the master asked it to claim nothing. `SPENT`: it
-    has made all its attempts. `WORKING`: none of these."""
+    """What this worker may do now; of several the first holds."""
 
-    LOST = "lost"
-    LEAVING = "leaving"
-    FENCED = "fenced"
-    QUIET = "quiet"
-    SPENT = "spent"
-    WORKING = "working"
+    LOST = "lost"  # its owner is no longer registered
+    LEAVING = "leaving"  # a stop was asked for
+    FENCED = "fenced"  # its lease may have run out
+    QUIET = "quiet"  # the master asked it to claim nothing
+    SPENT = "spent"  # it has made all its attempts
+    WORKING = "working"  # none of these
 
 
 class Need(Enum):
-    """What is to be seen to first. `OVERRUN`: tasks were claimed so long ago that they may have been given back.
-    `CLAIMED`: tasks are claimed and not started. `UNTOLD`: there are outcomes or tokens that no answer has named yet.
-    `UNANSWERED`: work was asked for, and no answer has come. `TURN`: the last turn was long ago. `SLEEP`: the last
-    claim found nothing, and nobody rang since. `WORK`: none of these."""
+    """What is to be seen to first."""
 
-    OVERRUN = "overrun"
-    CLAIMED = "claimed"
-    UNTOLD = "untold"
-    UNANSWERED = "unanswered"
-    TURN = "turn"
-    SLEEP = "sleep"
-    WORK = "work"
+    OVERRUN = "overrun"  # tasks were claimed so long ago that they may have been given back
+    CLAIMED = "claimed"  # tasks are claimed and not started
+    UNCONFIRMED = "unconfirmed"  # there are outcomes or tokens that no answer has named yet
+    UNANSWERED = "unanswered"  # work was asked for, and no answer has come
+    TURN = "turn"  # the last turn was long ago
+    SLEEP = "sleep"  # the last claim found nothing, and nobody rang since
+    WORK = "work"  # none of these
 
 
+def _row(*steps: Step) -> dict[Need, Step]:
+    return dict(zip(Need, steps, strict=True))
+
+
+# For each need, in their order: OVERRUN, CLAIMED, UNCONFIRMED, UNANSWERED, TURN, SLEEP, WORK.
 # Who claims nothing gives back what it has not started: others may start it, and it is not to be charged with a lease
 # that may be lost.
-_RESTING: Final = {
-    Need.OVERRUN: Step.GIVE_BACK,
-    Need.CLAIMED: Step.GIVE_BACK,
-    Need.UNTOLD: Step.SETTLE,
-    Need.UNANSWERED: Step.SETTLE,
-    Need.TURN: Step.SETTLE,
-    Need.SLEEP: Step.HOLD,
-    Need.WORK: Step.HOLD,
-}
+_RESTING = _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.SETTLE, Step.SETTLE, Step.HOLD, Step.HOLD)
 STEPS: Final = {
     Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
-    Mode.LEAVING: {
-        Need.OVERRUN: Step.GIVE_BACK,
-        Need.CLAIMED: Step.GIVE_BACK,
-        Need.UNTOLD: Step.SETTLE,
-        Need.UNANSWERED: Step.ASK,
-        Need.TURN: Step.LEAVE,
-        Need.SLEEP: Step.LEAVE,
-        Need.WORK: Step.LEAVE,
-    },
+    Mode.LEAVING: _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.ASK, Step.LEAVE, Step.LEAVE, Step.LEAVE),
     Mode.FENCED: _RESTING,
     Mode.QUIET: _RESTING,
     Mode.SPENT: _RESTING,
-    Mode.WORKING: {
-        Need.OVERRUN: Step.GIVE_BACK,
-        Need.CLAIMED: Step.RUN,
-        Need.UNTOLD: Step.CLAIM,
-        Need.UNANSWERED: Step.CLAIM,
-        Need.TURN: Step.CLAIM,
-        Need.SLEEP: Step.PARK,
-        Need.WORK: Step.CLAIM,
-    },
+    Mode.WORKING: _row(Step.GIVE_BACK, Step.RUN, Step.CLAIM, Step.CLAIM, Step.CLAIM, Step.PARK, Step.CLAIM),
 }
 
 
@@ -100,13 +74,13 @@ def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool
 
 
 def need_of(
-    *, claimed: bool, overrun: bool, untold: bool, unanswered: bool, turn_due: bool, nothing_found: bool
+    *, claimed: bool, overrun: bool, unconfirmed: bool, unanswered: bool, turn_due: bool, nothing_found: bool
 ) -> Need:
     """What is to be seen to first. `overrun` matters only of what is claimed."""
     if claimed:
         return Need.OVERRUN if overrun else Need.CLAIMED
-    if untold:
-        return Need.UNTOLD
+    if unconfirmed:
+        return Need.UNCONFIRMED
     if unanswered:
         return Need.UNANSWERED
     if turn_due:
@@ -115,10 +89,10 @@ def need_of(
 
 
 def is_passed_on(queue: str, reply: TurnReply) -> bool:
-    """Whether nobody has to be told any more of the token that woke this worker.
+    """Whether the token that woke this worker has to be passed on no more.
 
     The turn behind it rang where it claimed and left something; when it found nothing at all, there is nothing to ring
-    for. Only a claim from another queue leaves this one with entries that nobody was told of.
+    for. Only a claim from another queue leaves this one with entries for which nobody was rung.
     """
     if reply.word is not TurnWord.OK:
         return False

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rota.child.fence import NANOSECONDS
+from rota.child.life import NANOSECONDS
 from rota.child.settings import WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
@@ -85,17 +85,12 @@ class Preparer:
             return known
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = self._settings.time_limit_seconds if options.time_limit is None else options.time_limit
-        options = _with_sound_limits(options, time_limit)
-        soft_limit_ns = math.ceil((options.soft_time_limit or 0.0) * NANOSECONDS)
-        worked_out = options, round(time_limit * NANOSECONDS), soft_limit_ns
+        soft_limit = options.soft_time_limit or 0.0
+        # Task, operator and fleet each choose a limit: a soft one that comes out no shorter than the hard one never
+        # passes.
+        if soft_limit >= time_limit:
+            options, soft_limit = replace(options, soft_time_limit=None), 0.0
+        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
         if not enqueued:
             self._declared[task.name] = worked_out
         return worked_out
-
-
-def _with_sound_limits(options: TaskOptions, time_limit: float) -> TaskOptions:
-    # Task, operator and fleet each choose a limit: a soft one that comes out no shorter than the hard one never passes.
-    soft = options.soft_time_limit
-    if soft is not None and soft >= time_limit:
-        return replace(options, soft_time_limit=None)
-    return options

@@ -3,14 +3,13 @@
 import os
 import random
 
-from rota.child.fence import NANOSECONDS, Fence
-from rota.child.life import EXIT_LOST, EXIT_ORPHANED, Life, StartFailed
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED, NANOSECONDS, Fence, Life, StartFailed
 from rota.child.settings import WorkerSettings
 from rota.child.signals import SOFT_LIMIT_SIGNAL, StopSignals
 from rota.child.wait import Orphaned, Waiter
 from rota.client.default import inherit_from_fleet
 from rota.client.settings import ClientSettings
-from rota.hooks import Hooks, default_hooks
+from rota.hooks import default_hooks
 from rota.protocol.store import Store, pack_tiers
 from rota.registry import default_registry
 from rota.server.address import parse_address
@@ -19,20 +18,16 @@ from rota.server.link import Link
 from rota.soft_limit import soft_limit
 from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
-from rota.worker.application import NoCopies, call_hook
-from rota.worker.attempt import Bench
-from rota.worker.bell import Bell
-from rota.worker.growth import Growth
-from rota.worker.loop import Loop, Tools
-from rota.worker.prepare import Preparer
-from rota.worker.recycling import Recycling, span_of
+from rota.worker import bell, prepare
+from rota.worker.application import NoCopies, Runner, call_hook
+from rota.worker.attempt import Executor, ShortLimits
+from rota.worker.loop import Loop
+from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
-from rota.worker.runner import Runner
-from rota.worker.urgency import Urgency
 
 
 def run_worker(settings: WorkerSettings, life: Life) -> int:
-    """Live one life as a worker in this process, in its main thread; answers the exit code.
+    """Live one life as a worker in this process, in its main thread; returns the exit code.
 
     Signals may be blocked when it is called; they are let through once their handlers are in place. Raises StartFailed.
     """
@@ -49,13 +44,18 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
         for hook in default_hooks.worker_start:
             if failure := call_hook(hook):
                 raise StartFailed(failure)
-        code = Loop(_tools(settings, life, signals, runner, growth)).run()
-        return _leave(life, default_hooks, runner, code)
+        code = _loop(settings, life, signals, runner, growth).run()
     except Orphaned:
         return EXIT_ORPHANED
+    life.ring_master()
+    if code != EXIT_LOST:
+        for hook in default_hooks.worker_stop:
+            call_hook(hook)
+        runner.close()
+    return code
 
 
-def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Tools:
+def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Loop:
     store = Store(settings.server.namespace)
     recorder = Recorder(life.slot.metrics)
     report = Report(settings, recorder)
@@ -63,7 +63,7 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
     span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
-    return Tools(
+    return Loop(
         life=life,
         store=store,
         tiers=pack_tiers(settings.tiers),
@@ -71,27 +71,18 @@ def _tools(settings: WorkerSettings, life: Life, signals: StopSignals, runner: R
         waiter=waiter,
         signals=signals,
         fence=Fence(life.slot, settings.lease_seconds),
-        bell=Bell(store.keys, settings.tiers, settings.beat_seconds),
-        bench=Bench(
+        bell=bell.Bell(store.keys, settings.tiers, settings.beat_seconds),
+        executor=Executor(
             round(settings.time_limit_seconds * NANOSECONDS),
-            Preparer(default_registry, settings),
+            prepare.Preparer(default_registry, settings),
             default_hooks,
             life.slot,
             runner,
             report.started,
             NoCopies(),
             random.random,
-            Urgency(life.slot, life.ring_master),
+            ShortLimits(life.slot, life.ring_master),
         ),
         report=report,
         recycling=Recycling(life, span, growth),
     )
-
-
-def _leave(life: Life, hooks: Hooks, runner: Runner, code: int) -> int:
-    life.ring_master()
-    if code != EXIT_LOST:
-        for hook in hooks.worker_stop:
-            call_hook(hook)
-        runner.close()
-    return code

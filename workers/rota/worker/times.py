@@ -57,7 +57,7 @@ def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
 
 
 class RedisClock:
-    """What turns tell of Redis time."""
+    """What is known of Redis time from the answers of turns."""
 
     def __init__(self) -> None:
         self._ahead_ns = 0  # Redis time less CLOCK_BOOTTIME is at most this, as seen at

@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rota.backoff import doubled
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Condition
@@ -26,7 +27,6 @@ GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a R
 EARLY_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers killed as they come are slowed after 2 s
 TOLERATED: Final = 10  # relapses; three tasks in a row that crash each worker make nine, until all are dead
 TASK_PAUSE_SECONDS: Final = 1.0  # at most, when it is tasks that crash workers: a flood of them must come to its end
-_MOST_DOUBLINGS: Final = 64
 
 # Failures in a row before a person is told that it will not mend by itself. With the usual pauses they take:
 BUDGETS: Final = {
@@ -191,7 +191,7 @@ class StartBackoff:
 
 def _pause(before: int, limits: Restarts) -> float:
     """How long to wait after a failure that `before` others went before."""
-    return min(limits.backoff_seconds * 2.0 ** min(max(before, 0), _MOST_DOUBLINGS), limits.backoff_max_seconds)
+    return doubled(limits.backoff_seconds, limits.backoff_max_seconds, max(before, 0))
 
 
 CALM: Final = StartBackoff()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from rota.child import life
-from rota.child.fence import NANOSECONDS
+from rota.child.life import NANOSECONDS
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import stack_text

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes
-from rota.child.slots import Phase, RecycleWish
+from rota.child.slots import Phase, RecycleReason
 from rota.protocol.replies import Retired
 from rota.protocol.wire import NOTHING, Packed
 from rota_supervisor import messages
@@ -87,7 +87,7 @@ class Look(NamedTuple):
     phase: Phase
     task: TaskTimes | None
     beat_ns: int
-    wish: RecycleWish = RecycleWish.NONE
+    wish: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0
     shortest_soft_met_ns: int = 0
     has_worked: bool = False

@@ -4,8 +4,8 @@ the lease and the claims of a worker."""
 import math
 from typing import Final
 
-from rota.child.fence import NANOSECONDS
-from rota.child.slots import Phase, RecycleWish
+from rota.child.life import NANOSECONDS
+from rota.child.slots import Phase, RecycleReason
 from rota.protocol.outcome import settlements_in
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
@@ -19,9 +19,9 @@ from rota_supervisor.master.core.state import MasterState
 
 _SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
 _REASONS_TO_RECYCLE: Final = {
-    RecycleWish.NONE: None,
-    RecycleWish.MAX_TASKS: Reason.MAX_TASKS,
-    RecycleWish.MAX_RSS: Reason.MAX_RSS,
+    RecycleReason.NONE: None,
+    RecycleReason.MAX_TASKS: Reason.MAX_TASKS,
+    RecycleReason.MAX_RSS: Reason.MAX_RSS,
 }
 
 _RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rota.child.fence import NANOSECONDS
+from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.control.port import Answer

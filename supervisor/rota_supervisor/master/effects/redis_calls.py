@@ -14,12 +14,12 @@ from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
+from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.protocol.store import Command, Store
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
-from rota.server.backoff import Backoff
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
 from rota_supervisor.master.core import effects as do

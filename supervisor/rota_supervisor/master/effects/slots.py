@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from rota.child.fence import NANOSECONDS
+from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Slot, boottime_ns
 from rota_supervisor.layout import Role
@@ -59,7 +59,7 @@ class SlotReader:
             slot.phase,
             slot.task_times(),
             slot.beat_ns,
-            slot.recycle_wish,
+            slot.recycle_reason,
             slot.shortest_soft_ns,
             slot.shortest_soft_met_ns,
             slot.tasks_ended > 0,
@@ -82,7 +82,7 @@ class ClaimWatch:
        taken from the slot, as from that of a dead worker, and everything behind the entry that runs goes back to its
        lane. The worker sends the same outcomes at its next turn, which finds them settled.
     3. The worker starts nothing of a claim without asking once 5 ms are over, and marks what it starts before it looks
-       at the clock (`rota.worker.holding`). So an entry that started is seen here, 20 ms later, as started; and what is
+       at the clock (`rota.worker.claims`). So an entry that started is seen here, 20 ms later, as started; and what is
        recalled has another text from then on, by which the worker's own late call finds nothing.
 
     It runs beside the loop, and only while there is something to watch.

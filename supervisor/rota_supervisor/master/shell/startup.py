@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_outcomes import REGION_BYTES
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import SLOTS

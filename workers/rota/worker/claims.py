@@ -1,8 +1,8 @@
-"""What a worker has in hand: tasks claimed, outcomes finished, tokens swallowed. Pure.
+"""What a worker has claimed and owes an answer for, and how many it claims next. Pure.
 
-Outcomes stay until an answer has named them, whatever goes wrong in between; an outcome sent twice finds
-nothing the second time, one forgotten is a task run twice. Tokens stay until an answer other than `more`:
-only such an answer has passed them on.
+Outcomes stay until an answer has named them, whatever goes wrong in between; an outcome sent twice finds nothing the
+second time, one forgotten is a task run twice. Tokens of doorbells stay until an answer other than `more`: only such an
+answer has passed them on.
 """
 
 from collections import deque
@@ -12,11 +12,15 @@ from typing import Final, NamedTuple
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import NO_LIMITS, Turn
+from rota.protocol.store import NO_LIMITS, Turn, pack_limits
 from rota.protocol.wire import Packed
-from rota.worker.portion import CLAIM_NS
 from rota.worker.times import Anchor
 
+CLAIM_NS: Final = 5_000_000  # what a claim is worth, and for how long its entries may be started without asking
+MOST: Final = 128  # by now the round trip's share of a task hardly falls; what dies with a worker stays small
+_FALL: Final = 0.25  # of the way down to what the last claim took
+_LONGEST_SHARE: Final = 1 / 16
+_GROWTH: Final = 4
 _ALWAYS: Final = 1 << 62
 _NO_ANCHOR: Final = Anchor(0, 0, 0)
 
@@ -36,35 +40,27 @@ class Claimed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Holding:
-    """The worker's books between two answers."""
+class InFlight:
+    """The worker's books between two answers. `asked`: work was asked for and no answer has come, so something may be
+    held that is not on these books."""
 
     waiting: deque[Claim] = field(default_factory=deque)
     tokens: list[str] = field(default_factory=list)
+    asked: bool = False
     _finished: list[bytes] = field(default_factory=list)
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
     _fresh: bool = False
-    _asked: bool = False
 
     @property
-    def owing(self) -> bool:
-        """Whether there is something to tell Redis."""
+    def unconfirmed(self) -> bool:
+        """Whether there are outcomes or tokens that no answer has named."""
         return bool(self._finished or self.tokens)
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there are outcomes to tell Redis."""
+        """Whether there are outcomes to send to Redis."""
         return bool(self._finished)
-
-    @property
-    def asked(self) -> bool:
-        """Whether work was asked for and no answer has come: something may be held that is not on these books."""
-        return self._asked
-
-    def ask_no_more(self) -> None:
-        """Nobody can be asked what that brought: the master gives it back."""
-        self._asked = False
 
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
@@ -72,13 +68,13 @@ class Holding:
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """The turn to make now; the same again until it is answered."""
-        self._asked |= limit > 0
+        self.asked |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
         return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits)
 
     def answered(self, reply: TurnReply, anchor: Anchor) -> None:
         """An answer has come: what it named is off the books, what it brought is on them."""
-        self._asked = False
+        self.asked = False
         self._finished.clear()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
@@ -100,7 +96,7 @@ class Holding:
         self.waiting.appendleft(Claim(claimed.entry, claimed.body))
 
     def finish(self, settlement: Settlement) -> bytes:
-        """Keep an outcome until it is told; answers it packed."""
+        """Keep an outcome until an answer names it; returns it packed."""
         packed = pack_settlement(settlement)
         self._finished.append(packed)
         return packed
@@ -119,3 +115,66 @@ class Holding:
     def _start_by_ns(self) -> int:
         # The first of a claim has none before it behind which the master could look for unstarted ones.
         return _ALWAYS if self._fresh else self._anchor.received_ns + CLAIM_NS
+
+
+@dataclass(slots=True)
+class Batch:
+    """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended."""
+
+    queue: str
+    at_ns: int
+    tasks: int = 0
+    total_ns: int = 0
+    longest_ns: int = 0
+
+    def ended(self, at_ns: int) -> None:
+        """Count a task that ended."""
+        took_ns = at_ns - self.at_ns
+        self.at_ns = at_ns
+        self.tasks += 1
+        self.total_ns += took_ns
+        self.longest_ns = max(self.longest_ns, took_ns)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """What tasks of a queue take, in nanoseconds, and how many to claim next."""
+
+    mean_ns: float = 0.0
+    longest_ns: float = 0.0
+    limit: int = 1
+
+    def follow(self, batch: Batch) -> None:
+        self.mean_ns = _followed(self.mean_ns, batch.total_ns / batch.tasks)
+        self.longest_ns = _followed(self.longest_ns, batch.longest_ns)
+        worth_ns = max(self.mean_ns, self.longest_ns * _LONGEST_SHARE, 1.0)
+        self.limit = max(1, min(int(CLAIM_NS / worth_ns), _GROWTH * self.limit, MOST))
+
+
+def _followed(known: float, seen: float) -> float:
+    return seen if seen > known else known + (seen - known) * _FALL
+
+
+class Prefetch:
+    """How many tasks of each queue to claim at once. `limits`, for a turn: the queues of which several may be claimed.
+
+    A claim should be worth about 5 ms of work: short tasks come many at a time, so that the round trip and the script
+    are shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is known from the recent
+    claims: their mean, or a share of the longest task, whichever is more, so that of a queue with a long task now and
+    then less is claimed than its mean allows. Both rise at once and fall by a share a claim. The number grows at most
+    fourfold from one claim to the next, since the first tasks say little.
+    """
+
+    def __init__(self) -> None:
+        self.limits: Packed = NO_LIMITS
+        self._paces: dict[str, _Pace] = {}
+
+    def learn(self, batch: Batch) -> None:
+        """Take in what the tasks of a claim took."""
+        if not batch.tasks:
+            return
+        pace = self._paces.setdefault(batch.queue, _Pace())
+        before = pace.limit
+        pace.follow(batch)
+        if pace.limit != before:
+            self.limits = pack_limits({name: each.limit for name, each in self._paces.items() if each.limit > 1})

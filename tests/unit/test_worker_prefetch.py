@@ -5,18 +5,18 @@ from hypothesis import strategies as st
 
 from rota.protocol.store import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
-from rota.worker.portion import CLAIM_NS, MOST, Portions, Stretch
+from rota.worker.claims import CLAIM_NS, MOST, Batch, Prefetch
 
 MILLISECOND_NS = 1_000_000
 
 
-def _run(portions: Portions, limit: int, took_ns: list[int], queue: str = "q") -> int:
+def _run(prefetch: Prefetch, limit: int, took_ns: list[int], queue: str = "q") -> int:
     """Run so many tasks of these lengths, over and over; answers the limit afterwards."""
-    stretch = Stretch(queue, 0)
+    batch = Batch(queue, 0)
     for number in range(limit):
-        stretch.ended(stretch.at_ns + took_ns[number % len(took_ns)])
-    portions.worked(stretch)
-    return _limit_in(portions.limits(), queue)
+        batch.ended(batch.at_ns + took_ns[number % len(took_ns)])
+    prefetch.learn(batch)
+    return _limit_in(prefetch.limits, queue)
 
 
 def _limit_in(packed: Packed, queue: str) -> int:
@@ -24,21 +24,21 @@ def _limit_in(packed: Packed, queue: str) -> int:
     return found[0] if found else 1
 
 
-def _settled(took_ns: list[int], claims: int = 30) -> tuple[Portions, int]:
-    portions, limit = Portions(), 1
+def _settled(took_ns: list[int], claims: int = 30) -> tuple[Prefetch, int]:
+    prefetch, limit = Prefetch(), 1
     for _ in range(claims):
-        limit = _run(portions, limit, took_ns)
-    return portions, limit
+        limit = _run(prefetch, limit, took_ns)
+    return prefetch, limit
 
 
 def test_a_queue_that_was_never_met_is_claimed_from_one_at_a_time() -> None:
-    assert Portions().limits() == NO_LIMITS
+    assert Prefetch().limits == NO_LIMITS
 
 
-def test_portions_of_short_tasks_grow_fourfold_from_claim_to_claim_up_to_the_most() -> None:
-    portions, limit, limits = Portions(), 1, []
+def test_claims_of_short_tasks_grow_fourfold_from_claim_to_claim_up_to_the_most() -> None:
+    prefetch, limit, limits = Prefetch(), 1, []
     for _ in range(5):
-        limit = _run(portions, limit, [1000])
+        limit = _run(prefetch, limit, [1000])
         limits.append(limit)
     assert limits == [4, 16, 64, 128, MOST]
 
@@ -51,18 +51,18 @@ def test_a_claim_of_even_tasks_is_worth_five_milliseconds_or_is_one_task(took_ns
 
 
 def test_tasks_of_five_milliseconds_and_more_come_alone() -> None:
-    portions, limit = _settled([6 * MILLISECOND_NS])
+    prefetch, limit = _settled([6 * MILLISECOND_NS])
     assert limit == 1
-    assert portions.limits() == NO_LIMITS
+    assert prefetch.limits == NO_LIMITS
 
 
 def test_one_long_task_makes_the_next_claims_small_and_is_slowly_forgotten() -> None:
-    portions, _ = _settled([10_000])
-    after = _run(portions, MOST, [10_000] * (MOST - 1) + [200 * MILLISECOND_NS])
+    prefetch, _ = _settled([10_000])
+    after = _run(prefetch, MOST, [10_000] * (MOST - 1) + [200 * MILLISECOND_NS])
     assert after == 1
     limit, limits = after, [after]
     for _ in range(30):
-        limit = _run(portions, limit, [10_000])
+        limit = _run(prefetch, limit, [10_000])
         limits.append(limit)
     assert limits[1] == 1
     assert limits == sorted(limits)
@@ -70,13 +70,13 @@ def test_one_long_task_makes_the_next_claims_small_and_is_slowly_forgotten() -> 
 
 
 def test_queues_have_paces_of_their_own() -> None:
-    portions = Portions()
-    _run(portions, 1, [1000], "short")
-    _run(portions, 1, [50 * MILLISECOND_NS], "long")
-    assert portions.limits() == pack_limits({"short": 4})
+    prefetch = Prefetch()
+    _run(prefetch, 1, [1000], "short")
+    _run(prefetch, 1, [50 * MILLISECOND_NS], "long")
+    assert prefetch.limits == pack_limits({"short": 4})
 
 
 def test_a_claim_of_which_nothing_was_started_teaches_nothing() -> None:
-    portions = Portions()
-    portions.worked(Stretch("q", 0))
-    assert portions.limits() == NO_LIMITS
+    prefetch = Prefetch()
+    prefetch.learn(Batch("q", 0))
+    assert prefetch.limits == NO_LIMITS

@@ -1,9 +1,8 @@
 """Which soft limits the master is rung for."""
 
-from rota.child.slot_outcomes import REGION_BYTES
-from rota.child.slot_told import TOLD_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
-from rota.worker.urgency import Urgency
+from rota.worker.attempt import ShortLimits
 from rota_supervisor.master.core.plan import URGENT_SECONDS
 
 SECOND_NS = 1_000_000_000
@@ -14,14 +13,14 @@ class Worker:
     """The limits that it met, and what became of them. `rings`: when it rang."""
 
     def __init__(self) -> None:
-        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(TOLD_BYTES)))
+        self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.rings: list[float] = []
         self.now = 1000.0
-        self.urgency = Urgency(self.slot, lambda: self.rings.append(self.now))
+        self.limits = ShortLimits(self.slot, lambda: self.rings.append(self.now))
 
     def met(self, limit_ns: int, at: float) -> "Worker":
         self.now = at
-        self.urgency.met(limit_ns, round(at * SECOND_NS))
+        self.limits.met(limit_ns, round(at * SECOND_NS))
         return self
 
     @property

@@ -1,0 +1,92 @@
+"""What a worker has in hand stays there until an answer has named it."""
+
+from rota.protocol.entry import parse_entry
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
+from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.worker.claims import CLAIM_NS, InFlight
+from rota.worker.times import Anchor
+
+RECEIVED_NS = 1_000
+ANCHOR = Anchor(0, 0, RECEIVED_NS)
+LATE_NS = RECEIVED_NS + CLAIM_NS + 1
+
+
+def _claim(task_id: str) -> Claim:
+    return Claim(parse_entry(f"{task_id} q i 1 1 0 0 0 0 -".encode()), b"[]")
+
+
+def _reply(word: TurnWord, *claims: Claim) -> TurnReply:
+    return TurnReply(word, 0, 0, (), claims, ())
+
+
+def _with_an_outcome() -> InFlight:
+    in_flight = InFlight(tokens=["q"])
+    in_flight.finish(Settlement(_claim("a").entry, DONE))
+    return in_flight
+
+
+def _in_flight(*ids: str) -> InFlight:
+    in_flight = InFlight()
+    in_flight.answered(_reply(TurnWord.OK, *map(_claim, ids)), ANCHOR)
+    return in_flight
+
+
+def test_a_turn_without_an_answer_is_made_again_the_same() -> None:
+    in_flight = _with_an_outcome()
+    assert in_flight.turn(1) == in_flight.turn(1)
+    assert in_flight.turn(1).settlements.count == ARGS_PER_SETTLEMENT
+
+
+def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
+    in_flight = _with_an_outcome()
+    in_flight.answered(_reply(TurnWord.OK, _claim("b")), ANCHOR)
+    assert not in_flight.unconfirmed
+    assert in_flight.turn(0).held == ("b",)
+    assert in_flight.next().entry.id == "b"
+
+
+def test_tokens_stay_until_an_answer_other_than_more() -> None:
+    in_flight = InFlight(tokens=["q"])
+    in_flight.answered(_reply(TurnWord.MORE), ANCHOR)
+    assert in_flight.turn(1).tokens == ("q",)
+    in_flight.answered(_reply(TurnWord.AGAIN, _claim("a")), ANCHOR)
+    assert in_flight.turn(1).tokens == ()
+
+
+def test_what_is_given_back_goes_last_claimed_first_and_may_have_been_given_back_before() -> None:
+    in_flight = _in_flight("a", "b")
+    released = in_flight.give_back()
+    assert [settlement.entry.id for settlement in released] == ["b", "a"]
+    assert {type(settlement.outcome) for settlement in released} == {Release}
+    assert not in_flight.waiting
+    assert all(in_flight.was_given_back(settlement.entry.text) for settlement in released)
+    in_flight.answered(_reply(TurnWord.OK), ANCHOR)
+    assert not any(in_flight.was_given_back(settlement.entry.text) for settlement in released)
+
+
+def test_each_claimed_entry_knows_how_many_come_after_it() -> None:
+    in_flight = _in_flight("a", "b", "c")
+    assert [in_flight.next().unstarted for _ in range(3)] == [2, 1, 0]
+
+
+def test_only_the_first_of_a_claim_may_be_started_however_late() -> None:
+    in_flight = _in_flight("a", "b", "c")
+    assert not in_flight.is_overrun(LATE_NS)
+    assert in_flight.next().start_by_ns > LATE_NS
+    assert not in_flight.is_overrun(LATE_NS - 1)
+    assert in_flight.is_overrun(LATE_NS)
+    late = in_flight.next()
+    assert late.start_by_ns == LATE_NS - 1
+    in_flight.put_back(late)
+    assert in_flight.is_overrun(LATE_NS)
+    assert [settlement.entry.id for settlement in in_flight.give_back()] == ["c", "b"]
+    assert not in_flight.is_overrun(LATE_NS)
+
+
+def test_an_answer_without_claims_makes_nothing_fresh_that_was_claimed_before() -> None:
+    in_flight = _in_flight("a", "b")
+    in_flight.next()
+    in_flight.answered(_reply(TurnWord.OK), Anchor(0, LATE_NS, LATE_NS))
+    assert in_flight.is_overrun(LATE_NS)
+    in_flight.answered(_reply(TurnWord.AGAIN, _claim("c")), Anchor(0, LATE_NS, LATE_NS))
+    assert in_flight.is_overrun(LATE_NS)
