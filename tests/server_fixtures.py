@@ -13,10 +13,10 @@ import pytest
 import redis
 
 import rota
-from bench import until
 from faulty_link import FaultyLink
 from fleets import Fleets, RunningFleet
 from servers import Server
+from waiting import until
 
 LEASE_SECONDS = 2.5
 SHORT_LEASE = {"seconds": LEASE_SECONDS, "renew_seconds": 0.6}
@@ -78,6 +78,22 @@ class Shaken(Fleets):
     def info(self, field: str) -> int:
         """A number the server tells of itself."""
         return int(self.redis.info("all")[field])
+
+
+@pytest.fixture
+def link(server: Server) -> Iterator[FaultyLink]:
+    """A faulty link to the server that all tests share."""
+    with FaultyLink(server.port) as made:
+        yield made
+
+
+@pytest.fixture
+def fleet_behind_link(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
+    """A fleet of one worker, not started yet, that reaches the server over `link`; its clients reach it directly."""
+    made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=1)
+    yield made
+    link.heal()
+    made.close()
 
 
 @pytest.fixture

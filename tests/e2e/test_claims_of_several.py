@@ -6,10 +6,10 @@ import random
 import signal
 from collections import Counter
 
-from bench import until
 from fleet_readings import Line
-from fleets import Fleets, Measure, RunningFleet, seconds_until
+from fleets import Fleets, Measure, RunningFleet
 from rota import Call
+from waiting import seconds_until, until
 
 SLOW_HOOK = """
 import time

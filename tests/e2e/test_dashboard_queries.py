@@ -4,18 +4,15 @@ The fleet has something to show in each panel: tasks on time and delayed, one th
 that kills its worker until it is dead, and a reload.
 """
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from dashboards import TOP, PanelQuery, boards, queries
+from fleet_process import FleetProcess
 from prometheus import Answer, Prometheus, scrape_config
 from rota import Client
 from servers import Server, free_port, server_binaries
@@ -62,7 +59,7 @@ lag_objective_seconds = 10
 class Scene:
     """The fleet's master, and the Prometheus that watches it."""
 
-    master: subprocess.Popen[bytes]
+    master: FleetProcess
     prometheus: Prometheus
     client: Client
 
@@ -81,28 +78,28 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     (folder / "rota.toml").write_text(CONFIG.format(url=server.url, port=port, folder=folder, workers=WORKERS))
     rules = tuple(str(RULES / name) for name in ("recording.yml", "alerts.yml"))
     prometheus = Prometheus(folder, scrape_config(f"127.0.0.1:{port}", rule_files=rules))
-    with (folder / "fleet.log").open("wb") as log:
-        master = subprocess.Popen([sys.executable, "-m", "rota_supervisor", "run"], cwd=folder, stdout=log, stderr=log)
+    master = FleetProcess(folder).launch()
     client = Client(server.url, namespace="panels")
     try:
         prometheus.start()
         made = Scene(master, prometheus, client)
-        act(made, folder / "fleet.log")
+        act(made)
         yield made
     finally:
         client.close()
         prometheus.stop()
-        end(master)
+        master.signal(signal.SIGQUIT)
+        master.exit_code()
         server.stop()
 
 
-def act(scene: Scene, log: Path) -> None:
+def act(scene: Scene) -> None:
     """Have everything happen once that a panel shows, after Prometheus has seen the fleet before it."""
     prometheus, client = scene.prometheus, scene.client
     try:
         prometheus.wait_for(f'sum(rota_workers{{state="running"}}) == {WORKERS}', deadline_seconds=DEADLINE_SECONDS)
     except TimeoutError as error:
-        raise RuntimeError(log.read_text()) from error
+        raise RuntimeError(scene.master.log_text()) from error
     prometheus.wait_for("count_over_time(rota_redis_up[1m]) >= 3")
     for number in range(PUNCTUAL):
         client.enqueue("quick", args=[number], queue="quick", delay=number % 4 / 2)
@@ -111,18 +108,8 @@ def act(scene: Scene, log: Path) -> None:
     prometheus.wait_for('rota_queue_dead_tasks{queue="deadly"} == 1')
     prometheus.wait_for('rota_queue_dead_tasks{queue="failing"} == 1')
     prometheus.wait_for(f'sum(rota_tasks_processed_total{{queue="quick", outcome="done"}}) == {PUNCTUAL}')
-    os.kill(scene.master.pid, signal.SIGHUP)
+    scene.master.hup()
     prometheus.wait_for("changes(rota_config_last_reload_success_timestamp_seconds[1m]) > 0")
-
-
-def end(master: subprocess.Popen[bytes]) -> None:
-    """QUIT: at once, with its children."""
-    master.send_signal(signal.SIGQUIT)
-    try:
-        master.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        master.kill()
-        master.wait()
 
 
 @pytest.mark.parametrize("query", QUERIES)

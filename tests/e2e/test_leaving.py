@@ -6,9 +6,9 @@ import time
 import pytest
 import redis
 
-from bench import until
-from fleets import Fleets, RunningFleet, seconds_until
+from fleets import Fleets, RunningFleet
 from rota.protocol.keys import Keys
+from waiting import seconds_until, until
 
 WAITING = 20
 LEASE = {"seconds": 2, "renew_seconds": 0.5}

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import until
 from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
+from waiting import until
 
 KILLS = 20
 TASKS_A_KILL = 25

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import until
 from fleet_readings import Line
 from fleets import RunningFleet, running_fleet
 from rota import Call
 from rota.worker.portion import MOST
 from servers import Server
+from waiting import until
 
 TIERS = [["gate"], ["high"], ["middle"], ["low"], ["red", "green", "blue"], ["heavy", "light"], ["full"], ["default"]]
 

@@ -12,10 +12,10 @@ from typing import Self
 import pytest
 
 import rota
-from bench import until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
 from server_fixtures import Producer, extra_runs, wait_until_all_ran
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -134,7 +134,7 @@ def test_quiet_resume_and_scale_under_load_lose_nothing_and_repeat_nothing(fleet
     with load(fleet) as producer:
         for count in (1, 6, 2, 8, WORKERS):
             assert fleet.rota("scale", str(count)).returncode == 0
-            fleet.wait_for_workers(count)
+            fleet.until_workers(count)
         assert fleet.rota("quiet").returncode == 0
         until(lambda: all(pool["busy"] == 0 for pool in fleet.status()["pools"]), "nobody is busy")
         ran, accepted = len(fleet.journal("start")), len(producer.accepted)
@@ -148,5 +148,5 @@ def test_quiet_resume_and_scale_under_load_lose_nothing_and_repeat_nothing(fleet
                 until(lambda state=state: fleet.status()["state"] == state, state)  # type: ignore[misc]
             for number, count in ((signal.SIGTTIN, WORKERS + 1), (signal.SIGTTOU, WORKERS)):
                 fleet.signal(number)
-                fleet.wait_for_workers(count)
+                fleet.until_workers(count)
         until(lambda: len(producer.accepted) > MANY_TASKS, "load meanwhile")

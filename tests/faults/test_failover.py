@@ -12,12 +12,12 @@ import pytest
 import redis
 
 import rota
-from bench import until
 from fleets import Measure, RunningFleet
 from rota.server.durability import Durability
 from sentinels import Sentinels
 from server_fixtures import extra_runs
 from servers import Server
+from waiting import until
 
 AFTER_FAILOVER_SECONDS = 5.0
 LARGE = "x" * 200_000  # 150 of these are three times what the kernel holds for the two replicas

@@ -16,15 +16,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench import until
 from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, Exporter, small_fleet
-from fleets import Fleets, Measure, seconds_until
+from fleets import Fleets, Measure
 from masters import ON_ONE_SERVER
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Limits
 from rota_supervisor.exporter.exchange import MAX_HEAD_BYTES, MAX_HEAD_LINES
 from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
+from waiting import seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
 PROBE_SECONDS = 1.0  # what a kubelet waits for by default
@@ -272,9 +272,9 @@ def test_an_exporter_that_is_told_to_leave_answers_who_is_there(exporter: Export
 @ON_ONE_SERVER
 def test_a_stopped_exporter_is_replaced_as_soon_as_a_stopped_poller(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=1)
-    [stopped] = fleet.children("exporter").values()
+    [stopped] = fleet.pids("exporter", "ready")
     os.kill(stopped, signal.SIGSTOP)
-    took = seconds_until(lambda: set(fleet.children("exporter").values()) - {stopped}, "another exporter")
+    took = seconds_until(lambda: fleet.pids("exporter", "ready") - {stopped}, "another exporter")
     measured("seconds until a stopped exporter is replaced", took)
     assert took < Limits().beat_seconds / 2
     assert fleet.get("/livez") == (200, "ok\n")

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from datetime import datetime
 
-from bench import until
 from fleets import Measure
 from rota import Call
 from rota.child.slot_memory import SlotMemory
@@ -21,6 +20,7 @@ from server_fixtures import (
     nothing_was_requeued,
     wait_until_all_ran,
 )
+from waiting import until
 
 WORKERS = 3
 BLOCK_SECONDS = 5.0

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 import rota
-from bench import until
 from fleets import RunningFleet
 from rota import Call
 from server_fixtures import SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
+from waiting import until
 
 NOTES = 200
 MOST_ROUNDS = 40  # where a claim ends is chance
@@ -81,7 +81,7 @@ def test_a_lost_reply_to_a_registration_leaves_an_owner_without_a_task_that_expi
     fleet.edit(workers=2)
     shaken.link.lose_replies(1, of="register")
     fleet.hup()
-    fleet.wait_for_workers(2)
+    fleet.until_workers(2)
     assert shaken.link.lost["register"] == 1
     owners = f"{{{shaken.namespace}}}:owners"
     until(lambda: shaken.redis.zcard(owners) == 2, "the end of the third")
@@ -99,7 +99,7 @@ def test_a_lost_reply_to_a_retirement_charges_the_crash_once(shaken: Shaken) -> 
     until(lambda: shaken.link.lost["retire"] == 1, "the lost reply")
     assert (second.id, second.crashes) == (first.id, 1)
     fleet.release("killed")
-    fleet.wait_for_workers(2)
+    fleet.until_workers(2)
     fleet.wait_until_nothing_waits(30)
     assert extra_runs(fleet) == {first.id: 1}
     assert fleet.books_balance()

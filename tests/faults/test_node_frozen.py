@@ -8,11 +8,11 @@ import time
 import pytest
 import redis
 
-from bench import until
 from fleet_readings import Line
 from fleets import Fleets, Measure, RunningFleet
 from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 

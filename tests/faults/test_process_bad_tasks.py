@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from bench import until
 from cgroups import Group, group
 from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER, descendants, is_alive
+from masters import ON_ONE_SERVER
+from processes import descendants, is_alive
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -87,8 +88,7 @@ def daemon_of(fleet: RunningFleet, label: str) -> int:
     fleet.wait_for("start", label=label)
     written = fleet.folder / f"daemon-{label}"
     pid = int(until(lambda: written.exists() and written.read_text(), "the daemon's pid"))
-    assert fleet.process is not None
-    assert psutil.Process(pid).ppid() == fleet.process.pid  # the master has it already
+    assert psutil.Process(pid).ppid() == fleet.pid  # the master has it already
     return pid
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import until
 from fleets import RunningFleet
 from rota import Call
 from server_fixtures import (
@@ -18,6 +17,7 @@ from server_fixtures import (
     wait_until_all_ran,
 )
 from shifted_clock import ShiftedClock
+from waiting import until
 
 HOUR = 3600.0
 LOAD = 50

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import redis
 
-from bench import until
 from fleets import Measure, RunningFleet
 from rota import Call
 from server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
+from waiting import until
 
 CUT_SECONDS = 0.1
 CUTS = 25

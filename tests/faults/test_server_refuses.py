@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import rota
-from bench import until
 from rota import Call
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.server_permissions import needed_commands
 from server_fixtures import LEASE_SECONDS, SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
+from waiting import until
 
 WAITING = 300
 DISK_BYTES = 2 << 20

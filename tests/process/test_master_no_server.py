@@ -1,9 +1,8 @@
 """A fleet without a server does not start, and says why."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+from fleet_process import rota
 from servers import free_port
 
 
@@ -12,13 +11,7 @@ def test_without_a_server_it_says_where_it_looked_and_what_to_do(tmp_path: Path,
     (tmp_path / "rota.toml").write_text(
         f'namespace = "{namespace}"\nredis_url = "redis://:secret@127.0.0.1:{port}/0"\n'
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "rota_supervisor", "run"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = rota(tmp_path, "run")
     assert done.returncode == 69
     assert f"redis://:***@127.0.0.1:{port}/0" in done.stderr
     assert "secret" not in done.stderr

@@ -2,21 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from bench import until
-from masters import ON_ONE_SERVER, Mastered, descendants, is_alive
-from servers import Server
-
-
-@pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path)
-    yield made
-    made.close()
+from masters import ON_ONE_SERVER, Mastered
+from processes import descendants, is_alive
+from waiting import until
 
 
 def test_the_task_of_a_killed_worker_starts_again_and_the_pool_is_whole(fleet: Mastered) -> None:
@@ -184,9 +175,9 @@ def test_what_tasks_print_into_a_file_that_was_opened_anew_stands_behind_the_log
     )
     fleet.prefix = ["sh", "-c", 'exec "$@" > fleet.log 2>&1', "sh"]
     fleet.start()
-    before = fleet.text()
+    before = fleet.log_text()
     for text in "abc":
         fleet.push("shout", text)
     until(lambda: len(fleet.log("task.done")) == 3)
-    assert fleet.text().startswith(before)
-    assert {text * 100 for text in "abc"} <= set(fleet.text().splitlines())
+    assert fleet.log_text().startswith(before)
+    assert {text * 100 for text in "abc"} <= set(fleet.log_text().splitlines())

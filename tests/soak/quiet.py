@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import redis
 
-from fleets import rota
+from fleet_process import rota
 from rota.protocol.keys import Keys
 from soak.evidence import QUIET_FILE, Quiet, now, write_whole
 from soak.idle import ROLES, Look, look_at
@@ -100,8 +100,8 @@ def _found(scene: Scene, client: "redis.Redis", first: Look, last: Look) -> Quie
         **{name: books[name] for name in ("accepted", "done", "cancelled", "expired", "missing")},
         dead=len(dead),
         **_waiting(client),
-        workers_wanted=sum(node.workers for node in nodes),
-        workers_ready=sum(child["state"] == "ready" for node in nodes for child in node.children("worker")),
+        workers_wanted=sum(node.configured for node in nodes),
+        workers_ready=sum(child["state"] == "ready" for node in nodes for child in node.living("worker")),
         zombies=last.zombies,
         orphans=len(last.orphans),
         descriptors_grown=grown.descriptors,
@@ -123,10 +123,10 @@ def leave(scene: Scene) -> None:
         node.is_leaving = True
         node.signal(signal.SIGTERM)
     deadline = time.monotonic() + _LEAVE_SECONDS
-    while any(node.exit_code() is None for node in scene.nodes.values()) and time.monotonic() < deadline:
+    while any(node.ended_with() is None for node in scene.nodes.values()) and time.monotonic() < deadline:
         time.sleep(_TICK_SECONDS)
     for name, node in scene.nodes.items():
-        if node.exit_code() != 0:
-            scene.oddities.append(f"node {name}: exit code {node.exit_code()} after TERM with nothing to do")
-        left = node.wait_until_gone(_GONE_SECONDS)
+        if node.ended_with() != 0:
+            scene.oddities.append(f"node {name}: exit code {node.ended_with()} after TERM with nothing to do")
+        left = node.left_after(_GONE_SECONDS)
         scene.oddities.extend(f"node {name} left behind: {process}" for process in left)

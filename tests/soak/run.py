@@ -106,13 +106,13 @@ def _in_memory() -> Path | None:
 def _kill_all(scene: Scene) -> None:
     for node in scene.nodes.values():
         send(node.processes(), signal.SIGKILL)
-        node.wait_until_gone(5)
+        node.left_after(5)
 
 
 def _wait_until_whole(scene: Scene) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not all(node.is_whole() for node in scene.nodes.values()):
-        ended = [name for name, node in scene.nodes.items() if node.exit_code() is not None]
+        ended = [name for name, node in scene.nodes.items() if node.ended_with() is not None]
         if ended or time.monotonic() > deadline:
             raise RuntimeError(f"the nodes do not start: ended {ended}; see fleet.log in {scene.folder}")
         time.sleep(_TICK_SECONDS)

@@ -1,0 +1,26 @@
+"""Waiting for what is to happen, with a deadline, instead of for a time."""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+DEADLINE_SECONDS: Final = 30.0
+
+
+def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_SECONDS) -> T:
+    """Wait until the condition is true; returns its value. Raises AssertionError after a generous deadline."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.005)
+    raise AssertionError(f"still not so after {seconds:g} s: {what or condition}")
+
+
+def seconds_until(condition: Callable[[], object], what: str = "") -> float:
+    """How long it takes until the condition is true, as far as asking again and again can tell."""
+    began = time.monotonic()
+    until(condition, what)
+    return time.monotonic() - began
