@@ -8,15 +8,19 @@ T = TypeVar("T")
 DEADLINE_SECONDS: Final = 30.0
 
 
-def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_SECONDS) -> T:
-    """Wait until the condition is true; returns its value. Raises AssertionError after a generous deadline."""
+def until(condition: Callable[[], T], what: str | Callable[[], object] = "", seconds: float = DEADLINE_SECONDS) -> T:
+    """Wait until the condition is true; returns its value. Raises AssertionError after a generous deadline.
+
+    `what`: for the message, in words, or a function that returns how things stand then.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.005)
-    raise AssertionError(f"still not so after {seconds:g} s: {what or condition}")
+    stands = what() if callable(what) else what or condition
+    raise AssertionError(f"still not so after {seconds:g} s: {stands}")
 
 
 def seconds_until(condition: Callable[[], object], what: str = "") -> float:

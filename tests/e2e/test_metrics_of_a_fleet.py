@@ -5,7 +5,9 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
+from rota.telemetry.metrics import PROCESS_RESTARTS, RESTART_REASONS
 from waiting import until
 
 KILLS = 20
@@ -21,11 +24,12 @@ PAUSE_SECONDS = 0.02
 
 
 class Watch:
-    """Scrapes again and again, and notes what fell."""
+    """Scrapes again and again, and notes what fell, when, and after which kill."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fallen: list[str] = []
         self.scrapes = 0
+        self.kills = 0
         self._fleet = fleet
         self._last = fleet.metrics()
         self._over = threading.Event()
@@ -36,7 +40,8 @@ class Watch:
 
     def look(self) -> Scrape:
         found = self._fleet.metrics()
-        self.fallen += found.fallen_since(self._last)
+        when = f"{time.time():.3f}, scrape {self.scrapes}, after kill {self.kills}"
+        self.fallen += [f"{when}: {fall}" for fall in found.fallen_since(self._last)]
         self.scrapes += 1
         self._last = found
         return found
@@ -47,15 +52,21 @@ class Watch:
 
 @contextmanager
 def watched(fleet: RunningFleet) -> Iterator[Watch]:
-    """Watch the fleet's metrics during a block."""
+    """Watch the fleet's metrics during a block. A scrape that fails, fails the test with its own trace."""
     watch = Watch(fleet)
-    thread = threading.Thread(target=watch.run)
-    thread.start()
-    try:
-        yield watch
-    finally:
-        watch.stop()
-        thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        watching = threads.submit(watch.run)
+        try:
+            yield watch
+        finally:
+            watch.stop()
+        watching.result()
+
+
+def restarts_of_workers(scrape: Scrape) -> dict[str, float]:
+    """How many there were, by reason."""
+    counts = {reason: scrape.total(PROCESS_RESTARTS.name, role="worker", reason=reason) for reason in RESTART_REASONS}
+    return {reason: count for reason, count in counts.items() if count}
 
 
 def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) -> None:
@@ -63,19 +74,24 @@ def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) 
     chance = random.Random(20)
     notes = [Call("note", args=[str(number)], queue="default", delay=number / 500) for number in range(TASKS_A_KILL)]
     ids: set[str] = set()
+
+    def unfinished() -> set[str]:
+        return ids - {line.id for line in fleet.journal("end")}
+
     with watched(fleet) as watch:
         for _ in range(KILLS):
             ids |= {handle.id for handle in fleet.client.enqueue_many(notes)}
             killed = chance.choice(sorted(fleet.workers()))
+            watch.kills += 1
             os.kill(killed, signal.SIGKILL)
-            until(functools.partial(fleet.is_whole_without, killed), "a whole pool")
-        until(lambda: {line.id for line in fleet.journal("end")} == ids, "the end of every task")
-        until(fleet.books_balance)
-    until(lambda: watch.look().total("rota_tasks_enqueued_total") == KILLS * TASKS_A_KILL)
+            until(functools.partial(fleet.is_whole_without, killed), fleet.status)
+        until(lambda: not unfinished(), lambda: {each: fleet.client.status(each) for each in unfinished()})
+        until(fleet.books_balance, lambda: fleet.rota("audit", "--json").stdout)
+    until(lambda: watch.look().total("rota_tasks_enqueued_total") == KILLS * TASKS_A_KILL, lambda: watch.look().text)
     last = watch.look()
     assert watch.fallen == []
     assert watch.scrapes >= KILLS
-    assert last.total("rota_process_restarts_total", role="worker", reason="signal") == KILLS
+    assert restarts_of_workers(last) == {"signal": KILLS}
     assert last.total("rota_task_lag_seconds_count") >= KILLS * TASKS_A_KILL - KILLS
 
 

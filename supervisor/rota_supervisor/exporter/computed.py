@@ -88,7 +88,9 @@ class CpuAccount:
             pid, seconds = self._last.get(member.slot, (member.pid, 0.0))
             if pid != member.pid:
                 self._before[member.slot] = self._before.get(member.slot, 0.0) + seconds
-            self._last[member.slot] = (member.pid, usage.cpu_seconds)
+                seconds = 0.0
+            # Linux before 6.8 shows a process as having used nothing in the instant in which it is reaped.
+            self._last[member.slot] = (member.pid, max(seconds, usage.cpu_seconds))
         for slot, (_, seconds) in self._last.items():
             total = self._before.get(slot, 0.0) + seconds
             samples.put(m.PROCESS_CPU, (str(role_of(slot)), str(slot)), total)
