@@ -93,23 +93,6 @@ def contained(fleets: Fleets) -> RunningFleet:
     return fleet
 
 
-def test_as_the_first_process_it_reaps_everybody_and_leaves_in_order(contained: RunningFleet) -> None:
-    contained.start()
-    assert contained.status()["pid"] == 1
-    contained.client.enqueue("leave_daemon", args=["a"], queue="default")
-    contained.wait_for("start", label="a")
-    contained.client.enqueue("kill_worker", queue="default")
-    until(lambda: len(contained.log("task.recovered")) == 2, "two of its crashes")
-    contained.release("a")
-    contained.wait_for("end", label="a")
-    contained.until_workers(2)
-    assert [each for each in first_process(contained).children() if each.status() == psutil.STATUS_ZOMBIE] == []
-    first_process(contained).terminate()
-    assert contained.exit_code() == 0
-    assert left_in_order(contained)
-    assert contained.processes() == []
-
-
 @pytest.mark.parametrize("after_seconds", [0.0, 0.05, 0.15, 0.3, 0.6])
 def test_a_term_during_its_start_as_the_first_process_is_not_lost(
     contained: RunningFleet, after_seconds: float

@@ -2,14 +2,12 @@
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 
 from masters import ON_ONE_SERVER, Mastered
 from processes import descendants, is_alive
-from servers import Server
 from waiting import until
 
 pytestmark = ON_ONE_SERVER
@@ -87,16 +85,6 @@ def test_a_stop_by_the_control_socket_writes_nothing_but_events(fleet: Mastered)
     assert not fleet.log("fleet.call_failed")
 
 
-def test_a_taken_port_is_told(fleet: Mastered) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        fleet.configure(f"[http]\nlisten = '127.0.0.1:{taken.getsockname()[1]}'")
-        fleet.launch()
-        assert fleet.exit_code() == 73
-    assert "rota: error: http.listen" in fleet.log_text()
-
-
 @pytest.mark.parametrize(
     ("module", "code", "said"),
     [
@@ -115,18 +103,7 @@ def test_a_first_boot_that_never_works_is_given_up(fleet: Mastered, module: str,
     assert "rota: error:" in fleet.log_text()
     assert said in fleet.log_text()
     assert not descendants(fleet.pid)
-
-
-def test_a_server_that_evicts_keys_is_refused(server: Server, namespace: str, tmp_path: Path) -> None:
-    evicting = Server(server.binary, tmp_path, maxmemory="100mb", maxmemory_policy="allkeys-lru").start()
-    fleet = Mastered(evicting, namespace, tmp_path)
-    try:
-        fleet.launch()
-        assert fleet.exit_code() == 78
-        assert "maxmemory-policy allkeys-lru" in fleet.log_text()
-    finally:
-        fleet.close()
-        evicting.stop()
+    assert not (fleet.folder / "control").exists()
 
 
 def test_a_parent_that_ignored_sigchld_does_no_harm(fleet: Mastered) -> None:

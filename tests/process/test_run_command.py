@@ -107,18 +107,6 @@ def test_without_a_server_or_a_configuration_it_says_so(tmp_path: Path, unfit: U
     check_refusal(Place(tmp_path, "redis://127.0.0.1:1", "unfit"), unfit)
 
 
-@pytest.mark.parametrize(
-    "unfit",
-    [
-        Unfit("import nowhere", {}, 78, "No module named 'nowhere'"),
-        Unfit(TASKS, {"ROTA_TIERS": '[["other"]]'}, 78, "no tier serves queue 'default' of task 'nap'"),
-        Unfit("import os; os._exit(1)", {"ROTA_RESTARTS__BACKOFF_SECONDS": "0.01"}, 70, "before being ready"),
-    ],
-)
-def test_modules_that_cannot_serve_are_refused(place: Place, unfit: Unfit) -> None:
-    check_refusal(place, unfit)
-
-
 def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place: Place) -> None:
     with place.fleet():
         shown = place.call("status").stdout
@@ -168,25 +156,6 @@ def test_stop_now_does_not_wait_for_tasks(place: Place) -> None:
 
     [row] = json.loads(place.call("queue", "ls", "--json").stdout)
     assert (row["ready"], row["inflight"]) == (1, 0)
-
-
-def test_a_term_during_the_imports_is_not_lost(place: Place) -> None:
-    (place.folder / "tasks.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(2)\n")
-    place.launch()
-    until((place.folder / "importing").exists)
-    place.term()
-    assert place.exit_code() == 0
-
-
-def test_burst_leaves_when_all_is_done(place: Place) -> None:
-    for _ in range(3):
-        place.call("task", "enqueue", "nap", "0.1")
-
-    done = place.call("run", "--burst")
-
-    assert done.returncode == 0, done.stderr
-    books = json.loads(place.call("audit", "--json").stdout)
-    assert (books["accepted"], books["done"], books["live"]) == (3, 3, 0)
 
 
 # The embedded server
