@@ -1,7 +1,10 @@
-"""Waiting for what is to happen, with a deadline, instead of for a time."""
+"""Waiting for what is to happen, with a deadline, instead of for a time; and what goes on beside it meanwhile."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -28,3 +31,22 @@ def seconds_until(condition: Callable[[], object], what: str = "") -> float:
     began = time.monotonic()
     until(condition, what)
     return time.monotonic() - began
+
+
+@contextmanager
+def repeating(act: Callable[[], object], pause_seconds: float, threads: int = 1) -> Iterator[None]:
+    """Do it again and again, in threads, for a block of code. What it raises ends its thread and fails the block."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(pause_seconds):
+            act()
+
+    with ThreadPoolExecutor(threads) as pool:
+        running = [pool.submit(repeat) for _ in range(threads)]
+        try:
+            yield
+        finally:
+            over.set()
+    for each in running:
+        each.result()

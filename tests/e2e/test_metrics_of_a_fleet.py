@@ -4,11 +4,7 @@ import functools
 import os
 import random
 import signal
-import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from fleet_readings import Scrape
@@ -16,7 +12,7 @@ from fleets import Fleets, RunningFleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
 from rota.telemetry.metrics import PROCESS_RESTARTS, RESTART_REASONS
-from waiting import until
+from waiting import repeating, until
 
 KILLS = 20
 TASKS_A_KILL = 25
@@ -32,11 +28,6 @@ class Watch:
         self.kills = 0
         self._fleet = fleet
         self._last = fleet.metrics()
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        while not self._over.wait(PAUSE_SECONDS):
-            self.look()
 
     def look(self) -> Scrape:
         found = self._fleet.metrics()
@@ -45,22 +36,6 @@ class Watch:
         self.scrapes += 1
         self._last = found
         return found
-
-    def stop(self) -> None:
-        self._over.set()
-
-
-@contextmanager
-def watched(fleet: RunningFleet) -> Iterator[Watch]:
-    """Watch the fleet's metrics during a block. A scrape that fails, fails the test with its own trace."""
-    watch = Watch(fleet)
-    with ThreadPoolExecutor(1) as threads:
-        watching = threads.submit(watch.run)
-        try:
-            yield watch
-        finally:
-            watch.stop()
-        watching.result()
 
 
 def restarts_of_workers(scrape: Scrape) -> dict[str, float]:
@@ -78,7 +53,8 @@ def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) 
     def unfinished() -> set[str]:
         return ids - {line.id for line in fleet.journal("end")}
 
-    with watched(fleet) as watch:
+    watch = Watch(fleet)
+    with repeating(watch.look, PAUSE_SECONDS):
         for _ in range(KILLS):
             ids |= {handle.id for handle in fleet.client.enqueue_many(notes)}
             killed = chance.choice(sorted(fleet.workers()))

@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Limits
 from rota_supervisor.exporter.exchange import MAX_HEAD_BYTES, MAX_HEAD_LINES
 from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
-from waiting import seconds_until, until
+from waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
 PROBE_SECONDS = 1.0  # what a kubelet waits for by default
@@ -38,27 +37,18 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
     """A served fleet without Redis, whose master goes on to beat."""
     made = small_fleet(NO_SERVER, namespace)
     made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # or the kernel takes a whole answer off us
-    ended = threading.Event()
-    beating = threading.Thread(target=beat, args=(made, ended))
-    beating.start()
     try:
-        made.start()
-        made.get("/metrics")
-        before = descriptors(made)
-        yield made
-        if made.spawned is not None:
-            until(lambda: descriptors(made) <= before, "nobody holds a descriptor")
+        with repeating(made.memory.slot(MASTER_SLOT).beat, 0.2):
+            made.start()
+            made.get("/metrics")
+            before = descriptors(made)
+            yield made
+            if made.spawned is not None:
+                until(lambda: descriptors(made) <= before, "nobody holds a descriptor")
     finally:
-        ended.set()
-        beating.join()
         made.close()
     lines = "".join(capfd.readouterr()).splitlines()
     assert {json.loads(line)["event"] for line in lines} == {"exporter.started"}
-
-
-def beat(exporter: Exporter, ended: threading.Event) -> None:
-    while not ended.wait(0.2):
-        exporter.memory.slot(MASTER_SLOT).beat()
 
 
 def taken_clients(exporter: Exporter) -> set[int]:

@@ -6,10 +6,9 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
@@ -20,7 +19,7 @@ from masters import ON_ONE_SERVER
 from rota.child.signals import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.telemetry import events
 from rota_supervisor.__main__ import MASTER_SIGNALS
-from waiting import until
+from waiting import repeating, until
 
 pytestmark = ON_ONE_SERVER
 
@@ -66,23 +65,17 @@ def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
     return itertools.chain.from_iterable(itertools.combinations(drawn, size) for size in range(2, len(drawn) + 1))
 
 
-@contextmanager
-def storm(targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random) -> Iterator[None]:
-    """A signal a millisecond, to each of these processes."""
-    over, kinds = threading.Event(), list(numbers)
+def storm(
+    targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random
+) -> AbstractContextManager[None]:
+    """A signal a millisecond, to each of these processes, for a block of code."""
+    kinds = list(numbers)
 
     def blow() -> None:
-        while not over.wait(EVERY_SECONDS):
-            for pid in targets():
-                send(pid, chance.choice(kinds))
+        for pid in targets():
+            send(pid, chance.choice(kinds))
 
-    blowing = threading.Thread(target=blow)
-    blowing.start()
-    try:
-        yield
-    finally:
-        over.set()
-        blowing.join()
+    return repeating(blow, EVERY_SECONDS)
 
 
 def blocks_terms(fleet: RunningFleet) -> bool:
