@@ -208,3 +208,11 @@ def nothing_was_requeued(fleet: RunningFleet) -> None:
     assert scrape.total("rota_tasks_recovered_total") == 0
     assert not fleet.log("worker.exited")
     assert not fleet.log("task.recovered")
+
+
+def everything_ended_once(fleet: RunningFleet) -> None:
+    """What was accepted ends without being run or given back twice, and the books balance."""
+    fleet.wait_until_nothing_waits(30)
+    assert not extra_runs(fleet)
+    nothing_was_requeued(fleet)
+    assert fleet.books_balance()

@@ -5,7 +5,6 @@ that kills its worker until it is dead, and a reload.
 """
 
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from fleet_process import FleetProcess
 from prometheus import Answer, Prometheus, scrape_config
 from rota import Client
 from servers import Server, free_port, server_binaries
+from waiting import until
 
 QUERIES = [pytest.param(query, id=query.panel) for board in boards().values() for query in queries(board)]
 WORKERS = 3
@@ -114,13 +114,8 @@ def act(scene: Scene) -> None:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_panel_has_an_answer_from_a_running_fleet(scene: Scene, query: PanelQuery) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    answer = scene.ask(query)
-    while not answer.result and time.monotonic() < deadline:
-        time.sleep(0.2)
-        answer = scene.ask(query)
-    assert answer.result, query.expr
-    assert answer.warnings == []
+    until(lambda: scene.ask(query).result, query.expr, DEADLINE_SECONDS)
+    assert scene.ask(query).warnings == []
 
 
 @pytest.mark.parametrize(
@@ -138,12 +133,12 @@ def test_a_panel_has_an_answer_from_a_running_fleet(scene: Scene, query: PanelQu
 def test_the_numbers_of_a_panel_are_what_the_fleet_did(scene: Scene, panel: str, low: float, high: float) -> None:
     (query, *_) = [query for board in boards().values() for query in queries(board) if query.panel == panel]
     assert scene.prometheus.wait_for("count(up == 1)").value() == 1
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not all(low <= value <= high for value in scene.ask(query).values()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    values = scene.ask(query).values()
-    assert values
-    assert all(low <= value <= high for value in values), values
+
+    def are_right() -> bool:
+        values = scene.ask(query).values()
+        return bool(values) and all(low <= value <= high for value in values)
+
+    until(are_right, lambda: scene.ask(query).values(), DEADLINE_SECONDS)
 
 
 def test_the_means_by_cause_add_up_to_the_mean_lag(scene: Scene) -> None:

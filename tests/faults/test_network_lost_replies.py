@@ -9,7 +9,7 @@ import pytest
 import rota
 from fleets import RunningFleet
 from rota import Call
-from server_fixtures import SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
+from server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, extra_runs
 from waiting import until
 
 NOTES = 200
@@ -27,10 +27,7 @@ def lose(shaken: Shaken, script: str) -> None:
 def finish(shaken: Shaken, fleet: RunningFleet) -> None:
     """See everything end, once."""
     shaken.link.heal()
-    fleet.wait_until_nothing_waits(30)
-    assert not extra_runs(fleet)
-    nothing_was_requeued(fleet)
-    assert fleet.books_balance()
+    everything_ended_once(fleet)
 
 
 def test_lost_replies_of_what_a_fleet_does_by_itself_change_nothing(shaken: Shaken) -> None:

@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from rota.server.connection import Connection
 from rota.telemetry import metrics as m
 from rota_supervisor.notice import Held, Notice
 from servers import Server
+from waiting import until
 
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
 Labels = tuple[tuple[str, str], ...]
@@ -167,10 +167,12 @@ def test_a_stalled_redis_holds_up_no_scrape(server: Server, namespace: str, tmp_
 
 
 def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str, dict[Labels, float]]:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (name in (found := scrape(exporter))) is not shown:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    def as_wanted() -> dict[str, dict[Labels, float]] | None:
+        found = scrape(exporter)
+        return found if (name in found) is shown else None
+
+    found = until(as_wanted)
+    assert found is not None
     return found
 
 
@@ -210,12 +212,8 @@ def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> N
 
 
 def test_a_silent_master_is_not_alive(exporter: Exporter) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (page := exporter.get("/livez")).status == 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert page.status == 503
-    assert "limit 3 s" in page.body
+    until(lambda: exporter.get("/livez").status == 503)
+    assert "limit 3 s" in exporter.get("/livez").body
     exporter.memory.slot(0).beat()
     assert exporter.get("/livez").status == 200
 
@@ -275,10 +273,7 @@ def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -
     slot = exporter.memory.slot(EXPORTER_SLOT)
     assert slot.pid == exporter.pid
     before = slot.beat_ns
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while slot.beat_ns == before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: slot.beat_ns != before)
     assert exporter.end() == 0
 
 
