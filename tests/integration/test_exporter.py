@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
+from rota.child.signals import STACK_SIGNAL
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.store import NewTask, Store
@@ -275,6 +276,16 @@ def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -
     before = slot.beat_ns
     until(lambda: slot.beat_ns != before)
     assert exporter.end() == 0
+
+
+def test_its_main_thread_alone_hears_signals(exporter: Exporter) -> None:
+    def hears(thread: Path) -> bool:
+        blocked = next(line for line in (thread / "status").read_text().splitlines() if line.startswith("SigBlk:"))
+        return not int(blocked.split()[1], 16) >> (STACK_SIGNAL - 1) & 1
+
+    threads = list(Path(f"/proc/{exporter.pid}/task").iterdir())
+    assert len(threads) > 1
+    assert [int(thread.name) for thread in threads if hears(thread)] == [exporter.pid]
 
 
 def test_it_leaves_at_once_when_the_master_is_gone(exporter: Exporter) -> None:

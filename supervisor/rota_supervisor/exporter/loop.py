@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import Final
 
 from rota.child.life import EXIT_DRAINED, EXIT_ORPHANED, ring
-from rota.child.signals import OF_THE_MASTER
+from rota.child.signals import OF_THE_MASTER, STACK_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase
 from rota.protocol.store import Store
@@ -42,6 +42,7 @@ def run_exporter(settings: ExporterSettings, entrance: Entrance) -> int:
     )
     with closing(socket.socket(fileno=LISTEN_FD)) as listener:
         server = Server(listener, site, (signals.fd, DEATH_FD))
+        signals.let_in()
         slot.phase = Phase.IDLE
         slot.beat()
         ring(BELL_FD)
@@ -50,7 +51,11 @@ def run_exporter(settings: ExporterSettings, entrance: Entrance) -> int:
 
 
 class _Signals:
-    """TERM and INT, as a descriptor that becomes readable. Handlers run nothing."""
+    """TERM and INT, as a descriptor that becomes readable. Handlers run nothing.
+
+    All are blocked until `let_in`, and stay so in the threads that are started before: a thread that wrote down the
+    stacks of all, while the main thread ran on, would read frames that are gone, and end the process by SIGSEGV.
+    """
 
     def __init__(self) -> None:
         self.fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,6 +64,10 @@ class _Signals:
             signal.signal(number, lambda *_: None)
         for number in OF_THE_MASTER:
             signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, STACK_SIGNAL, *OF_THE_MASTER})
+
+    def let_in(self) -> None:
+        """Have the calling thread hear them."""
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def empty(self) -> None:
