@@ -154,7 +154,7 @@ class RunningFleet(FleetProcess):
         return lines
 
     def hold(self, label: str, queue: str = "default") -> Line:
-        """Have a worker run a task until it is released; answers its start."""
+        """Have a worker run a task until it is released; returns its start."""
         self.client.enqueue("hold", args=[label], queue=queue)
         return self.wait_for("start", label=label)[0]
 

@@ -41,7 +41,7 @@ def _notes(label: str, count: int) -> list[Call[None]]:
 
 
 def _hold_up(fleet: RunningFleet, label: str) -> float:
-    """Have a long task claimed among short ones, and what comes after it run meanwhile; answers the seconds until that
+    """Have a long task claimed among short ones, and what comes after it run meanwhile; returns the seconds until that
     began."""
     behind = f"behind {label}"
     long_one: Call[None] = Call("hold", [label], queue="default")

@@ -32,7 +32,7 @@ class Gate:
         fleet.hold(label, queue="gate")
 
     def open(self, count: int) -> list[Line]:
-        """Let the worker go on; answers the next so many starts, in order."""
+        """Let the worker go on; returns the next so many starts, in order."""
         self._fleet.release(self._label)
         labels = [line.label for line in self._fleet.wait_for("end", label=self._label)]
         assert labels == [self._label]

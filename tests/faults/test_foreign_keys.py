@@ -54,7 +54,7 @@ class Beset:
         self.fleet.wait_for("end", label=label)
 
     def notes_until_it_left(self, pid: int) -> bool:
-        """Bring tasks, as an idle worker looks only when there are some; answers whether that worker is gone."""
+        """Bring tasks, as an idle worker looks only when there are some; returns whether that worker is gone."""
         self.goes_on("meanwhile")
         return pid not in self.fleet.workers()
 

@@ -53,7 +53,7 @@ signal.pause()
 
 @contextmanager
 def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
-    """Run code as another user, as long as the block lasts; answers what it said before "done"."""
+    """Run code as another user, as long as the block lasts; returns what it said before "done"."""
     command = [sys.executable, "-c", BECOMES + code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None

@@ -66,8 +66,8 @@ def connect(exporter: Exporter, sent: bytes = b"") -> socket.socket:
     return client
 
 
-def told(client: socket.socket) -> bytes:
-    """All that it is told until it is hung up on."""
+def received(client: socket.socket) -> bytes:
+    """All that it gets until the exporter hangs up."""
     parts = []
     with client:
         while part := client.recv(1 << 16):
@@ -202,10 +202,10 @@ def test_who_closes_its_half_gets_its_answer_and_who_closes_it_too_soon_is_hung_
     for path in ("livez", "metrics"):
         client = connect(exporter, f"GET /{path} HTTP/1.0\r\n\r\n".encode())
         client.shutdown(socket.SHUT_WR)
-        assert status_of(told(client)) == 200
+        assert status_of(received(client)) == 200
     unfinished = connect(exporter, OPENING)
     unfinished.shutdown(socket.SHUT_WR)
-    assert told(unfinished) == b""
+    assert received(unfinished) == b""
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_who_closes_its_half_gets_its_answer_and_who_closes_it_too_soon_is_hung_
 def test_whatever_is_asked_is_answered_once_and_the_connection_closed(
     exporter: Exporter, request_bytes: bytes, status: int
 ) -> None:
-    answer = told(connect(exporter, request_bytes))
+    answer = received(connect(exporter, request_bytes))
     assert status_of(answer) == status
     assert answer.count(b"HTTP/1.1 ") == 1
     assert b"Connection: close\r\n" in answer
@@ -255,7 +255,7 @@ def test_an_exporter_that_is_told_to_leave_answers_who_is_there(exporter: Export
     os.kill(exporter.pid, signal.SIGTERM)
     until(lambda: exporter.memory.slot(EXPORTER_SLOT).phase is Phase.DRAINING, "it drains")
     client.sendall(b"\r\n")
-    assert status_of(told(client)) == 200
+    assert status_of(received(client)) == 200
     assert exporter.wait() == 0
 
 

@@ -20,7 +20,7 @@ LIMIT_MB = 400
 
 
 def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
-    """Run a task to its death; answers its epitaph."""
+    """Run a task to its death; returns its epitaph."""
     task_id = fleet.client.enqueue(name, args=list(args), queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
     [dead] = fleet.asked("dead", "ls", "--task", name)
@@ -83,7 +83,7 @@ def test_a_worker_stopped_in_its_task_is_killed_after_the_beat_limit_and_its_tas
 
 
 def daemon_of(fleet: RunningFleet, label: str) -> int:
-    """Have a worker run a task that leaves a daemon; answers the daemon."""
+    """Have a worker run a task that leaves a daemon; returns the daemon."""
     fleet.client.enqueue("leave_daemon", args=[label], queue="default")
     fleet.wait_for("start", label=label)
     written = fleet.folder / f"daemon-{label}"

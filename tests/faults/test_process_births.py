@@ -109,7 +109,7 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 
 def kill_workers(fleet: RunningFleet) -> int:
-    """SIGKILL every worker that has a process, those that are just starting too; answers how many."""
+    """SIGKILL every worker that has a process, those that are just starting too; returns how many."""
     pids = [child["pid"] for child in fleet.status()["children"] if child["role"] == "worker" and child["pid"]]
     return sum(kill(pid) for pid in pids)
 

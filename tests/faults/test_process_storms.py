@@ -85,7 +85,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @contextmanager
 def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
-    """A terminal that will be the fleet's own, these streams connected to it; answers what hangs it up."""
+    """A terminal that will be the fleet's own, these streams connected to it; returns what hangs it up."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
     fleet.prefix = [sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs), streams]

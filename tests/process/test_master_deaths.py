@@ -174,7 +174,7 @@ def test_stack_files_do_not_leak_and_what_a_task_starts_has_none(fleet: Mastered
 
 
 def daemon_of(fleet: Mastered, text: str) -> int:
-    """Have a task fork a daemon, and then run on; answers the daemon."""
+    """Have a task fork a daemon, and then run on; returns the daemon."""
     fleet.push("fork_daemon", text)
     said = until(lambda: [line for line in fleet.ran() if line.startswith(f"daemon {text} ")])[0]
     until(lambda: fleet.starts(text))

@@ -29,7 +29,7 @@ def until_all_ready(fleet: Mastered) -> None:
 
 
 def held_by(fleet: Mastered, text: str) -> int:
-    """Have a worker run `hold`; answers its process."""
+    """Have a worker run `hold`; returns its process."""
     fleet.push("hold", text)
     return until(lambda: fleet.starts(text))[0]
 

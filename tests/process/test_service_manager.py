@@ -44,7 +44,7 @@ class Manager:
         return fields
 
     def hear_reload(self) -> int:
-        """Wait for a reload to begin and to be over; answers the microsecond at which it was said to begin."""
+        """Wait for a reload to begin and to be over; returns the microsecond at which it was said to begin."""
         begun = self.hear_until("RELOADING")
         assert begun["RELOADING"] == "1"
         assert self.hear_until("READY") == {"READY": "1"}

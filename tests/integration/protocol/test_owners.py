@@ -88,7 +88,7 @@ ACCOUNT = b'{"reason":"crashed","cause":"oom"}'
 
 
 def crash(fleet: Fleet, *ids: str) -> list[Claim]:
-    """Have each of them kill a worker; answers the claims of their next attempts."""
+    """Have each of them kill a worker; returns the claims of their next attempts."""
     fleet.push(*ids)
     claims: list[Claim] = []
     for task_id in ids:
