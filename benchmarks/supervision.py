@@ -22,10 +22,10 @@ from typing import Final, Self
 
 import psutil
 
-from bench import until
 from benchmarks.processes import cpu_seconds
 from fleets import RunningFleet
 from servers import Server, server_binaries
+from waiting import until
 
 WORKERS: Final = 8
 LOOK_SECONDS: Final = 0.001
@@ -86,7 +86,7 @@ def _server(folder: Path, name: str) -> Iterator[Server]:
 
 
 def _memory(fleet: RunningFleet) -> None:
-    [zygote] = fleet.children("zygote").values()
+    [zygote] = fleet.pids("zygote", "ready")
     print(f"the application in the zygote: {psutil.Process(zygote).memory_info().rss / _MB:.0f} MB resident")
     _print_memory(fleet, "as they started")
     labels = [f"collected {number}" for number in range(WORKERS)]
@@ -155,8 +155,7 @@ def _print_spread(what: str, numbers: Sequence[float]) -> None:
 
 
 def _idle(fleet: RunningFleet, seconds: float) -> None:
-    assert fleet.process is not None
-    master, everybody = [psutil.Process(fleet.process.pid)], fleet.processes()
+    master, everybody = [psutil.Process(fleet.pid)], fleet.processes()
     before = cpu_seconds(master), cpu_seconds(everybody)
     time.sleep(seconds)
     of_master, of_all = cpu_seconds(master) - before[0], cpu_seconds(everybody) - before[1]

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from bench import until
+from waiting import until
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 

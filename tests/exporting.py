@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.effects.listening import bind
 from rota_supervisor.messages import First
 from rota_supervisor.spawn import InheritedFds, SpawnedChild, spawn
+from waiting import until
 
 DEADLINE_SECONDS = 30.0
 EXPORTER_SLOT = RANGES[Role.EXPORTER][0]
@@ -91,10 +91,7 @@ class Exporter:
         first = First("exporter", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
         lines = InheritedFds(self.memory.fd, self.death_fd, self.bell_fd)
         self.spawned = spawn(first, lines, self.listener.fileno())
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while self.memory.slot(EXPORTER_SLOT).phase is not Phase.IDLE:
-            assert time.monotonic() < deadline, "the exporter does not serve"
-            time.sleep(0.01)
+        until(lambda: self.memory.slot(EXPORTER_SLOT).phase is Phase.IDLE, "the exporter serves")
         return self
 
     def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> Page:

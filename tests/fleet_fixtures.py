@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleets import Fleets, Measure, RunningFleet
+from fleet_process import FleetProcess
+from fleets import Fleets, Measure
 from servers import Server
 
 SHOWN_CHARACTERS = 20_000
@@ -39,8 +40,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for value in getattr(item, "funcargs", {}).values():
             of_test = value.made if isinstance(value, Fleets) else [value]
             for fleet in of_test:
-                if isinstance(fleet, RunningFleet):
-                    report.sections.append((f"log of {fleet.namespace}", fleet.log_text()[-SHOWN_CHARACTERS:]))
+                if isinstance(fleet, FleetProcess):
+                    report.sections.append((f"log of {fleet.folder.name}", fleet.log_text()[-SHOWN_CHARACTERS:]))
     return report
 
 

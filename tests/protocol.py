@@ -102,6 +102,12 @@ class Fleet:
         """The ids a turn claims."""
         return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
 
+    def claimed(self, *ids: str) -> tuple[str, Claim]:
+        """Push these, and have a new owner claim the first; returns both."""
+        self.push(*ids)
+        owner = self.register()
+        return owner, self.turn(owner, one_tier("q")).claims[0]
+
     def promote(self, limit: int = 500) -> Promoted:
         return self.run(self.store.promote(limit))
 

@@ -8,8 +8,8 @@ from typing import Final, Self
 
 import redis
 
-from bench import until
 from servers import Server, free_port
+from waiting import until
 
 SERVICE: Final = "mymaster"
 SENTINELS: Final = 3
@@ -168,7 +168,7 @@ class Sentinels:
             asking.execute_command("SENTINEL", "FAILOVER", SERVICE)
 
     def stop_replicas(self) -> list[Server]:
-        """SIGSTOP the replicas: from now on nothing is replicated to them; answers them."""
+        """SIGSTOP the replicas: from now on nothing is replicated to them; returns them."""
         stopped = self.replicas()
         for server in stopped:
             os.kill(server.pid, signal.SIGSTOP)

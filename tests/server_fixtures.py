@@ -4,8 +4,9 @@ Parametrize `server_options` to start the server with other lines of configurati
 other variables.
 """
 
-import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,10 +14,10 @@ import pytest
 import redis
 
 import rota
-from bench import until
 from faulty_link import FaultyLink
 from fleets import Fleets, RunningFleet
 from servers import Server
+from waiting import repeating, until
 
 LEASE_SECONDS = 2.5
 SHORT_LEASE = {"seconds": LEASE_SECONDS, "renew_seconds": 0.6}
@@ -81,6 +82,22 @@ class Shaken(Fleets):
 
 
 @pytest.fixture
+def link(server: Server) -> Iterator[FaultyLink]:
+    """A faulty link to the server that all tests share."""
+    with FaultyLink(server.port) as made:
+        yield made
+
+
+@pytest.fixture
+def fleet_behind_link(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
+    """A fleet of one worker, not started yet, that reaches the server over `link`; its clients reach it directly."""
+    made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=1)
+    yield made
+    link.heal()
+    made.close()
+
+
+@pytest.fixture
 def server_options() -> dict[str, str]:
     return {}
 
@@ -115,42 +132,58 @@ def shaken(
 
 
 class Producer:
-    """Enqueues short tasks, one after another, in a thread, for a block of code.
+    """Enqueues short tasks, one after another in each of its threads, for a block of code.
 
-    `accepted` are the ids the server took for certain, `doubtful` those nobody knows of.
+    `accepted`: when the server took each for certain (monotonic), in that order, by id. What is uncertain is repeated
+    for `patience_seconds`, and then in `doubtful`. `options` are the client's.
     """
 
-    def __init__(self, url: str, namespace: str, pause_seconds: float = 0.005) -> None:
-        self.accepted: list[str] = []
+    def __init__(
+        self, url: str, namespace: str, *, threads: int = 1, patience_seconds: float = 0.0, **options: Any
+    ) -> None:
+        self.accepted: dict[str, float] = {}
         self.doubtful: list[str] = []
-        self._client = rota.Client(url, namespace)
-        self._pause_seconds = pause_seconds
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._produce)
+        self._client = rota.Client(url, namespace, **options)
+        self._threads = threads
+        self._block = ExitStack()
+        self._patience_seconds = patience_seconds
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._block.enter_context(self._client)
+        self._block.enter_context(repeating(self._produce, 0.005, self._threads))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._client.close()
+        self._block.close()
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more are accepted."""
+        wanted = len(self.accepted) + more
+        until(lambda: len(self.accepted) >= wanted, f"{more} more accepted tasks")
 
     def _produce(self) -> None:
-        while not self._over.wait(self._pause_seconds):
-            try:
-                self.accepted.append(self._client.enqueue("note", queue="default").id)
-            except rota.Uncertain as doubt:
-                self._repeat(doubt)
-            except rota.Unavailable:  # it was not sent
-                continue
+        try:
+            self._accept([self._client.enqueue("note", queue="default")])
+        except rota.Uncertain as doubt:
+            self._repeat(doubt)
+        except rota.Unavailable:  # it was not carried out
+            return
 
     def _repeat(self, doubt: rota.Uncertain) -> None:
-        try:
-            self.accepted += [handle.id for handle in doubt.repeat()]
-        except (rota.Uncertain, rota.Unavailable):
-            self.doubtful += doubt.ids
+        deadline = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                self._accept(doubt.repeat())
+            except (rota.Uncertain, rota.Unavailable):
+                if time.monotonic() > deadline:
+                    self.doubtful += doubt.ids
+                    return
+                time.sleep(0.05)
+            else:
+                return
+
+    def _accept(self, handles: "list[rota.Handle[object]]") -> None:
+        self.accepted |= dict.fromkeys((handle.id for handle in handles), time.monotonic())
 
 
 def wait_until_all_ran(fleet: RunningFleet, producer: Producer) -> None:
@@ -175,3 +208,11 @@ def nothing_was_requeued(fleet: RunningFleet) -> None:
     assert scrape.total("rota_tasks_recovered_total") == 0
     assert not fleet.log("worker.exited")
     assert not fleet.log("task.recovered")
+
+
+def everything_ended_once(fleet: RunningFleet) -> None:
+    """What was accepted ends without being run or given back twice, and the books balance."""
+    fleet.wait_until_nothing_waits(30)
+    assert not extra_runs(fleet)
+    nothing_was_requeued(fleet)
+    assert fleet.books_balance()

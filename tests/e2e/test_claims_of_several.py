@@ -6,10 +6,10 @@ import random
 import signal
 from collections import Counter
 
-from bench import until
 from fleet_readings import Line
-from fleets import Fleets, Measure, RunningFleet, seconds_until
+from fleets import Fleets, Measure, RunningFleet
 from rota import Call
+from waiting import seconds_until, until
 
 SLOW_HOOK = """
 import time
@@ -41,7 +41,7 @@ def _notes(label: str, count: int) -> list[Call[None]]:
 
 
 def _hold_up(fleet: RunningFleet, label: str) -> float:
-    """Have a long task claimed among short ones, and what comes after it run meanwhile; answers the seconds until that
+    """Have a long task claimed among short ones, and what comes after it run meanwhile; returns the seconds until that
     began."""
     behind = f"behind {label}"
     long_one: Call[None] = Call("hold", [label], queue="default")

@@ -4,21 +4,18 @@ The fleet has something to show in each panel: tasks on time and delayed, one th
 that kills its worker until it is dead, and a reload.
 """
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from dashboards import TOP, PanelQuery, boards, queries
+from fleet_process import FleetProcess
 from prometheus import Answer, Prometheus, scrape_config
 from rota import Client
 from servers import Server, free_port, server_binaries
+from waiting import until
 
 QUERIES = [pytest.param(query, id=query.panel) for board in boards().values() for query in queries(board)]
 WORKERS = 3
@@ -59,10 +56,10 @@ lag_objective_seconds = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class WatchedFleet:
     """The fleet's master, and the Prometheus that watches it."""
 
-    master: subprocess.Popen[bytes]
+    master: FleetProcess
     prometheus: Prometheus
     client: Client
 
@@ -73,7 +70,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedFleet]:
     folder = tmp_path_factory.mktemp("panels")
     server = Server(server_binaries()["valkey"], folder).start()
     port = free_port()
@@ -81,28 +78,28 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     (folder / "rota.toml").write_text(CONFIG.format(url=server.url, port=port, folder=folder, workers=WORKERS))
     rules = tuple(str(RULES / name) for name in ("recording.yml", "alerts.yml"))
     prometheus = Prometheus(folder, scrape_config(f"127.0.0.1:{port}", rule_files=rules))
-    with (folder / "fleet.log").open("wb") as log:
-        master = subprocess.Popen([sys.executable, "-m", "rota_supervisor", "run"], cwd=folder, stdout=log, stderr=log)
+    master = FleetProcess(folder).launch()
     client = Client(server.url, namespace="panels")
     try:
         prometheus.start()
-        made = Scene(master, prometheus, client)
-        act(made, folder / "fleet.log")
+        made = WatchedFleet(master, prometheus, client)
+        act(made)
         yield made
     finally:
         client.close()
         prometheus.stop()
-        end(master)
+        master.signal(signal.SIGQUIT)
+        master.exit_code()
         server.stop()
 
 
-def act(scene: Scene, log: Path) -> None:
+def act(watched: WatchedFleet) -> None:
     """Have everything happen once that a panel shows, after Prometheus has seen the fleet before it."""
-    prometheus, client = scene.prometheus, scene.client
+    prometheus, client = watched.prometheus, watched.client
     try:
         prometheus.wait_for(f'sum(rota_workers{{state="running"}}) == {WORKERS}', deadline_seconds=DEADLINE_SECONDS)
     except TimeoutError as error:
-        raise RuntimeError(log.read_text()) from error
+        raise RuntimeError(watched.master.log_text()) from error
     prometheus.wait_for("count_over_time(rota_redis_up[1m]) >= 3")
     for number in range(PUNCTUAL):
         client.enqueue("quick", args=[number], queue="quick", delay=number % 4 / 2)
@@ -111,29 +108,14 @@ def act(scene: Scene, log: Path) -> None:
     prometheus.wait_for('rota_queue_dead_tasks{queue="deadly"} == 1')
     prometheus.wait_for('rota_queue_dead_tasks{queue="failing"} == 1')
     prometheus.wait_for(f'sum(rota_tasks_processed_total{{queue="quick", outcome="done"}}) == {PUNCTUAL}')
-    os.kill(scene.master.pid, signal.SIGHUP)
+    watched.master.hup()
     prometheus.wait_for("changes(rota_config_last_reload_success_timestamp_seconds[1m]) > 0")
 
 
-def end(master: subprocess.Popen[bytes]) -> None:
-    """QUIT: at once, with its children."""
-    master.send_signal(signal.SIGQUIT)
-    try:
-        master.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        master.kill()
-        master.wait()
-
-
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_panel_has_an_answer_from_a_running_fleet(scene: Scene, query: PanelQuery) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    answer = scene.ask(query)
-    while not answer.result and time.monotonic() < deadline:
-        time.sleep(0.2)
-        answer = scene.ask(query)
-    assert answer.result, query.expr
-    assert answer.warnings == []
+def test_a_panel_has_an_answer_from_a_running_fleet(watched: WatchedFleet, query: PanelQuery) -> None:
+    until(lambda: watched.ask(query).result, query.expr, DEADLINE_SECONDS)
+    assert watched.ask(query).warnings == []
 
 
 @pytest.mark.parametrize(
@@ -148,29 +130,31 @@ def test_a_panel_has_an_answer_from_a_running_fleet(scene: Scene, query: PanelQu
         ("p99 lag by kind", 0.0, 30.0),
     ],
 )
-def test_the_numbers_of_a_panel_are_what_the_fleet_did(scene: Scene, panel: str, low: float, high: float) -> None:
+def test_the_numbers_of_a_panel_are_what_the_fleet_did(
+    watched: WatchedFleet, panel: str, low: float, high: float
+) -> None:
     (query, *_) = [query for board in boards().values() for query in queries(board) if query.panel == panel]
-    assert scene.prometheus.wait_for("count(up == 1)").value() == 1
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not all(low <= value <= high for value in scene.ask(query).values()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    values = scene.ask(query).values()
-    assert values
-    assert all(low <= value <= high for value in values), values
+    assert watched.prometheus.wait_for("count(up == 1)").value() == 1
+
+    def are_right() -> bool:
+        values = watched.ask(query).values()
+        return bool(values) and all(low <= value <= high for value in values)
+
+    until(are_right, lambda: watched.ask(query).values(), DEADLINE_SECONDS)
 
 
-def test_the_means_by_cause_add_up_to_the_mean_lag(scene: Scene) -> None:
+def test_the_means_by_cause_add_up_to_the_mean_lag(watched: WatchedFleet) -> None:
     parts = [
-        scene.prometheus.wait_for(f"sum({name}_sum)").value()
+        watched.prometheus.wait_for(f"sum({name}_sum)").value()
         for name in ("rota_promotion_lag_seconds", "rota_queue_wait_seconds")
     ]
-    whole = scene.prometheus.query("sum(rota_task_lag_seconds_sum)").value()
+    whole = watched.prometheus.query("sum(rota_task_lag_seconds_sum)").value()
     assert sum(parts) == pytest.approx(whole, rel=0.01, abs=0.005)
 
 
-def test_every_rule_evaluates_over_a_running_fleet(scene: Scene) -> None:
-    scene.prometheus.wait_for("job_queue:rota_lag_burn:rate5m")
-    scene.prometheus.wait_for('ALERTS{alertname="RotaDeadLetters", queue="deadly"}')
-    assert {(rule["name"], rule["health"], rule.get("lastError", "")) for rule in scene.prometheus.rules()} == {
-        (rule["name"], "ok", "") for rule in scene.prometheus.rules()
+def test_every_rule_evaluates_over_a_running_fleet(watched: WatchedFleet) -> None:
+    watched.prometheus.wait_for("job_queue:rota_lag_burn:rate5m")
+    watched.prometheus.wait_for('ALERTS{alertname="RotaDeadLetters", queue="deadly"}')
+    assert {(rule["name"], rule["health"], rule.get("lastError", "")) for rule in watched.prometheus.rules()} == {
+        (rule["name"], "ok", "") for rule in watched.prometheus.rules()
     }

@@ -22,18 +22,11 @@ import pytest
 import rota
 from rota_supervisor.cli.demo import require_server
 from rota_supervisor.exits import ExitCode, Failure
+from waiting import until
 
 DEADLINE_SECONDS = 90.0
 _ROTA = str(Path(sys.executable).parent / "rota")
 _NOBODY = "redis://127.0.0.1:1/0"
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 class Demo:
@@ -64,7 +57,11 @@ class Demo:
         def seen() -> re.Match[str] | None:
             return re.search(pattern, (self.folder / stream).read_text())
 
-        eventually(lambda: seen() is not None or self.process.poll() is not None, f"{pattern}: {self.out}{self.err}")
+        until(
+            lambda: seen() or self.process.poll() is not None,
+            lambda: f"{pattern}: {self.out}{self.err}",
+            DEADLINE_SECONDS,
+        )
         found = seen()
         assert found is not None, f"{pattern}: {self.out}{self.err}"
         return found
@@ -137,7 +134,7 @@ def test_with_keep_it_stays_up_with_addresses_that_answer_until_ctrl_c(start: St
         assert b"rota_task_lag_seconds" in answer.read()
     with rota.Client(redis_url, namespace) as client:
         handle = client.enqueue("send_password_reset", args=[1, "token"], queue="password-reset")
-        eventually(lambda: handle.status().state != "ready", "the fleet works on")
+        until(lambda: handle.status().state != "ready", "the fleet works on", DEADLINE_SECONDS)
     demo.process.send_signal(signal.SIGINT)
     assert demo.wait() == 0, demo.err
     assert "nothing was lost" in demo.out
@@ -196,7 +193,7 @@ def test_nothing_survives_a_demo_that_is_killed(start: Start) -> None:
     demo.process.kill()
 
     demo.wait()
-    eventually(lambda: not demo.left(), "processes survive")
+    until(lambda: not demo.left(), "processes survive", DEADLINE_SECONDS)
 
 
 def test_a_fleet_that_dies_is_named_and_the_journals_stay(start: Start) -> None:
@@ -208,7 +205,7 @@ def test_a_fleet_that_dies_is_named_and_the_journals_stay(start: Start) -> None:
     assert demo.wait() == ExitCode.NO
     assert "the fleet ended by itself with exit code -9" in demo.err
     assert len(list(demo.folder.glob("rota-demo-*/accepted.jsonl"))) == 1
-    eventually(lambda: not demo.left(), "processes survive")
+    until(lambda: not demo.left(), "processes survive", DEADLINE_SECONDS)
 
 
 def test_tasks_that_never_run_are_named_and_the_exit_code_says_no(start: Start) -> None:

@@ -6,8 +6,8 @@ import signal
 import statistics
 import time
 
-from bench import until
-from fleets import Fleets, Measure, seconds_until
+from fleets import Fleets, Measure
+from waiting import seconds_until, until
 
 ROUNDS = 3
 
@@ -46,7 +46,7 @@ def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_signal_as_rea
     assert dead["epitaph"]["reason"] == "crashed"
     assert "SIGKILL" in dead["epitaph"]["error"]
     assert "SIGKILL" in fleet.rota("dead", "ls").stdout
-    fleet.wait_for_workers(2)
+    fleet.until_workers(2)
     fleet.client.enqueue("note", args=["after"], queue="default")
     fleet.wait_for("end", label="after")
     assert fleet.books_balance()

@@ -1,14 +1,13 @@
 """The end of a fleet: asked to leave, or killed with nobody left to tidy up."""
 
 import signal
-import time
 
 import pytest
 import redis
 
-from bench import until
-from fleets import Fleets, RunningFleet, seconds_until
+from fleets import Fleets, RunningFleet
 from rota.protocol.keys import Keys
+from waiting import seconds_until, until
 
 WAITING = 20
 LEASE = {"seconds": 2, "renew_seconds": 0.5}
@@ -68,26 +67,6 @@ def test_what_outlasts_the_drain_goes_back_to_the_head_of_its_queue_and_is_not_b
     assert (first_of_next.id, first_of_next.crashes) == (start.id, 0)
     assert len(fleet.journal("end")) == WAITING + 1
     assert fleet.books_balance()
-
-
-def test_quit_leaves_at_once_and_loses_nothing(fleets: Fleets, redis_client: "redis.Redis") -> None:
-    fleet = fleets.start()
-    held = fleet.hold("cut short")
-    fleet.signal(signal.SIGQUIT)
-    assert fleet.exit_code() == 0
-    assert in_flight(redis_client, fleet) == {}
-    assert fleet.client.status(held.id).state == "ready"
-    assert fleet.books_balance()
-
-
-def test_a_term_while_it_starts_is_not_lost(fleets: Fleets) -> None:
-    for after_seconds in (0.0, 0.1, 0.3, 0.6):
-        fleet = fleets.make()
-        fleet.launch()
-        time.sleep(after_seconds)  # the moment of the signal is what is varied
-        fleet.term()
-        assert fleet.exit_code() in (0, -signal.SIGTERM)
-        assert fleet.processes() == []
 
 
 def test_a_killed_master_leaves_no_process_and_another_recovers_its_tasks(

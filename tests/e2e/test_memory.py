@@ -2,9 +2,9 @@
 
 import shutil
 
-from bench import until
 from fleets import Fleets, Measure, RunningFleet
 from prose import ROOT
+from waiting import until
 
 WORKERS = 8
 MEGABYTE = 1e6
@@ -25,7 +25,7 @@ def test_eight_workers_of_the_example_share_most_of_their_memory(fleets: Fleets,
     measured("MB of the whole fleet (PSS) by its 8 workers", of_all)
     measured("MB of a worker's own (USS)", of_its_own)
     for role in ("zygote", "poller", "exporter"):
-        measured(f"MB of the {role} (PSS)", sum(used[pid].pss for pid in fleet.children(role).values()) / MEGABYTE)
+        measured(f"MB of the {role} (PSS)", sum(used[pid].pss for pid in fleet.pids(role, "ready")) / MEGABYTE)
     assert len(workers) == WORKERS
     assert of_all < FLEET_MEGABYTES_A_WORKER
     assert of_its_own < MEGABYTES_OF_ITS_OWN

@@ -4,16 +4,15 @@ import functools
 import os
 import random
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
 
-from bench import until
 from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
+from rota.telemetry.metrics import PROCESS_RESTARTS, RESTART_REASONS
+from waiting import repeating, until
 
 KILLS = 20
 TASKS_A_KILL = 25
@@ -21,41 +20,28 @@ PAUSE_SECONDS = 0.02
 
 
 class Watch:
-    """Scrapes again and again, and notes what fell."""
+    """Scrapes again and again, and notes what fell, when, and after which kill."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fallen: list[str] = []
         self.scrapes = 0
+        self.kills = 0
         self._fleet = fleet
         self._last = fleet.metrics()
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        while not self._over.wait(PAUSE_SECONDS):
-            self.look()
 
     def look(self) -> Scrape:
         found = self._fleet.metrics()
-        self.fallen += found.fallen_since(self._last)
+        when = f"{time.time():.3f}, scrape {self.scrapes}, after kill {self.kills}"
+        self.fallen += [f"{when}: {fall}" for fall in found.fallen_since(self._last)]
         self.scrapes += 1
         self._last = found
         return found
 
-    def stop(self) -> None:
-        self._over.set()
 
-
-@contextmanager
-def watched(fleet: RunningFleet) -> Iterator[Watch]:
-    """Watch the fleet's metrics during a block."""
-    watch = Watch(fleet)
-    thread = threading.Thread(target=watch.run)
-    thread.start()
-    try:
-        yield watch
-    finally:
-        watch.stop()
-        thread.join()
+def restarts_of_workers(scrape: Scrape) -> dict[str, float]:
+    """How many there were, by reason."""
+    counts = {reason: scrape.total(PROCESS_RESTARTS.name, role="worker", reason=reason) for reason in RESTART_REASONS}
+    return {reason: count for reason, count in counts.items() if count}
 
 
 def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) -> None:
@@ -63,19 +49,25 @@ def test_counters_and_histograms_never_go_back_through_20_kills(fleets: Fleets) 
     chance = random.Random(20)
     notes = [Call("note", args=[str(number)], queue="default", delay=number / 500) for number in range(TASKS_A_KILL)]
     ids: set[str] = set()
-    with watched(fleet) as watch:
+
+    def unfinished() -> set[str]:
+        return ids - {line.id for line in fleet.journal("end")}
+
+    watch = Watch(fleet)
+    with repeating(watch.look, PAUSE_SECONDS):
         for _ in range(KILLS):
             ids |= {handle.id for handle in fleet.client.enqueue_many(notes)}
             killed = chance.choice(sorted(fleet.workers()))
+            watch.kills += 1
             os.kill(killed, signal.SIGKILL)
-            until(functools.partial(fleet.is_whole_without, killed), "a whole pool")
-        until(lambda: {line.id for line in fleet.journal("end")} == ids, "the end of every task")
-        until(fleet.books_balance)
-    until(lambda: watch.look().total("rota_tasks_enqueued_total") == KILLS * TASKS_A_KILL)
+            until(functools.partial(fleet.is_whole_without, killed), fleet.status)
+        until(lambda: not unfinished(), lambda: {each: fleet.client.status(each) for each in unfinished()})
+        until(fleet.books_balance, lambda: fleet.rota("audit", "--json").stdout)
+    until(lambda: watch.look().total("rota_tasks_enqueued_total") == KILLS * TASKS_A_KILL, lambda: watch.look().text)
     last = watch.look()
     assert watch.fallen == []
     assert watch.scrapes >= KILLS
-    assert last.total("rota_process_restarts_total", role="worker", reason="signal") == KILLS
+    assert restarts_of_workers(last) == {"signal": KILLS}
     assert last.total("rota_task_lag_seconds_count") >= KILLS * TASKS_A_KILL - KILLS
 
 

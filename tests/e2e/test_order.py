@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import until
 from fleet_readings import Line
 from fleets import RunningFleet, running_fleet
 from rota import Call
 from rota.worker.claims import MOST
 from servers import Server
+from waiting import until
 
 TIERS = [["gate"], ["high"], ["middle"], ["low"], ["red", "green", "blue"], ["heavy", "light"], ["full"], ["default"]]
 
@@ -32,7 +32,7 @@ class Gate:
         fleet.hold(label, queue="gate")
 
     def open(self, count: int) -> list[Line]:
-        """Let the worker go on; answers the next so many starts, in order."""
+        """Let the worker go on; returns the next so many starts, in order."""
         self._fleet.release(self._label)
         labels = [line.label for line in self._fleet.wait_for("end", label=self._label)]
         assert labels == [self._label]

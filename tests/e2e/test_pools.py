@@ -2,10 +2,10 @@
 
 import redis
 
-from bench import until
 from fleets import Fleets, Measure, RunningFleet
 from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from bench import until
 from fleets import Fleets, Measure, RunningFleet
 from server_fixtures import Producer, extra_runs, wait_until_all_ran
+from waiting import until
 
 SUCCESSFUL = "rota_config_last_reload_successful"
 LONGEST_GAP_SECONDS: Final = 0.1
@@ -29,9 +29,9 @@ BAD_CODE: Final = (
 HELD = tuple(f"held{number}" for number in range(6))
 
 
-def others(fleet: RunningFleet) -> dict[str, dict[int, int]]:
+def others(fleet: RunningFleet) -> dict[str, set[int]]:
     """The children that are no workers."""
-    return {role: fleet.children(role) for role in ("zygote", "poller", "exporter")}
+    return {role: fleet.pids(role, "ready") for role in ("zygote", "poller", "exporter")}
 
 
 def test_the_pool_follows_the_worker_count_and_what_runs_goes_on(fleets: Fleets) -> None:
@@ -41,7 +41,7 @@ def test_the_pool_follows_the_worker_count_and_what_runs_goes_on(fleets: Fleets)
 
     fleet.edit(workers=8)
     fleet.hup()
-    eight = fleet.wait_for_workers(8)
+    eight = fleet.until_workers(8)
     assert four < eight
     assert others(fleet) == rest
 
@@ -54,7 +54,7 @@ def test_the_pool_follows_the_worker_count_and_what_runs_goes_on(fleets: Fleets)
     for label in HELD:
         fleet.release(label)
     fleet.wait_for("end", len(HELD))
-    two = fleet.wait_for_workers(2)
+    two = fleet.until_workers(2)
     assert two < eight
     assert others(fleet) == rest
     ends = {line.label: line.pid for line in fleet.journal("end")}
@@ -91,7 +91,7 @@ def test_a_broken_file_changes_nothing_and_the_log_names_key_and_value(
     fleet.wait_for("end", label="after")
     fleet.edit(workers=3)
     fleet.hup()
-    fleet.wait_for_workers(3)
+    fleet.until_workers(3)
     assert fleet.metrics().total(SUCCESSFUL) == 1
     assert fleet.metrics().total("rota_config_reloads_total", result="failure") == 1
 
@@ -130,7 +130,7 @@ def test_new_code_reaches_the_workers_without_a_pause(fleets: Fleets) -> None:
     fleet.edit(imports=["tasks", "more"])
     assert fleet.rota("reload").returncode == 0
     fleet.client.enqueue("extra", queue="default")
-    until(lambda: fleet.wait_for_workers(2).isdisjoint(before), "new workers only")
+    until(lambda: fleet.until_workers(2).isdisjoint(before), "new workers only")
     fleet.wait_for("extra")
 
 

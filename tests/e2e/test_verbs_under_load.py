@@ -2,20 +2,18 @@
 
 import random
 import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self
 
 import pytest
 
 import rota
-from bench import until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
 from server_fixtures import Producer, extra_runs, wait_until_all_ran
+from waiting import repeating, until
 
 pytestmark = ON_ONE_SERVER
 
@@ -32,33 +30,22 @@ def tell_version() -> None:
 
 
 class Watching:
-    """Reads the status again and again for a block of code: `fewest` workers of the pool were READY at any look."""
+    """Looks at the status: `fewest` workers of the pool were READY at any look."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fewest, self.looks = WORKERS, 0
         self._fleet = fleet
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.001):
-            self.fewest = min(self.fewest, len(self._fleet.workers()))
-            self.looks += 1
+    def look(self) -> None:
+        self.fewest = min(self.fewest, len(self._fleet.workers()))
+        self.looks += 1
 
 
 @contextmanager
 def load(fleet: RunningFleet) -> Iterator[Producer]:
     """Tasks that come in all the time, each of which must have run once at the end, and no more."""
     with Producer(fleet.url, fleet.namespace) as producer:
-        until(lambda: len(producer.accepted) > MANY_TASKS // 10, "some load")
+        producer.wait_for(MANY_TASKS // 10)
         yield producer
     wait_until_all_ran(fleet, producer)
     assert extra_runs(fleet) == {}
@@ -91,7 +78,8 @@ def test_a_rolling_restart_under_load_loses_nothing_repeats_nothing_and_keeps_al
     fleet = versioned(fleets).start()
     before = fleet.workers()
     write_version(fleet, 1)
-    with load(fleet) as producer, Watching(fleet) as watching:
+    watching = Watching(fleet)
+    with load(fleet) as producer, repeating(watching.look, 0.001):
         if how == "verb":
             assert fleet.rota("restart").returncode == 0
         else:
@@ -109,7 +97,8 @@ def test_of_twenty_hangups_while_it_rolls_the_last_one_counts_and_the_pool_never
     fleet = versioned(fleets).start()
     before = fleet.workers()
     chance = random.Random(19)
-    with load(fleet) as producer, Watching(fleet) as watching:
+    watching = Watching(fleet)
+    with load(fleet) as producer, repeating(watching.look, 0.001):
         for number in range(1, HUPS + 1):
             write_version(fleet, number)
             (fleet.folder / f"more{number}.py").touch()
@@ -134,7 +123,7 @@ def test_quiet_resume_and_scale_under_load_lose_nothing_and_repeat_nothing(fleet
     with load(fleet) as producer:
         for count in (1, 6, 2, 8, WORKERS):
             assert fleet.rota("scale", str(count)).returncode == 0
-            fleet.wait_for_workers(count)
+            fleet.until_workers(count)
         assert fleet.rota("quiet").returncode == 0
         until(lambda: all(pool["busy"] == 0 for pool in fleet.status()["pools"]), "nobody is busy")
         ran, accepted = len(fleet.journal("start")), len(producer.accepted)
@@ -148,5 +137,5 @@ def test_quiet_resume_and_scale_under_load_lose_nothing_and_repeat_nothing(fleet
                 until(lambda state=state: fleet.status()["state"] == state, state)  # type: ignore[misc]
             for number, count in ((signal.SIGTTIN, WORKERS + 1), (signal.SIGTTOU, WORKERS)):
                 fleet.signal(number)
-                fleet.wait_for_workers(count)
+                fleet.until_workers(count)
         until(lambda: len(producer.accepted) > MANY_TASKS, "load meanwhile")

@@ -2,79 +2,30 @@
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import pytest
 import redis
 
 import rota
-from bench import until
 from fleets import Measure, RunningFleet
 from rota.server.durability import Durability
 from sentinels import Sentinels
-from server_fixtures import extra_runs
+from server_fixtures import Producer, extra_runs
 from servers import Server
+from waiting import until
 
 AFTER_FAILOVER_SECONDS = 5.0
 LARGE = "x" * 200_000  # 150 of these are three times what the kernel holds for the two replicas
 
 
-class Load:
-    """Enqueues short tasks from several threads for a block of code, and keeps a journal of its own.
-
-    `accepted`: when each id was acknowledged (monotonic). What is uncertain is repeated until it is acknowledged or the
-    server may have forgotten the call; then it is in `doubtful`.
-    """
-
-    def __init__(self, url: str, namespace: str, durability: Durability = "none", threads: int = 2) -> None:
-        self.accepted: dict[str, float] = {}
-        self.doubtful: list[str] = []
-        self._client = rota.Client(url, namespace, durability=durability, timeout_seconds=2)
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._produce) for _ in range(threads)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        self._client.close()
-
-    def wait_for(self, more: int) -> None:
-        """Wait until so many more are acknowledged."""
-        wanted = len(self.accepted) + more
-        until(lambda: len(self.accepted) >= wanted, f"{more} more acknowledged enqueues")
-
-    def _produce(self) -> None:
-        while not self._over.wait(0.002):
-            try:
-                self._accept([self._client.enqueue("note", queue="default")])
-            except rota.Uncertain as doubt:
-                self._repeat(doubt)
-            except rota.Unavailable:  # it was not carried out
-                continue
-
-    def _repeat(self, doubt: rota.Uncertain) -> None:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                self._accept(doubt.repeat())
-            except (rota.Uncertain, rota.Unavailable):
-                time.sleep(0.05)
-            else:
-                return
-        self.doubtful += doubt.ids
-
-    def _accept(self, handles: "list[rota.Handle[object]]") -> None:
-        self.accepted |= dict.fromkeys((handle.id for handle in handles), time.monotonic())
+def load(service: Sentinels, fleet: RunningFleet, durability: Durability = "none", threads: int = 2) -> Producer:
+    """What is uncertain is repeated until it is acknowledged or the server may have forgotten the call."""
+    options: dict[str, Any] = {"durability": durability, "timeout_seconds": 2}
+    return Producer(service.url, fleet.namespace, threads=threads, patience_seconds=30, **options)
 
 
 @pytest.fixture(name="service")
@@ -103,33 +54,33 @@ def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
     return time.monotonic() - began
 
 
-def lost_of(fleet: RunningFleet, load: Load) -> set[str]:
+def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
     """What was acknowledged and never ran, once there is nothing left to run and the books balance."""
     fleet.wait_until_nothing_waits(30)
     assert fleet.books_balance()
-    return set(load.accepted) - {line.id for line in fleet.journal("end")}
+    return set(producer.accepted) - {line.id for line in fleet.journal("end")}
 
 
 def test_a_killed_primary_costs_no_more_than_what_no_replica_had(
     service: Sentinels, fleet: RunningFleet, measured: Measure
 ) -> None:
     primary = service.primary()
-    with Load(service.url, fleet.namespace) as load:
-        load.wait_for(300)
-        replicated = set(load.accepted)
+    with load(service, fleet) as producer:
+        producer.wait_for(300)
+        replicated = set(producer.accepted)
         until(lambda: service.replicated(primary), "replicas that have these")
-        load.wait_for(20)
+        producer.wait_for(20)
         primary.kill()
         killed_at = time.monotonic()
         service.wait_for_another(primary)
         measured("seconds from the kill to the failover", time.monotonic() - killed_at)
         measured("seconds from the failover to the next task", seconds_until_work_goes_on(fleet))
-        load.wait_for(300)
-    lost = lost_of(fleet, load)
+        producer.wait_for(300)
+    lost = lost_of(fleet, producer)
     measured("acknowledged and lost", len(lost))
     assert not lost & replicated
-    assert all(load.accepted[task_id] < killed_at + 0.1 for task_id in lost), "nothing of the new primary's is lost"
-    assert not load.doubtful
+    assert all(producer.accepted[task_id] < killed_at + 0.1 for task_id in lost), "nothing of the new primary's is lost"
+    assert not producer.doubtful
     assert max(extra_runs(fleet).values(), default=0) <= 1
     assert fleet.log("redis.lost")
     assert fleet.log("redis.back")
@@ -138,14 +89,14 @@ def test_a_killed_primary_costs_no_more_than_what_no_replica_had(
 def test_with_wait_a_killed_primary_costs_nothing_that_was_acknowledged(
     service: Sentinels, fleet: RunningFleet, measured: Measure
 ) -> None:
-    with Load(service.url, fleet.namespace, "wait", threads=6) as load:
-        load.wait_for(500)
+    with load(service, fleet, "wait", threads=6) as producer:
+        producer.wait_for(500)
         killed = service.kill_primary()
         service.wait_for_another(killed)
         measured("seconds from the failover to the next task", seconds_until_work_goes_on(fleet))
-        load.wait_for(500)
-    assert lost_of(fleet, load) == set()
-    assert not load.doubtful
+        producer.wait_for(500)
+    assert lost_of(fleet, producer) == set()
+    assert not producer.doubtful
     assert max(extra_runs(fleet).values(), default=0) <= 1
 
 
@@ -189,13 +140,13 @@ def test_an_orderly_failover_keeps_every_worker_and_all_that_was_acknowledged(
     service: Sentinels, fleet: RunningFleet, measured: Measure
 ) -> None:
     workers, primary = fleet.workers(), service.primary()
-    with Load(service.url, fleet.namespace, "wait") as load:
-        load.wait_for(200)
+    with load(service, fleet, "wait") as producer:
+        producer.wait_for(200)
         service.fail_over()
         service.wait_for_another(primary)
         measured("seconds from the failover to the next task", seconds_until_work_goes_on(fleet))
-        load.wait_for(200)
-    assert lost_of(fleet, load) == set()
+        producer.wait_for(200)
+    assert lost_of(fleet, producer) == set()
     assert fleet.workers() == workers
     assert not fleet.log("worker.exited")
     assert max(extra_runs(fleet).values(), default=0) <= 1

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import rota
+from fleet_process import rota as run_rota
 from fleets import RunningFleet
-from fleets import rota as run_rota
 from rota.server.address import parse_address
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import ConnectionOptions, connect

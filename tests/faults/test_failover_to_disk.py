@@ -7,10 +7,10 @@ import pytest
 import redis
 
 import rota
-from bench import until
 from fleets import Measure
 from servers import Server
 from slow_disk import SlowDisk
+from waiting import until
 
 
 class Logging:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from bench import until
 from fleets import Fleets, RunningFleet
 from foreign import LIVE, Overwritten, Place, every_key, plant
 from rota.protocol.keys import Keys
 from rota_supervisor.cli.app import run_app
 from server_fixtures import SHORT_LEASE
 from servers import Server
+from waiting import until
 
 # Whoever writes over `served` has producers told so, until a master says again what it serves.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
@@ -54,7 +54,7 @@ class Beset:
         self.fleet.wait_for("end", label=label)
 
     def notes_until_it_left(self, pid: int) -> bool:
-        """Bring tasks, as an idle worker looks only when there are some; answers whether that worker is gone."""
+        """Bring tasks, as an idle worker looks only when there are some; returns whether that worker is gone."""
         self.goes_on("meanwhile")
         return pid not in self.fleet.workers()
 
@@ -171,7 +171,7 @@ def test_a_worker_whose_list_is_overwritten_leaves_and_its_slot_is_used_again(be
     """Nobody mends the key."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])
-    pid = beset.fleet.children("worker")[slot]
+    [pid] = [row["pid"] for row in beset.fleet.children("worker") if row["slot"] == slot]
     beset.server.set(beset.keys.inflight(owner), "x")
     until(lambda: beset.notes_until_it_left(pid), "the end of the worker")
     until(lambda: beset.fleet.is_whole_without(pid), "its successor")

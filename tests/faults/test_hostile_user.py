@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import DEADLINE_SECONDS, until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
 from rota_supervisor.cli.master import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.exits import Failure
+from waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
 
@@ -53,7 +53,7 @@ signal.pause()
 
 @contextmanager
 def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
-    """Run code as another user, as long as the block lasts; answers what it said before "done"."""
+    """Run code as another user, as long as the block lasts; returns what it said before "done"."""
     command = [sys.executable, "-c", BECOMES + code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -83,9 +83,9 @@ def fleet(fleets: Fleets, square: Path) -> RunningFleet:
 
 
 def start(fleet: RunningFleet, times: int = 1) -> None:
-    launched = fleet.launch()
-    until(lambda: launched.poll() is not None or len(fleet.log("fleet.ready")) == times, "the fleet is ready")
-    assert launched.poll() is None, fleet.log_text()
+    fleet.launch()
+    until(lambda: fleet.has_ended() or len(fleet.log("fleet.ready")) == times, "the fleet is ready")
+    assert not fleet.has_ended(), fleet.log_text()
 
 
 def test_another_user_holds_reads_and_asks_nothing_of_a_fleet_and_keeps_it_from_no_start(

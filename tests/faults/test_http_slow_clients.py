@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench import until
 from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, Exporter, small_fleet
-from fleets import Fleets, Measure, seconds_until
+from fleets import Fleets, Measure
 from masters import ON_ONE_SERVER
 from rota.child.slots import MASTER_SLOT, Phase
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Limits
 from rota_supervisor.exporter.client import MAX_HEAD_BYTES, MAX_HEAD_LINES
 from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
+from waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
 PROBE_SECONDS = 1.0  # what a kubelet waits for by default
@@ -38,27 +37,18 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
     """A served fleet without Redis, whose master goes on to beat."""
     made = small_fleet(NO_SERVER, namespace)
     made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # or the kernel takes a whole answer off us
-    ended = threading.Event()
-    beating = threading.Thread(target=beat, args=(made, ended))
-    beating.start()
     try:
-        made.start()
-        made.get("/metrics")
-        before = descriptors(made)
-        yield made
-        if made.spawned is not None:
-            until(lambda: descriptors(made) <= before, "nobody holds a descriptor")
+        with repeating(made.memory.slot(MASTER_SLOT).beat, 0.2):
+            made.start()
+            made.get("/metrics")
+            before = descriptors(made)
+            yield made
+            if made.spawned is not None:
+                until(lambda: descriptors(made) <= before, "nobody holds a descriptor")
     finally:
-        ended.set()
-        beating.join()
         made.close()
     lines = "".join(capfd.readouterr()).splitlines()
     assert {json.loads(line)["event"] for line in lines} == {"exporter.started"}
-
-
-def beat(exporter: Exporter, ended: threading.Event) -> None:
-    while not ended.wait(0.2):
-        exporter.memory.slot(MASTER_SLOT).beat()
 
 
 def taken_clients(exporter: Exporter) -> set[int]:
@@ -76,8 +66,8 @@ def connect(exporter: Exporter, sent: bytes = b"") -> socket.socket:
     return client
 
 
-def told(client: socket.socket) -> bytes:
-    """All that it is told until it is hung up on."""
+def received(client: socket.socket) -> bytes:
+    """All that it gets until the exporter hangs up."""
     parts = []
     with client:
         while part := client.recv(1 << 16):
@@ -212,10 +202,10 @@ def test_who_closes_its_half_gets_its_answer_and_who_closes_it_too_soon_is_hung_
     for path in ("livez", "metrics"):
         client = connect(exporter, f"GET /{path} HTTP/1.0\r\n\r\n".encode())
         client.shutdown(socket.SHUT_WR)
-        assert status_of(told(client)) == 200
+        assert status_of(received(client)) == 200
     unfinished = connect(exporter, OPENING)
     unfinished.shutdown(socket.SHUT_WR)
-    assert told(unfinished) == b""
+    assert received(unfinished) == b""
 
 
 @pytest.mark.parametrize(
@@ -252,7 +242,7 @@ def test_who_closes_its_half_gets_its_answer_and_who_closes_it_too_soon_is_hung_
 def test_whatever_is_asked_is_answered_once_and_the_connection_closed(
     exporter: Exporter, request_bytes: bytes, status: int
 ) -> None:
-    answer = told(connect(exporter, request_bytes))
+    answer = received(connect(exporter, request_bytes))
     assert status_of(answer) == status
     assert answer.count(b"HTTP/1.1 ") == 1
     assert b"Connection: close\r\n" in answer
@@ -265,16 +255,16 @@ def test_an_exporter_that_is_told_to_leave_answers_who_is_there(exporter: Export
     os.kill(exporter.pid, signal.SIGTERM)
     until(lambda: exporter.memory.slot(EXPORTER_SLOT).phase is Phase.DRAINING, "it drains")
     client.sendall(b"\r\n")
-    assert status_of(told(client)) == 200
+    assert status_of(received(client)) == 200
     assert exporter.wait() == 0
 
 
 @ON_ONE_SERVER
 def test_a_stopped_exporter_is_replaced_as_soon_as_a_stopped_poller(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=1)
-    [stopped] = fleet.children("exporter").values()
+    [stopped] = fleet.pids("exporter", "ready")
     os.kill(stopped, signal.SIGSTOP)
-    took = seconds_until(lambda: set(fleet.children("exporter").values()) - {stopped}, "another exporter")
+    took = seconds_until(lambda: fleet.pids("exporter", "ready") - {stopped}, "another exporter")
     measured("seconds until a stopped exporter is replaced", took)
     assert took < Limits().beat_seconds / 2
     assert fleet.get("/livez") == (200, "ok\n")

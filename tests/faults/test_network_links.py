@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from datetime import datetime
 
-from bench import until
 from fleets import Measure
 from rota import Call
 from rota.child.slot_memory import SlotMemory
@@ -17,10 +16,12 @@ from rota.telemetry.recorder import Recorder
 from server_fixtures import (
     Producer,
     Shaken,
+    everything_ended_once,
     extra_runs,
     nothing_was_requeued,
     wait_until_all_ran,
 )
+from waiting import until
 
 WORKERS = 3
 BLOCK_SECONDS = 5.0
@@ -54,11 +55,8 @@ def test_a_link_that_falls_silent_is_given_up_in_time_and_nothing_is_lost_or_run
     assert not fleet.journal("start", label="unheard")
     shaken.link.heal()
     fleet.wait_for("end", 20, label="unheard")
-    fleet.wait_until_nothing_waits(30)
-    assert not extra_runs(fleet)
+    everything_ended_once(fleet)
     assert fleet.workers() == workers
-    nothing_was_requeued(fleet)
-    assert fleet.books_balance()
 
 
 def test_requests_that_arrive_long_after_they_were_given_up_change_nothing_twice(shaken: Shaken) -> None:
@@ -70,10 +68,7 @@ def test_requests_that_arrive_long_after_they_were_given_up_change_nothing_twice
     until(lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")}, "who waited has given up")
     shaken.link.heal()  # all that they sent meanwhile comes at once, on connections that nobody listens to
     fleet.wait_for("end", 20, label="unheard")
-    fleet.wait_until_nothing_waits(30)
-    assert not extra_runs(fleet)
-    nothing_was_requeued(fleet)
-    assert fleet.books_balance()
+    everything_ended_once(fleet)
 
 
 def test_a_link_of_300_ms_with_losses_costs_no_lease_and_runs_nothing_twice(shaken: Shaken) -> None:

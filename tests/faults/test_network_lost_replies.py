@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 import rota
-from bench import until
 from fleets import RunningFleet
 from rota import Call
-from server_fixtures import SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
+from server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, extra_runs
+from waiting import until
 
 NOTES = 200
 MOST_ROUNDS = 40  # where a claim ends is chance
@@ -27,10 +27,7 @@ def lose(shaken: Shaken, script: str) -> None:
 def finish(shaken: Shaken, fleet: RunningFleet) -> None:
     """See everything end, once."""
     shaken.link.heal()
-    fleet.wait_until_nothing_waits(30)
-    assert not extra_runs(fleet)
-    nothing_was_requeued(fleet)
-    assert fleet.books_balance()
+    everything_ended_once(fleet)
 
 
 def test_lost_replies_of_what_a_fleet_does_by_itself_change_nothing(shaken: Shaken) -> None:
@@ -81,7 +78,7 @@ def test_a_lost_reply_to_a_registration_leaves_an_owner_without_a_task_that_expi
     fleet.edit(workers=2)
     shaken.link.lose_replies(1, of="register")
     fleet.hup()
-    fleet.wait_for_workers(2)
+    fleet.until_workers(2)
     assert shaken.link.lost["register"] == 1
     owners = f"{{{shaken.namespace}}}:owners"
     until(lambda: shaken.redis.zcard(owners) == 2, "the end of the third")
@@ -99,7 +96,7 @@ def test_a_lost_reply_to_a_retirement_charges_the_crash_once(shaken: Shaken) -> 
     until(lambda: shaken.link.lost["retire"] == 1, "the lost reply")
     assert (second.id, second.crashes) == (first.id, 1)
     fleet.release("killed")
-    fleet.wait_for_workers(2)
+    fleet.until_workers(2)
     fleet.wait_until_nothing_waits(30)
     assert extra_runs(fleet) == {first.id: 1}
     assert fleet.books_balance()

@@ -8,11 +8,11 @@ import time
 import pytest
 import redis
 
-from bench import until
 from fleet_readings import Line
 from fleets import Fleets, Measure, RunningFleet
 from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -31,7 +31,7 @@ def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
 
 
 def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
-    """Wait until node b has started what node a held; answers the second starts."""
+    """Wait until node b has started what node a held; returns the second starts."""
     again = [b.wait_for("start", 2, label=label)[1] for label in ("one", "two")]
     assert {line.pid for line in again} <= {process.pid for process in b.processes()}
     took = max(line.at for line in again) - since

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import redis
 
-from bench import until
-from fleets import Fleets, Measure, RunningFleet, seconds_until
+from fleets import Fleets, Measure, RunningFleet
 from masters import ON_ONE_SERVER
 from rota import Call
 from slow_calls import calls_over_a_millisecond
+from waiting import seconds_until, until
 
 TASKS = 300
 SPREAD_SECONDS = 4.0
@@ -24,7 +24,7 @@ DRAIN_SECONDS = 90.0
 
 
 def pollers(fleet: RunningFleet) -> set[int]:
-    return set(fleet.children("poller").values())
+    return fleet.pids("poller", "ready")
 
 
 @ON_ONE_SERVER

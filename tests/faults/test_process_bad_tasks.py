@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from bench import until
 from cgroups import Group, group
 from fleets import Fleets, RunningFleet
-from masters import ON_ONE_SERVER, descendants, is_alive
+from masters import ON_ONE_SERVER
+from processes import descendants, is_alive
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -19,7 +20,7 @@ LIMIT_MB = 400
 
 
 def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
-    """Run a task to its death; answers its epitaph."""
+    """Run a task to its death; returns its epitaph."""
     task_id = fleet.client.enqueue(name, args=list(args), queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
     [dead] = fleet.asked("dead", "ls", "--task", name)
@@ -82,13 +83,12 @@ def test_a_worker_stopped_in_its_task_is_killed_after_the_beat_limit_and_its_tas
 
 
 def daemon_of(fleet: RunningFleet, label: str) -> int:
-    """Have a worker run a task that leaves a daemon; answers the daemon."""
+    """Have a worker run a task that leaves a daemon; returns the daemon."""
     fleet.client.enqueue("leave_daemon", args=[label], queue="default")
     fleet.wait_for("start", label=label)
     written = fleet.folder / f"daemon-{label}"
     pid = int(until(lambda: written.exists() and written.read_text(), "the daemon's pid"))
-    assert fleet.process is not None
-    assert psutil.Process(pid).ppid() == fleet.process.pid  # the master has it already
+    assert psutil.Process(pid).ppid() == fleet.pid  # the master has it already
     return pid
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from bench import until
 from cgroups import group
-from fleets import Fleets, Measure, RunningFleet, seconds_until
-from masters import ON_ONE_SERVER, descendants, is_alive
+from fleets import Fleets, Measure, RunningFleet
+from masters import ON_ONE_SERVER
+from processes import descendants, is_alive
 from rota.protocol.keys import Keys
+from waiting import seconds_until, until
 
 pytestmark = ON_ONE_SERVER
 
@@ -46,18 +47,16 @@ def owners(redis_client: "redis.Redis", fleet: RunningFleet) -> int:
 
 
 def zombies_of(fleet: RunningFleet) -> list[int]:
-    assert fleet.process is not None
-    return [pid for pid in descendants(fleet.process.pid) if not is_alive(pid)]
+    return [pid for pid in descendants(fleet.pid) if not is_alive(pid)]
 
 
 def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", workers: int) -> None:
     """As many workers, owners and processes as there should be, and nobody else."""
-    fleet.wait_for_workers(workers)
+    fleet.until_workers(workers)
     until(lambda: owners(redis_client, fleet) == workers, "the owners of the dead are retired")
     until(lambda: not zombies_of(fleet), "the zombies are reaped")
     known = {child["pid"] for child in fleet.status()["children"]}
-    assert fleet.process is not None
-    until(lambda: descendants(fleet.process.pid if fleet.process else 0) <= known, "nobody is there that is not known")
+    until(lambda: descendants(fleet.pid) <= known, "nobody is there that is not known")
     assert len(fleet.status()["children"]) == workers + 3
 
 
@@ -65,7 +64,7 @@ def test_when_forks_fail_the_others_work_on_and_the_pool_is_whole_when_they_succ
     fleets: Fleets, redis_client: "redis.Redis"
 ) -> None:
     fleet = fleets.start(workers=3, **QUICK_RESTARTS)
-    [zygote] = fleet.children("zygote").values()
+    [zygote] = fleet.pids("zygote", "ready")
     held = [fleet.hold(label) for label in ("a", "b")]
     [idle] = fleet.workers() - {line.pid for line in held}
     with without_forks(zygote):
@@ -88,7 +87,7 @@ def test_when_forks_fail_the_others_work_on_and_the_pool_is_whole_when_they_succ
 
 def test_a_fleet_that_can_fork_no_worker_is_not_ready(fleets: Fleets) -> None:
     fleet = fleets.start(workers=2, **QUICK_RESTARTS)
-    [zygote] = fleet.children("zygote").values()
+    [zygote] = fleet.pids("zygote", "ready")
     with without_forks(zygote):
         for pid in fleet.workers():
             os.kill(pid, signal.SIGKILL)
@@ -110,7 +109,7 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 
 def kill_workers(fleet: RunningFleet) -> int:
-    """SIGKILL every worker that has a process, those that are just starting too; answers how many."""
+    """SIGKILL every worker that has a process, those that are just starting too; returns how many."""
     pids = [child["pid"] for child in fleet.status()["children"] if child["role"] == "worker" and child["pid"]]
     return sum(kill(pid) for pid in pids)
 
@@ -160,7 +159,7 @@ def test_workers_and_intermediates_killed_before_their_pid_is_known_leave_nothin
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     fleet = fleets.start(workers=4, **QUICK_RESTARTS)
-    [zygote] = fleet.children("zygote").values()
+    [zygote] = fleet.pids("zygote", "ready")
     chance = random.Random(49)
     intermediates, unreported = 0, 0
     deadline = time.monotonic() + HUNT_SECONDS

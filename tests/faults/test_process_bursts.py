@@ -6,21 +6,20 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from bench import until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
 from rota.child.signals import OF_THE_MASTER, SOFT_LIMIT_SIGNAL, STACK_SIGNAL, WAKE_SIGNAL
 from rota.telemetry import events
 from rota_supervisor.__main__ import MASTER_SIGNALS
+from waiting import repeating, until
 
 pytestmark = ON_ONE_SERVER
 
@@ -66,38 +65,22 @@ def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
     return itertools.chain.from_iterable(itertools.combinations(drawn, size) for size in range(2, len(drawn) + 1))
 
 
-@contextmanager
-def storm(targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random) -> Iterator[None]:
-    """A signal a millisecond, to each of these processes."""
-    over, kinds = threading.Event(), list(numbers)
+def storm(
+    targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random
+) -> AbstractContextManager[None]:
+    """A signal a millisecond, to each of these processes, for a block of code."""
+    kinds = list(numbers)
 
     def blow() -> None:
-        while not over.wait(EVERY_SECONDS):
-            for pid in targets():
-                send(pid, chance.choice(kinds))
+        for pid in targets():
+            send(pid, chance.choice(kinds))
 
-    blowing = threading.Thread(target=blow)
-    blowing.start()
-    try:
-        yield
-    finally:
-        over.set()
-        blowing.join()
-
-
-def master_of(fleet: RunningFleet) -> int:
-    assert fleet.process is not None
-    return fleet.process.pid
-
-
-def has_ended(fleet: RunningFleet) -> bool:
-    assert fleet.process is not None
-    return fleet.process.poll() is not None
+    return repeating(blow, EVERY_SECONDS)
 
 
 def blocks_terms(fleet: RunningFleet) -> bool:
     """Whether its first line has run."""
-    status = Path(f"/proc/{master_of(fleet)}/status").read_text()
+    status = Path(f"/proc/{fleet.pid}/status").read_text()
     blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
     return bool(int(blocked.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
@@ -119,9 +102,9 @@ def test_every_set_of_signals_without_a_stop_pending_at_once_leaves_the_master_i
     fleet = fleets.start(workers=1)
     sets = list(every_set(NO_STOPS))
     for numbers in chance.sample(sets, len(sets)):
-        burst(master_of(fleet), shuffled(chance, numbers))
+        burst(fleet.pid, shuffled(chance, numbers))
         assert fleet.status()
-    send(master_of(fleet), signal.SIGCONT)  # after the last TSTP
+    send(fleet.pid, signal.SIGCONT)  # after the last TSTP
     assert fleet.rota("scale", "1").returncode == 0  # TTOU may have left none
     fleet.client.enqueue("note", args=["after"], queue="default")
     fleet.wait_for("end", label="after")
@@ -137,7 +120,7 @@ def test_sets_with_a_stop_pending_at_once_are_one_orderly_end(fleets: Fleets, ch
     for numbers in [as_filed, *(shuffled(chance, each) for each in [MASTER_SIGNALS, *drawn])]:
         (fleet.folder / "fleet.log").unlink(missing_ok=True)
         fleet.start()
-        burst(master_of(fleet), numbers)
+        burst(fleet.pid, numbers)
         assert ended_in_order(fleet), numbers
     assert fleet.books_balance()
 
@@ -148,13 +131,13 @@ def test_a_storm_from_the_first_instruction_of_a_master_on_is_one_orderly_end(
 ) -> None:
     fleet = fleets.make(workers=1)
     fleet.launch()
-    with storm(lambda: [master_of(fleet)], NO_DEATH_BY_DEFAULT, chance):
+    with storm(lambda: [fleet.pid], NO_DEATH_BY_DEFAULT, chance):
         until(lambda: blocks_terms(fleet), "its first line has run: until then others mean what they do by default")
-    with storm(lambda: [master_of(fleet)], NO_STOPS, chance):
+    with storm(lambda: [fleet.pid], NO_STOPS, chance):
         time.sleep(seconds)  # the moment of the stop is what is varied
-        assert not has_ended(fleet)
-    with storm(lambda: [master_of(fleet)], MASTER_SIGNALS, chance):
-        until(lambda: has_ended(fleet), "its end")
+        assert not fleet.has_ended()
+    with storm(lambda: [fleet.pid], MASTER_SIGNALS, chance):
+        until(fleet.has_ended, "its end")
     assert ended_in_order(fleet)
     assert ended_by_signals(fleet) == []
 
@@ -163,16 +146,16 @@ def test_storms_over_a_reload_and_over_a_stop_change_neither(fleets: Fleets, cha
     fleet = fleets.start(workers=2)
     fleet.hold("a")
     fleet.edit(limits={"max_tasks": 1000})
-    with storm(lambda: [master_of(fleet)], NO_STOPS, chance):
+    with storm(lambda: [fleet.pid], NO_STOPS, chance):
         until(lambda: len(fleet.log("fleet.status")) > 5, "it has been asked and told again and again")
     fleet.hup()  # with no later one in its way
     until(lambda: fleet.log("config.reloaded"), "the last of its reloads counts")
-    send(master_of(fleet), signal.SIGCONT)
+    send(fleet.pid, signal.SIGCONT)
     until(fleet.is_whole, "a whole fleet")
-    with storm(lambda: [master_of(fleet)], [signal.SIGTERM, *NO_STOPS], chance):
+    with storm(lambda: [fleet.pid], [signal.SIGTERM, *NO_STOPS], chance):
         until(lambda: fleet.log("fleet.draining"), "the drain")
         fleet.release("a")
-        until(lambda: has_ended(fleet), "its end")
+        until(fleet.has_ended, "its end")
     assert ended_in_order(fleet)
     assert ended_by_signals(fleet) == []
 
@@ -182,14 +165,14 @@ def test_every_child_outlives_bursts_of_all_that_is_no_stop_and_leaves_in_order_
     fleets: Fleets, chance: random.Random, role: str
 ) -> None:
     fleet = fleets.start(workers=1)
-    [pid] = fleet.children(role).values()
+    [pid] = fleet.pids(role, "ready")
     numbers = TO_WORKERS if role == "worker" else TO_CHILDREN
     for _ in range(20):
         burst(pid, shuffled(chance, numbers))
-    assert list(fleet.children(role).values()) == [pid]
+    assert fleet.pids(role, "ready") == {pid}
     burst(pid, shuffled(chance, [signal.SIGTERM, signal.SIGINT, *numbers]))
     if role != "zygote":  # it blocks them
-        until(lambda: set(fleet.children(role).values()) - {pid}, "another one")
+        until(lambda: fleet.pids(role, "ready") - {pid}, "another one")
     until(fleet.is_whole, "a whole fleet")
     fleet.client.enqueue("note", args=["after"], queue="default")
     fleet.wait_for("end", label="after")
@@ -200,8 +183,8 @@ def test_what_is_sent_to_a_whole_service_ends_no_child_from_its_first_instructio
     fleets: Fleets, chance: random.Random
 ) -> None:
     fleet = fleets.start(workers=2)
-    others = [*fleet.children("poller").values(), *fleet.children("exporter").values()]
-    master = psutil.Process(master_of(fleet))
+    others = [*fleet.pids("poller", "ready"), *fleet.pids("exporter", "ready")]
+    master = psutil.Process(fleet.pid)
     with storm(lambda: [child.pid for child in master.children(recursive=True)], OF_THE_MASTER, chance):
         for pid in others:
             send(pid, signal.SIGKILL)

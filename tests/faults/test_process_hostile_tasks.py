@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import until
 from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import ROSTER_BYTES, region_at
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -170,7 +170,7 @@ class Neighbours:
     def __init__(self, fleet: RunningFleet) -> None:
         self._fleet = fleet
         self._held = [fleet.hold(label) for label in ("left", "right")]
-        self._others = {role: fleet.children(role) for role in ("zygote", "poller", "exporter")}
+        self._others = {role: fleet.pids(role, "ready") for role in ("zygote", "poller", "exporter")}
         self._before = Scrape("")
         self._notes = itertools.count()
         self._look()
@@ -195,7 +195,7 @@ class Neighbours:
         self.note()
         until(fleet.is_whole, "a whole fleet")
         self.note()
-        assert {role: fleet.children(role) for role in self._others} == self._others
+        assert {role: fleet.pids(role, "ready") for role in self._others} == self._others
         assert {line.pid for line in self._held} <= fleet.workers()
         for label in ("left", "right"):
             fleet.release(label)
@@ -294,8 +294,8 @@ def test_a_task_that_spoils_its_descriptors_spoils_nobody_elses(
 def test_modules_and_tasks_can_reach_the_slot_of_their_own_process_and_no_other(fleet: RunningFleet) -> None:
     run(fleet, "look")
     [start] = fleet.wait_for("start", name="look")
-    [slot] = [number for number, pid in fleet.children("worker").items() if pid == start.pid]
-    [zygote] = fleet.children("zygote")
+    [slot] = [row["slot"] for row in fleet.children("worker") if row["pid"] == start.pid]
+    [zygote] = [row["slot"] for row in fleet.children("zygote")]
     for name, own in (("seen-by-modules", zygote), ("seen-by-task", slot)):
         mapped, files = json.loads((fleet.folder / name).read_text())
         assert mapped["rw-s"] == [[region_at(own), REGION_BYTES]]

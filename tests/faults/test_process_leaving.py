@@ -1,18 +1,14 @@
 """Workers that are told to leave in the instant in which the server claims for them."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import psutil
 import pytest
 import redis
 
-from bench import until
 from faulty_link import FaultyLink
 from fleets import RunningFleet
 from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
-from servers import Server
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -20,18 +16,9 @@ WORKERS = 2
 
 
 @pytest.fixture
-def link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as made:
-        yield made
-
-
-@pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
-    """A fleet that reaches the server over the link; its clients reach it directly."""
-    made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=WORKERS)
-    yield made.start()
-    link.heal()
-    made.close()
+def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
+    fleet_behind_link.edit(workers=WORKERS)
+    return fleet_behind_link.start()
 
 
 def _ports(process: psutil.Process) -> set[int]:

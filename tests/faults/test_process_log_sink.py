@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 import pytest
 
-from bench import until
 from fleets import Fleets
 from masters import ON_ONE_SERVER
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -76,7 +76,7 @@ def test_a_log_that_takes_no_line_stalls_nothing_and_each_lost_line_is_counted(
         fleet.wait_for("start", 2, label="held")
         fleet.edit(workers=3)
         fleet.hup()
-        fleet.wait_for_workers(3)
+        fleet.until_workers(3)
         until(lambda: fleet.metrics().total("rota_log_lines_dropped_total") >= TASKS, "every lost line is counted")
         fleet.release("held")
         fleet.wait_for("end", label="held")

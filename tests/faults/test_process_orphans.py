@@ -10,9 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench import until
-from fleets import Fleets, RunningFleet, seconds_until
-from masters import ON_ONE_SERVER, is_alive
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from processes import is_alive
+from waiting import seconds_until, until
 
 pytestmark = ON_ONE_SERVER
 
@@ -91,7 +92,7 @@ def test_a_stopped_child_does_not_outlive_a_killed_master(
 ) -> None:
     fleet = fleets.make()
     start_with_sleepers(fleet)
-    for pid in fleet.children(role).values():
+    for pid in fleet.pids(role, "ready"):
         psutil.Process(pid).suspend()
     assert_gone(kill_master(fleet), measured)
 
@@ -134,10 +135,9 @@ def test_a_node_whose_children_all_stand_still_leaves_nothing_of_a_killed_master
 
 def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
     """Kill the poller, and stop the next one while it still is a copy of the master; None when that came too late."""
-    assert fleet.process is not None
-    children = Path(f"/proc/{fleet.process.pid}/task/{fleet.process.pid}/children")
-    master = Path(f"/proc/{fleet.process.pid}/cmdline").read_bytes()
-    [poller] = fleet.children("poller").values()
+    children = Path(f"/proc/{fleet.pid}/task/{fleet.pid}/children")
+    master = Path(f"/proc/{fleet.pid}/cmdline").read_bytes()
+    [poller] = fleet.pids("poller", "ready")
     known = set(children.read_text().split())
     os.kill(poller, signal.SIGKILL)
     while not (new := set(children.read_text().split()) - known):

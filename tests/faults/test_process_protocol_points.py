@@ -4,21 +4,19 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import pytest
 import redis
 
-from bench import until
 from faulty_link import FaultyLink
 from fleet_readings import Line
 from fleets import RunningFleet
 from masters import ON_ONE_SERVER
 from rota.protocol.keys import Keys
-from servers import Server
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -26,17 +24,8 @@ ROUNDS = 3
 
 
 @pytest.fixture
-def link(server: Server) -> Iterator[FaultyLink]:
-    with FaultyLink(server.port) as made:
-        yield made
-
-
-@pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
-    """A fleet of one worker that reaches the server over the link; its clients reach it directly."""
-    made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=1)
-    yield made.start()
-    made.close()
+def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
+    return fleet_behind_link.start()
 
 
 @dataclass
@@ -62,7 +51,7 @@ def trap_for(pid: int, *, is_reply: bool) -> Trap:
 
 
 def only_worker(fleet: RunningFleet) -> int:
-    [pid] = fleet.wait_for_workers(1)
+    [pid] = fleet.until_workers(1)
     return pid
 
 
@@ -156,7 +145,7 @@ def test_a_worker_stopped_after_its_doorbell_gives_what_it_took_to_another_when_
     fleet.edit(workers=2)
     fleet.hup()
     for number in range(ROUNDS):
-        [stopped, other] = sorted(fleet.wait_for_workers(2))
+        [stopped, other] = sorted(fleet.until_workers(2))
         until(lambda: asleep(redis_client, fleet) == 2, "both listen for their doorbell")
         for pid in (stopped, other):
             os.kill(pid, signal.SIGSTOP)

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench import until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -55,7 +55,7 @@ def test_a_hundred_terms_within_a_second_are_one_orderly_stop(fleets: Fleets) ->
 def test_terms_until_it_has_ended_end_it_no_earlier_and_with_no_other_exit_code(fleets: Fleets) -> None:
     for _ in range(3):
         fleet = fleets.start()
-        while fleet.process is not None and fleet.process.poll() is None:
+        while not fleet.has_ended():
             fleet.term()
             time.sleep(0.0005)
         assert fleet.exit_code() == 0
@@ -65,8 +65,7 @@ def test_terms_until_it_has_ended_end_it_no_earlier_and_with_no_other_exit_code(
 
 def first_process(fleet: RunningFleet) -> psutil.Process:
     """The master in its own process namespace, as it is known outside of it."""
-    assert fleet.process is not None
-    [master] = until(psutil.Process(fleet.process.pid).children, "the master")
+    [master] = until(psutil.Process(fleet.pid).children, "the master")
     return master
 
 
@@ -92,23 +91,6 @@ def contained(fleets: Fleets) -> RunningFleet:
     fleet = fleets.make()
     fleet.prefix = AS_FIRST_PROCESS
     return fleet
-
-
-def test_as_the_first_process_it_reaps_everybody_and_leaves_in_order(contained: RunningFleet) -> None:
-    contained.start()
-    assert contained.status()["pid"] == 1
-    contained.client.enqueue("leave_daemon", args=["a"], queue="default")
-    contained.wait_for("start", label="a")
-    contained.client.enqueue("kill_worker", queue="default")
-    until(lambda: len(contained.log("task.recovered")) == 2, "two of its crashes")
-    contained.release("a")
-    contained.wait_for("end", label="a")
-    contained.wait_for_workers(2)
-    assert [each for each in first_process(contained).children() if each.status() == psutil.STATUS_ZOMBIE] == []
-    first_process(contained).terminate()
-    assert contained.exit_code() == 0
-    assert left_in_order(contained)
-    assert contained.processes() == []
 
 
 @pytest.mark.parametrize("after_seconds", [0.0, 0.05, 0.15, 0.3, 0.6])

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench import until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
 from server_fixtures import SHORT_LEASE, Shaken
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -85,7 +85,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @contextmanager
 def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
-    """A terminal that will be the fleet's own, these streams connected to it; answers what hangs it up."""
+    """A terminal that will be the fleet's own, these streams connected to it; returns what hangs it up."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
     fleet.prefix = [sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs), streams]
@@ -112,7 +112,7 @@ def test_the_loss_of_its_terminal_drains_a_fleet_and_a_hangup_before_that_reload
         fleet.hold("a")
         fleet.edit(workers=3)
         fleet.hup()
-        fleet.wait_for_workers(3)
+        fleet.until_workers(3)
         hang_up()
         until(lambda: fleet.status()["state"] == "draining", "the drain")
         fleet.release("a")

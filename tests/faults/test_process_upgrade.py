@@ -9,10 +9,10 @@ import pytest
 
 import rota
 import rota_supervisor
-from bench import until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
 from rota_supervisor import messages
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -38,11 +38,6 @@ def write_abi(installed: Path, abi: int) -> None:
     path.write_text(text.replace(line, f"ABI: Final = {abi}"))
 
 
-def kill_child(fleet: RunningFleet, role: str) -> None:
-    [pid] = fleet.children(role).values()
-    os.kill(pid, signal.SIGKILL)
-
-
 def refusals(fleet: RunningFleet, event: str) -> int:
     return sum(
         f"abi {messages.ABI}" in line["words"] or "another version" in line["words"] for line in fleet.log(event)
@@ -59,9 +54,10 @@ def test_a_child_of_another_version_is_refused_with_what_to_do_and_the_workers_g
     workers = fleet.start().workers()
     held = fleet.hold("held")
     write_abi(installed, OTHER_ABI)
-    kill_child(fleet, role)
+    [pid] = fleet.pids(role, "ready")
+    os.kill(pid, signal.SIGKILL)
     until(lambda: refusals(fleet, f"{role}.exited") >= 3, "refusals")
-    assert fleet.children(role) == {}
+    assert not fleet.pids(role, "ready")
     fleet.client.enqueue("note", args=["meanwhile"], queue="default")
     fleet.wait_for("end", label="meanwhile")
     fleet.release("held")
@@ -69,5 +65,5 @@ def test_a_child_of_another_version_is_refused_with_what_to_do_and_the_workers_g
     assert held.pid in workers
     assert fleet.workers() == workers
     write_abi(installed, messages.ABI)
-    until(lambda: fleet.children(role), "a child of the master's own version")
+    until(lambda: fleet.pids(role, "ready"), "a child of the master's own version")
     until(fleet.is_whole, "a whole fleet")

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from bench import until
 from fleets import Measure, RunningFleet
 from rota import Call
 from server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
+from waiting import until
 
 AWAY_SECONDS = 5.0
 STALL_SECONDS = 8.0  # three of the short leases, and longer than anybody waits for an answer
@@ -31,7 +31,7 @@ def test_after_a_crash_of_the_server_work_goes_on_within_the_backoff_and_only_th
 ) -> None:
     fleet = shaken.start(workers=4)
     with Producer(shaken.server.url, shaken.namespace) as producer:
-        until(lambda: len(producer.accepted) > LOAD, "some load")
+        producer.wait_for(LOAD)
         shaken.server.kill()
         killed_at, before = time.time(), len(producer.accepted)
         time.sleep(AWAY_SECONDS)
@@ -39,13 +39,13 @@ def test_after_a_crash_of_the_server_work_goes_on_within_the_backoff_and_only_th
         seconds = seconds_to_next_start(fleet, time.time())
         measured("seconds from the server's return to the next start", seconds)
         assert seconds < MOST_BACKOFF_SECONDS + 2
-        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+        producer.wait_for(LOAD)
     fleet.wait_until_nothing_waits(30)
     assert fleet.books_balance()
     ended = {line.id for line in fleet.journal("end")}
     lost = [task_id for task_id in producer.accepted if task_id not in ended]
     measured("accepted tasks lost", len(lost))
-    assert set(lost) <= set(producer.accepted[max(0, before - UNSYNCED) : before])
+    assert set(lost) <= set(list(producer.accepted)[max(0, before - UNSYNCED) : before])
     again = extra_runs(fleet)
     measured("tasks run again", len(again))
     starts = {line.id: line.at for line in reversed(fleet.journal("start"))}
@@ -88,17 +88,16 @@ def test_three_leases_without_the_server_lose_nothing_requeue_nothing_and_run_no
     workers = fleet.workers()
     fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=2 + n % 6) for n in range(60))
     with Producer(shaken.server.url, shaken.namespace) as producer:
-        until(lambda: len(producer.accepted) > LOAD, "some load")
+        producer.wait_for(LOAD)
         shaken.lose_link()
         with outage(shaken):
             time.sleep(STALL_SECONDS / 2)
             fleet.release("ends meanwhile")
             fleet.wait_for("end", label="ends meanwhile")
             time.sleep(STALL_SECONDS / 2)
-        before = len(producer.accepted)
         measured("seconds to the next start", seconds_to_next_start(fleet, time.time()))
         shaken.heal_link_late()
-        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+        producer.wait_for(LOAD)
     for label in ("ends later", "ends on the late node"):
         fleet.release(label)
         fleet.wait_for("end", label=label)

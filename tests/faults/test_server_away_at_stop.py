@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import until
 from fleets import Measure, RunningFleet
 from hanging_resolver import HangingResolver
 from masters import ON_ONE_SERVER
 from server_fixtures import SHORT_LEASE, Shaken
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -47,7 +47,7 @@ def start(shaken: Shaken, resolver: HangingResolver, drain_seconds: float) -> Ru
         lease=SHORT_LEASE,
         limits={"drain_seconds": drain_seconds},
     )
-    fleet.environment = resolver.environment
+    fleet.environment |= resolver.environment
     return fleet.start()
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import until
 from fleets import RunningFleet
 from rota import Call
 from server_fixtures import (
@@ -18,6 +17,7 @@ from server_fixtures import (
     wait_until_all_ran,
 )
 from shifted_clock import ShiftedClock
+from waiting import until
 
 HOUR = 3600.0
 LOAD = 50
@@ -59,13 +59,12 @@ def test_a_clock_that_jumps_an_hour_ahead_expires_nobody(shaken: Shaken, clock: 
     fleet.client.enqueue_many(timed("soon after the jump", HOUR + 5 + n / 20) for n in range(20))
     not_yet = fleet.client.enqueue_many([timed("in two hours", 2 * HOUR)])
     with Producer(shaken.server.url, shaken.namespace) as producer:
-        until(lambda: len(producer.accepted) > LOAD, "some load")
+        producer.wait_for(LOAD)
         shaken.lose_link()  # who cannot renew at once is not to be taken for lost
         jump(shaken, clock, HOUR)
-        before = len(producer.accepted)
         shaken.heal_link_late()
         time.sleep(1.4 * LEASE_SECONDS)  # the grace ends meanwhile
-        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+        producer.wait_for(LOAD)
     for label in ("ends later", "ends on the late node"):
         fleet.release(label)
         fleet.wait_for("end", label=label)
@@ -89,18 +88,16 @@ def test_a_clock_that_goes_back_an_hour_and_comes_again_expires_nobody_and_start
     workers = fleet.workers()
     fleet.client.enqueue_many(timed("soon", 2 + n / 20) for n in range(20))
     with Producer(shaken.server.url, shaken.namespace) as producer:
-        until(lambda: len(producer.accepted) > LOAD, "some load")
+        producer.wait_for(LOAD)
         jump(shaken, clock, -HOUR)
         fleet.client.enqueue_many(timed("meanwhile", 1 + n / 20) for n in range(20))
-        before = len(producer.accepted)
         time.sleep(1.4 * LEASE_SECONDS)
-        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+        producer.wait_for(LOAD)
         fleet.wait_for("end", 20, label="meanwhile")
         assert not fleet.journal(label="soon"), "started an hour early, by the only clock there is"
         jump(shaken, clock, 0)
         fleet.wait_for("end", 20, label="soon")
-        before = len(producer.accepted)
-        until(lambda: len(producer.accepted) > before + LOAD, "load as before")
+        producer.wait_for(LOAD)
     fleet.release("ends later")
     fleet.wait_for("end", label="ends later")
     wait_until_all_ran(fleet, producer)

@@ -1,5 +1,6 @@
 """The server cuts connections, forgets its scripts, or is a replica all at once: workers reconnect, none leaves."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,10 +8,10 @@ from contextlib import contextmanager
 
 import redis
 
-from bench import until
 from fleets import Measure, RunningFleet
 from rota import Call
 from server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, nothing_was_requeued, wait_until_all_ran
+from waiting import repeating, until
 
 CUT_SECONDS = 0.1
 CUTS = 25
@@ -26,23 +27,15 @@ CONNECTIONS = WORKERS + 4
 @contextmanager
 def again_and_again(action: Callable[[], object], seconds: float, times: int) -> Iterator[threading.Event]:
     """Do it each so many seconds, in a thread; the event is set when it was done often enough."""
-    over, enough = threading.Event(), threading.Event()
+    done, enough = itertools.count(1), threading.Event()
 
-    def repeat() -> None:
-        done = 0
-        while not over.wait(seconds):
-            action()
-            done += 1
-            if done >= times:
-                enough.set()
+    def act() -> None:
+        action()
+        if next(done) >= times:
+            enough.set()
 
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    try:
+    with repeating(act, seconds):
         yield enough
-    finally:
-        over.set()
-        thread.join()
 
 
 def cut_all(shaken: Shaken) -> None:

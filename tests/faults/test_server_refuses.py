@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import rota
-from bench import until
 from rota import Call
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.server import needed_commands
-from server_fixtures import LEASE_SECONDS, SHORT_LEASE, Shaken, extra_runs, nothing_was_requeued
+from server_fixtures import LEASE_SECONDS, SHORT_LEASE, Shaken, everything_ended_once, extra_runs, nothing_was_requeued
+from waiting import until
 
 WAITING = 300
 DISK_BYTES = 2 << 20
@@ -120,8 +120,5 @@ def test_a_server_whose_disk_is_full_is_waited_for_and_outcomes_are_kept(small_d
     save_until(shaken, "ok")
     fleet.client.enqueue_many(Call("note", ["after"], queue="default") for _ in range(NOTES))
     fleet.wait_for("end", NOTES, label="after")
-    fleet.wait_until_nothing_waits(30)
-    assert not extra_runs(fleet)
+    everything_ended_once(fleet)
     assert fleet.workers() == workers
-    nothing_was_requeued(fleet)
-    assert fleet.books_balance()

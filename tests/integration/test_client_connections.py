@@ -10,7 +10,6 @@ import pytest
 import redis
 
 import rota
-from bench import until
 from protocol import Fleet, body_of
 from rota.client.client import Client
 from rota.client.pool import Answer, Answered, ClientPool, Unanswered
@@ -18,6 +17,7 @@ from rota.protocol.store import BATCH, Command, NewTask, Store
 from rota.server.address import DEFAULT_PORT, Address, parse_address
 from rota.server.connection import Connection
 from servers import Server
+from waiting import until
 
 T = TypeVar("T")
 PAUSE_MS = 300

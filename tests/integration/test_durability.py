@@ -10,13 +10,13 @@ import pytest
 import redis
 
 import rota
-from bench import until
 from faulty_link import FaultyLink
 from protocol import Fleet
 from rota.client.client import Client
 from rota.protocol.store import BATCH
 from rota.server.durability import Durability
 from servers import Server
+from waiting import until
 
 SECONDS = 3.0  # of which three quarters are waited for a replica, on a busy machine too
 

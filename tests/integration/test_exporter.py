@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
+from rota.child.signals import STACK_SIGNAL
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.store import NewTask, Store
@@ -24,6 +24,7 @@ from rota.server.connection import Connection
 from rota.telemetry import metrics as m
 from rota_supervisor.notice import Held, Notice
 from servers import Server
+from waiting import until
 
 NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
 Labels = tuple[tuple[str, str], ...]
@@ -167,10 +168,12 @@ def test_a_stalled_redis_holds_up_no_scrape(server: Server, namespace: str, tmp_
 
 
 def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str, dict[Labels, float]]:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (name in (found := scrape(exporter))) is not shown:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    def as_wanted() -> dict[str, dict[Labels, float]] | None:
+        found = scrape(exporter)
+        return found if (name in found) is shown else None
+
+    found = until(as_wanted)
+    assert found is not None
     return found
 
 
@@ -210,12 +213,8 @@ def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> N
 
 
 def test_a_silent_master_is_not_alive(exporter: Exporter) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (page := exporter.get("/livez")).status == 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert page.status == 503
-    assert "limit 3 s" in page.body
+    until(lambda: exporter.get("/livez").status == 503)
+    assert "limit 3 s" in exporter.get("/livez").body
     exporter.memory.slot(0).beat()
     assert exporter.get("/livez").status == 200
 
@@ -275,11 +274,18 @@ def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -
     slot = exporter.memory.slot(EXPORTER_SLOT)
     assert slot.pid == exporter.pid
     before = slot.beat_ns
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while slot.beat_ns == before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: slot.beat_ns != before)
     assert exporter.end() == 0
+
+
+def test_its_main_thread_alone_hears_signals(exporter: Exporter) -> None:
+    def hears(thread: Path) -> bool:
+        blocked = next(line for line in (thread / "status").read_text().splitlines() if line.startswith("SigBlk:"))
+        return not int(blocked.split()[1], 16) >> (STACK_SIGNAL - 1) & 1
+
+    threads = list(Path(f"/proc/{exporter.pid}/task").iterdir())
+    assert len(threads) > 1
+    assert [int(thread.name) for thread in threads if hears(thread)] == [exporter.pid]
 
 
 def test_it_leaves_at_once_when_the_master_is_gone(exporter: Exporter) -> None:

@@ -9,13 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from bench import until
 from faulty_link import FaultyLink
 from rota.protocol.store import NewTask, Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ConnectionLost
 from servers import Server
+from waiting import until
 
 PIECES = 200
 

@@ -47,10 +47,10 @@ class Dying(Working):
         settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
         ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}')
         blame = Blame(ran=tuple((task_id, account.encode()) for task_id, account in ran.items()), crash=CrashKind.OOM)
-        told = modelled(worker.pending)
+        reported = modelled(worker.pending)
 
         def check(reply: Retired) -> None:
-            self._compare(reply, self.model.retire_exited(self.now, worker.owner, ran, told, worker.serving))
+            self._compare(reply, self.model.retire_exited(self.now, worker.owner, ran, reported, worker.serving))
             self.retired.add(worker.owner)
 
         command = self.fleet.store.retire_exited(worker.owner, blame, settled, PACKED[worker.pool])

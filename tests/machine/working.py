@@ -58,8 +58,8 @@ def in_model(outcome: Outcome) -> ModelOutcome:
     return type(outcome).__name__.removesuffix("Outcome").lower(), delay, result
 
 
-def modelled(told: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutcome]]:
-    return [(claim.entry.text.decode(), in_model(outcome)) for claim, outcome in told]
+def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutcome]]:
+    return [(claim.entry.text.decode(), in_model(outcome)) for claim, outcome in reported]
 
 
 class Working(Producing):
@@ -104,19 +104,21 @@ class Working(Producing):
         self, worker: Worker, limit: int, limits: dict[str, int] | None = None, delivery: str = ANSWERED
     ) -> TurnReply | None:
         """What the worker has no answer for it tells again in its next turn."""
-        told, held = list(worker.pending), [claim.entry.id for claim in worker.claims]
-        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in told)
+        reported, held = list(worker.pending), [claim.entry.id for claim in worker.claims]
+        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in reported)
         turn = Turn(limit, held, sorted(worker.tokens), settled, pack_limits(limits or {}))
-        check = self._turn_check(Ask(worker.owner, worker.serving, limit, limits or {}), held, told)
+        check = self._turn_check(Ask(worker.owner, worker.serving, limit, limits or {}), held, reported)
         command = self.fleet.store.turn(worker.owner, PACKED[worker.pool], turn)
         reply = self.call(command, check, delivery, worker.owner)
         if reply:
             self._hear(worker, reply)
         return reply
 
-    def _turn_check(self, ask: Ask, held: list[str], told: list[tuple[Claim, Outcome]]) -> Callable[[TurnReply], None]:
+    def _turn_check(
+        self, ask: Ask, held: list[str], reported: list[tuple[Claim, Outcome]]
+    ) -> Callable[[TurnReply], None]:
         def check(reply: TurnReply) -> None:
-            expected = self.model.turn(self.now, ask, held, modelled(told))
+            expected = self.model.turn(self.now, ask, held, modelled(reported))
             claims = [(claim.entry.text.decode(), claim.body.decode()) for claim in reply.claims]
             assert (reply.word, texts(reply.stale)) == (expected.word, expected.stale)
             assert (claims, texts_of(reply.dropped)) == (expected.claims, expected.dropped)
@@ -175,10 +177,10 @@ class Working(Producing):
             self.send_recall(worker, running, delivery)
 
     def send_recall(self, worker: Worker, running: bytes, delivery: str) -> None:
-        told = modelled(worker.pending)
+        reported = modelled(worker.pending)
 
         def check(recalled: int) -> None:
-            assert recalled == self.model.recall(self.now, worker.owner, running.decode(), told, worker.serving)
+            assert recalled == self.model.recall(self.now, worker.owner, running.decode(), reported, worker.serving)
 
         settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
         command = self.fleet.store.recall(worker.owner, running, PACKED[worker.pool], settled)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Told:
+class TurnAnswer:
     """What a turn must answer: texts of entries, claims with their bodies."""
 
     word: str

@@ -6,7 +6,7 @@ A call that is repeated, or comes late, is the same method called again, or late
 
 from collections.abc import Mapping, Sequence
 
-from model.answers import Promoted, Retired, Told
+from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
 from model.items import UNKNOWN_QUEUE, New, Serving, Task
 from model.steering import NONCE_US, Steering
@@ -77,21 +77,21 @@ class Model(Steering):
 
     # Working
 
-    def turn(self, now: int, ask: Ask, held: Sequence[str], outcomes: Sequence[tuple[str, Outcome]]) -> Told:
+    def turn(self, now: int, ask: Ask, held: Sequence[str], outcomes: Sequence[tuple[str, Outcome]]) -> TurnAnswer:
         self.places.at(now)
-        told = Told("ok", self._settle(ask.owner, outcomes, ask.serving))
+        answer = TurnAnswer("ok", self._settle(ask.owner, outcomes, ask.serving))
         if ask.owner not in self.leases.expires:
-            told.word = "lost"
-            return told
+            answer.word = "lost"
+            return answer
         holds = self.places.inflight.get(ask.owner, [])
         unnamed = [(task.text, task.told_body) for task in holds if task.id not in held]
         if unnamed:
-            told.word, told.claims = "again", unnamed
+            answer.word, answer.claims = "again", unnamed
         elif ask.limit > 0 and not any(task.suspicious for task in holds):
             claims = Claims(self.places, self.rotation, self.rates, self.paused)
             claimed = claims.claim(Ask(ask.owner, ask.serving, ask.limit, ask.limits, len(holds)))
-            told.claims, told.dropped, told.wait = claimed.claims, claimed.dropped, claimed.wait
-        return told
+            answer.claims, answer.dropped, answer.wait = claimed.claims, claimed.dropped, claimed.wait
+        return answer
 
     def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
         """Answers what was stale."""

@@ -5,16 +5,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
-from bench import DEADLINE_SECONDS, until
-from masters import ON_ONE_SERVER, Mastered, descendants
-from servers import Server
+from fleet_process import ROTA
+from masters import ON_ONE_SERVER, Mastered
+from processes import descendants
+from waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
@@ -39,11 +37,9 @@ def unshare() -> list[str]:
 
 
 @pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path)
-    made.prefix = unshare()
-    yield made
-    made.close()
+def fleet(fleet: Mastered) -> Mastered:
+    fleet.prefix = unshare()
+    return fleet
 
 
 def process_1(fleet: Mastered) -> psutil.Process:
@@ -53,8 +49,7 @@ def process_1(fleet: Mastered) -> psutil.Process:
 
 
 def test_it_reaps_strangers_and_leaves_nobody(fleet: Mastered) -> None:
-    with (fleet.folder / "tasks.py").open("a") as tasks:
-        tasks.write(STRANGERS)
+    fleet.add_tasks(STRANGERS)
     fleet.start()
     master = process_1(fleet)
     fleet.until_workers(2)
@@ -79,7 +74,7 @@ def test_it_reaps_strangers_and_leaves_nobody(fleet: Mastered) -> None:
 
 def test_a_term_while_it_imports_ends_it_in_order(fleet: Mastered) -> None:
     (fleet.folder / "tasks.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(600)\n")
-    fleet.start(ready=False)
+    fleet.launch()
     until((fleet.folder / "importing").exists)
 
     process_1(fleet).send_signal(signal.SIGTERM)
@@ -94,7 +89,7 @@ def test_a_term_before_its_loop_runs_is_not_lost(fleet: Mastered) -> None:
     text = config.read_text()
     config.unlink()
     os.mkfifo(config)
-    fleet.start(ready=False)
+    fleet.launch()
     with config.open("w") as pipe:  # opened when it begins to read
         process_1(fleet).send_signal(signal.SIGTERM)
         pipe.write(text)
@@ -106,14 +101,14 @@ def test_a_term_before_its_loop_runs_is_not_lost(fleet: Mastered) -> None:
 def test_why_it_could_not_start_reaches_its_parent(fleet: Mastered) -> None:
     fleet.configure("workers = -1")
 
-    assert fleet.start(ready=False).exit_code() == 78
+    assert fleet.launch().exit_code() == 78
 
 
 def test_a_stop_asked_for_in_another_container_waits_for_the_end_too(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("hold", "a")
     until(lambda: fleet.starts("a"))
-    command = [*fleet.prefix, sys.executable, "-m", "rota_supervisor", "stop", "--json"]
+    command = [*fleet.prefix, ROTA, "stop", "--json"]
     with subprocess.Popen(command, cwd=fleet.folder, stdout=subprocess.PIPE, text=True) as stop:
         until(lambda: fleet.log("fleet.draining"))
         fleet.release()

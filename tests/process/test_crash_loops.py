@@ -3,9 +3,9 @@
 import os
 import signal
 
-from bench import until
 from fleets import Fleets, RunningFleet
 from masters import ON_ONE_SERVER
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -107,7 +107,7 @@ def test_a_poller_that_dies_again_and_again_is_slowed_and_told_of_and_back_once_
     fleet = fleets.start(workers=1, restarts=QUICK | {"healthy_seconds": 2.0})
 
     def kill_poller() -> bool:
-        for pid in fleet.children("poller").values():
+        for pid in fleet.pids("poller", "ready"):
             os.kill(pid, signal.SIGSEGV)
         return bool(fleet.log("pool.backoff"))
 

@@ -4,12 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from processes import is_alive
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.server.server_errors import ServerError
@@ -17,16 +16,7 @@ from rota_supervisor import embedded
 from rota_supervisor.embedded import check_address, embedded_server, prepare
 from rota_supervisor.exits import ExitCode, Failure
 from servers import free_port
-
-DEADLINE_SECONDS = 30.0
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
+from waiting import until
 
 
 def ask(url: str, *command: str) -> bytes | None:
@@ -48,13 +38,6 @@ def server_pid(url: str) -> int:
     info = ask(url, "INFO", "server")
     assert info is not None
     return int(info.partition(b"process_id:")[2].split()[0])
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize(
@@ -137,7 +120,7 @@ def test_it_is_started_again_when_it_dies(tmp_path: Path) -> None:
         assert ask(url, "SET", "k", "v") == b"OK"
         first = server_pid(url)
         os.kill(first, signal.SIGKILL)
-        eventually(lambda: ask(url, "GET", "k") == b"v")
+        until(lambda: ask(url, "GET", "k") == b"v")
         assert server_pid(url) != first
 
 
@@ -158,4 +141,4 @@ def test_it_dies_with_the_process_that_has_it(tmp_path: Path) -> None:
         assert holder.stdout.readline() == b"up\n"
         pid = server_pid(url)
         holder.kill()
-    eventually(lambda: not is_alive(pid))
+    until(lambda: not is_alive(pid))

@@ -3,19 +3,16 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import until
-from masters import ON_ONE_SERVER, Mastered, is_alive
+from masters import ON_ONE_SERVER, Mastered
+from processes import is_alive
 from rota import Client
 from rota.telemetry import events
-from servers import Server
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
@@ -68,12 +65,10 @@ def list_descriptors(text):
 
 
 @pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path, "workers = 2\n[limits]\nboot_seconds = 2\nmax_rss_mb = 64")
-    with (tmp_path / "tasks.py").open("a") as file:
-        file.write(TASKS)
-    yield made
-    made.close()
+def fleet(fleet: Mastered) -> Mastered:
+    fleet.configure("workers = 2\n[limits]\nboot_seconds = 2\nmax_rss_mb = 64")
+    fleet.add_tasks(TASKS)
+    return fleet
 
 
 def deaths(fleet: Mastered) -> list[dict[str, Any]]:
@@ -100,13 +95,7 @@ def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(
     assert (status.state, status.crashes, status.epitaph) == ("running", 1, None)
     assert status.last_crash is not None
     assert (status.last_crash["cause"], status.last_crash["pid"]) == ("signal", worker)
-    shown = subprocess.run(
-        [sys.executable, "-P", "-m", "rota_supervisor", "task", "show", "first"],
-        cwd=fleet.folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    shown = fleet.rota("task", "show", "first").stdout
     assert "last_crash.error:  killed by SIGKILL: somebody else sent it" in shown
     fleet.release()
     [done] = until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "first"])
@@ -185,7 +174,7 @@ def test_stack_files_do_not_leak_and_what_a_task_starts_has_none(fleet: Mastered
 
 
 def daemon_of(fleet: Mastered, text: str) -> int:
-    """Have a task fork a daemon, and then run on; answers the daemon."""
+    """Have a task fork a daemon, and then run on; returns the daemon."""
     fleet.push("fork_daemon", text)
     said = until(lambda: [line for line in fleet.ran() if line.startswith(f"daemon {text} ")])[0]
     until(lambda: fleet.starts(text))
@@ -210,5 +199,5 @@ def test_when_descriptors_run_out_children_live_without_a_stack_file_and_write_t
     [worker, _] = fleet.until_workers(2)
     assert stack_files(fleet.pid) == 0
     os.kill(worker, signal.SIGRTMIN + 3)
-    until(lambda: "most recent call first" in fleet.text())
+    until(lambda: "most recent call first" in fleet.log_text())
     assert worker in fleet.until_workers(2)

@@ -1,14 +1,11 @@
 """What the master does about limits: it interrupts, recycles one after another, and ends who will not leave."""
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from bench import until
 from masters import ON_ONE_SERVER, Mastered
-from servers import Server
+from waiting import until
 
 TASKS = """
 @rota.task(soft_time_limit=0.3)
@@ -34,12 +31,10 @@ pytestmark = ON_ONE_SERVER
 
 
 @pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path, f"workers = {COUNT}")
-    with (tmp_path / "tasks.py").open("a") as file:
-        file.write(TASKS)
-    yield made
-    made.close()
+def fleet(fleet: Mastered) -> Mastered:
+    fleet.configure(f"workers = {COUNT}")
+    fleet.add_tasks(TASKS)
+    return fleet
 
 
 def _reasons(fleet: Mastered, pids: set[int]) -> set[str]:

@@ -2,21 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from bench import until
-from masters import ON_ONE_SERVER, Mastered, descendants, is_alive
-from servers import Server
-
-
-@pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path)
-    yield made
-    made.close()
+from masters import ON_ONE_SERVER, Mastered
+from processes import descendants, is_alive
+from waiting import until
 
 
 def test_the_task_of_a_killed_worker_starts_again_and_the_pool_is_whole(fleet: Mastered) -> None:
@@ -130,53 +121,6 @@ def test_nothing_is_left_of_a_killed_master(fleet: Mastered) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _others(fleet: Mastered) -> set[int]:
-    return {row["pid"] for row in fleet.children() if row["role"] != "worker"}
-
-
-def test_the_pool_follows_the_file_and_tasks_in_hand_finish(fleet: Mastered) -> None:
-    fleet.configure("workers = 4")
-    fleet.start()
-    four, others = fleet.until_workers(4), _others(fleet)
-    fleet.configure("workers = 8")
-    fleet.signal(signal.SIGHUP)
-    eight = fleet.until_workers(8)
-    assert four < eight
-    for text in "abcdefgh":
-        fleet.push("hold", text)
-    until(lambda: len(fleet.ran()) == 8)
-    fleet.configure("workers = 2")
-    fleet.signal(signal.SIGHUP)
-    until(lambda: len(fleet.children("worker", "draining")) == 6)
-    fleet.release()
-    two = fleet.until_workers(2)
-    assert two < eight
-    assert _others(fleet) == others
-    assert sum(line.startswith("end") for line in fleet.ran()) == 8
-    assert sum(line.startswith("start") for line in fleet.ran()) == 8
-    assert len(fleet.log("config.reloaded")) == 2
-    assert fleet.log("task.recovered") == []
-
-
-def test_a_drain_lets_what_runs_finish_and_leaves_nothing_in_flight(fleet: Mastered) -> None:
-    fleet.start()
-    for text in "abcd":
-        fleet.push("hold", text)
-    until(lambda: len(fleet.ran()) == 2)
-    everybody = descendants(fleet.pid)
-    for _ in range(20):
-        fleet.signal(signal.SIGTERM)
-    until(lambda: fleet.log("fleet.draining"))
-    fleet.release()
-    assert fleet.exit_code() == 0
-    assert sum(line.startswith("end") for line in fleet.ran()) == 2
-    assert fleet.inflight() == []
-    assert len(fleet.lane()) == 2
-    assert not any(map(is_alive, everybody))
-    assert fleet.log("fleet.draining")[0]["at_once"] is False
-    assert len(fleet.log("fleet.draining")) == 1
-
-
 @ON_ONE_SERVER
 def test_what_tasks_print_into_a_file_that_was_opened_anew_stands_behind_the_log(fleet: Mastered) -> None:
     (fleet.folder / "tasks.py").write_text(
@@ -184,9 +128,9 @@ def test_what_tasks_print_into_a_file_that_was_opened_anew_stands_behind_the_log
     )
     fleet.prefix = ["sh", "-c", 'exec "$@" > fleet.log 2>&1', "sh"]
     fleet.start()
-    before = fleet.text()
+    before = fleet.log_text()
     for text in "abc":
         fleet.push("shout", text)
     until(lambda: len(fleet.log("task.done")) == 3)
-    assert fleet.text().startswith(before)
-    assert {text * 100 for text in "abc"} <= set(fleet.text().splitlines())
+    assert fleet.log_text().startswith(before)
+    assert {text * 100 for text in "abc"} <= set(fleet.log_text().splitlines())

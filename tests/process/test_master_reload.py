@@ -1,32 +1,20 @@
 """HUP: what changed is applied, nothing else is touched, and what cannot be used changes nothing."""
 
 import signal
-import urllib.request
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bench import until
+from fleet_readings import Scrape
 from masters import ON_ONE_SERVER, TASKS, Mastered
-from servers import Server
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
 
-@pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path)
-    yield made
-    made.close()
-
-
 def _metric(fleet: Mastered, name: str) -> float:
-    listen = fleet.status()["listen"]
-    with urllib.request.urlopen(f"http://{listen}/metrics", timeout=10) as response:
-        lines = response.read().decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+    return Scrape(fleet.get("/metrics")[1]).total(name)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +215,7 @@ def test_reloads_while_the_first_code_loads_and_while_the_fleet_leaves(fleet: Ma
     gate = "import time\nfrom pathlib import Path\nwhile not Path('gate').exists(): time.sleep(0.01)\n"
     (fleet.folder / "slow.py").write_text(gate)
     fleet.configure('workers = 1\nimports = ["slow", "tasks"]')
-    fleet.start(ready=False)
+    fleet.launch()
     until(lambda: fleet.log("fleet.starting") and fleet.children("zygote"))
     fleet.configure("workers = -1")
     assert fleet.reload()["result"] == "failure"

@@ -2,26 +2,15 @@
 
 import os
 import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bench import until
-from masters import ON_ONE_SERVER, Mastered, descendants, is_alive
-from servers import Server
+from masters import ON_ONE_SERVER, Mastered
+from processes import descendants, is_alive
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
-
-
-@pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path)
-    yield made
-    made.close()
 
 
 def test_what_is_not_done_at_the_end_of_a_drain_is_released_without_blame(fleet: Mastered) -> None:
@@ -69,7 +58,7 @@ def test_a_second_stop_later_means_at_once(fleet: Mastered) -> None:
 def test_a_stop_during_the_start_is_not_lost(fleet: Mastered, module: str) -> None:
     (fleet.folder / "slow.py").write_text(module)
     fleet.configure('imports = ["tasks", "slow"]')
-    fleet.start(ready=False)
+    fleet.launch()
     if module:
         until(lambda: fleet.log("fleet.starting"))
     else:  # blocked before anything heavy is imported: until then the default would end it
@@ -82,7 +71,7 @@ def test_a_stop_during_the_start_is_not_lost(fleet: Mastered, module: str) -> No
 def test_a_burst_leaves_when_nothing_is_ready_or_running(fleet: Mastered) -> None:
     for text in "abcdef":
         fleet.push("note", text)
-    fleet.start("--burst", ready=False)
+    fleet.launch("--burst")
     assert fleet.exit_code() == 0
     assert sorted(fleet.ran()) == list("abcdef")
     assert fleet.inflight() == []
@@ -90,20 +79,10 @@ def test_a_burst_leaves_when_nothing_is_ready_or_running(fleet: Mastered) -> Non
 
 def test_a_stop_by_the_control_socket_writes_nothing_but_events(fleet: Mastered) -> None:
     fleet.start()
-    subprocess.run([sys.executable, "-m", "rota_supervisor", "stop"], cwd=fleet.folder, check=True, timeout=60)
+    assert fleet.rota("stop").returncode == 0
     assert fleet.exit_code() == 0
-    assert len(fleet.log()) == len(fleet.text().splitlines())
+    assert len(fleet.log()) == len(fleet.log_text().splitlines())
     assert not fleet.log("fleet.call_failed")
-
-
-def test_a_taken_port_is_told(fleet: Mastered) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        fleet.configure(f"[http]\nlisten = '127.0.0.1:{taken.getsockname()[1]}'")
-        fleet.start(ready=False)
-        assert fleet.exit_code() == 73
-    assert "rota: error: http.listen" in fleet.text()
 
 
 @pytest.mark.parametrize(
@@ -119,23 +98,12 @@ def test_a_taken_port_is_told(fleet: Mastered) -> None:
 def test_a_first_boot_that_never_works_is_given_up(fleet: Mastered, module: str, code: int, said: str) -> None:
     (fleet.folder / "broken.py").write_text(module)
     fleet.configure('imports = ["tasks", "broken"]\n[restarts]\nbackoff_seconds = 0.01\nbackoff_max_seconds = 0.02')
-    fleet.start(ready=False)
+    fleet.launch()
     assert fleet.exit_code() == code
-    assert "rota: error:" in fleet.text()
-    assert said in fleet.text()
+    assert "rota: error:" in fleet.log_text()
+    assert said in fleet.log_text()
     assert not descendants(fleet.pid)
-
-
-def test_a_server_that_evicts_keys_is_refused(server: Server, namespace: str, tmp_path: Path) -> None:
-    evicting = Server(server.binary, tmp_path, maxmemory="100mb", maxmemory_policy="allkeys-lru").start()
-    fleet = Mastered(evicting, namespace, tmp_path)
-    try:
-        fleet.start(ready=False)
-        assert fleet.exit_code() == 78
-        assert "maxmemory-policy allkeys-lru" in fleet.text()
-    finally:
-        fleet.close()
-        evicting.stop()
+    assert not (fleet.folder / "control").exists()
 
 
 def test_a_parent_that_ignored_sigchld_does_no_harm(fleet: Mastered) -> None:

@@ -5,41 +5,17 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench import until
 from masters import ON_ONE_SERVER, TASKS, Mastered
 from prose import ROOT
 from rota_supervisor.notice import Held
-from servers import Server
+from waiting import until
 
 pytestmark = ON_ONE_SERVER
 
 STRAY = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT)
-
-
-@pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path)
-    yield made
-    made.close()
-
-
-def readyz(fleet: Mastered) -> int:
-    """The status code of `/readyz`."""
-    try:
-        with urllib.request.urlopen(f"http://{fleet.status()['listen']}/readyz", timeout=10) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        return error.code
 
 
 def until_quiet(fleet: Mastered, count: int) -> None:
@@ -53,21 +29,9 @@ def until_all_ready(fleet: Mastered) -> None:
 
 
 def held_by(fleet: Mastered, text: str) -> int:
-    """Have a worker run `hold`; answers its process."""
+    """Have a worker run `hold`; returns its process."""
     fleet.push("hold", text)
     return until(lambda: fleet.starts(text))[0]
-
-
-def rota(fleet: Mastered, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """A command to the fleet, as a person gives it."""
-    command = [sys.executable, "-m", "rota_supervisor", *arguments]
-    return subprocess.run(command, cwd=fleet.folder, capture_output=True, text=True, timeout=60, check=False)
-
-
-def told_as_json(fleet: Mastered, *arguments: str) -> dict[str, Any]:
-    """What a command says to programs."""
-    told: dict[str, Any] = json.loads(rota(fleet, *arguments, "--json").stdout)
-    return told
 
 
 def keys_on_the_page() -> dict[str, set[str]]:
@@ -88,7 +52,7 @@ def test_an_operators_number_holds_over_a_reload_until_the_files_own_one_changes
     assert the_pool(fleet) == (2, "file", 2)
     fleet.signal(signal.SIGTTIN)
     fleet.until_workers(3)
-    scaled = rota(fleet, "scale", "-2", "--json")
+    scaled = fleet.rota("scale", "-2", "--json")
     assert (scaled.returncode, scaled.stdout) == (0, '{"pool": "default", "from": 3, "to": 1}\n')
     fleet.until_workers(1)
     fleet.configure("workers = 2\ntiers = [['default', 'more']]")
@@ -99,7 +63,7 @@ def test_an_operators_number_holds_over_a_reload_until_the_files_own_one_changes
     assert fleet.reload()["result"] == "success"
     assert the_pool(fleet) == (3, "file", 3)
     fleet.until_workers(3)
-    refused = rota(fleet, "scale", "501")
+    refused = fleet.rota("scale", "501")
     assert refused.returncode == 1
     assert "a node has at most 500" in refused.stderr
 
@@ -116,12 +80,12 @@ def test_tstp_quiets_a_fleet_and_cont_has_it_go_on(fleet: Mastered) -> None:
     until(lambda: "end a" in fleet.ran())
     until_quiet(fleet, 3)
     assert fleet.status()["state"] == "quiet"
-    until(lambda: readyz(fleet) == 503)
+    until(lambda: fleet.get("/readyz")[0] == 503)
     assert fleet.ran()[1:] == ["end a"]
     assert len(fleet.lane()) == 1
     fleet.signal(signal.SIGCONT)
     until(lambda: "b" in fleet.ran())
-    until(lambda: readyz(fleet) == 200)
+    until(lambda: fleet.get("/readyz")[0] == 200)
     assert worker in fleet.until_workers(3)
 
 
@@ -131,16 +95,16 @@ def test_who_was_told_to_be_quiet_by_a_person_stays_so_through_stop_cont_and_res
     os.kill(fleet.pid, signal.SIGSTOP)
     os.kill(fleet.pid, signal.SIGCONT)  # as a debugger does: to a fleet that is not quiet it does nothing
     assert fleet.log("fleet.resumed") == []
-    assert rota(fleet, "quiet").returncode == 0
+    assert fleet.rota("quiet").returncode == 0
     until_quiet(fleet, 2)
     os.kill(fleet.pid, signal.SIGSTOP)
     os.kill(fleet.pid, signal.SIGCONT)
-    assert rota(fleet, "restart").returncode == 0
+    assert fleet.rota("restart").returncode == 0
     assert not fleet.until_workers(2) & before
     until_quiet(fleet, 2)
     fleet.push("note", "a")
     assert fleet.log("fleet.resumed") == []
-    assert rota(fleet, "resume").returncode == 0
+    assert fleet.rota("resume").returncode == 0
     until(lambda: "a" in fleet.ran())
 
 
@@ -172,7 +136,7 @@ def test_usr2_replaces_every_worker_by_one_with_fresh_code(fleet: Mastered) -> N
     fleet.push("note", "a")
     until(lambda: "new a" in fleet.ran())
     (fleet.folder / "tasks.py").write_text("raise RuntimeError('does not load')")
-    failed = rota(fleet, "restart")
+    failed = fleet.rota("restart")
     assert failed.returncode == 78
     assert "does not load" in failed.stderr
     assert fleet.until_workers(2) == fresh
@@ -214,7 +178,7 @@ def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number
     held_by(fleet, "a")
     os.killpg(os.getpgid(fleet.pid), number)  # Ctrl-C in a terminal
     until(lambda: fleet.log("fleet.draining"))
-    refused = rota(fleet, "reload")
+    refused = fleet.rota("reload")
     assert refused.returncode == 1
     assert "the fleet is draining" in refused.stderr
     fleet.release()
@@ -224,12 +188,12 @@ def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number
 
 def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
     fleet.start()
-    status, scale = told_as_json(fleet, "status"), told_as_json(fleet, "scale", "2")
-    reload, quiet = told_as_json(fleet, "reload"), told_as_json(fleet, "quiet")
+    status, scale = fleet.asked("status"), fleet.asked("scale", "2")
+    reload, quiet = fleet.asked("reload"), fleet.asked("quiet")
     fleet.configure("workers = 3")
-    preview = told_as_json(fleet, "reload", "--dry-run")
+    preview = fleet.asked("reload", "--dry-run")
     fleet.configure("workers = 'three'")
-    refused = told_as_json(fleet, "reload")
+    refused = json.loads(fleet.rota("reload", "--json").stdout)
     held = Held("worker", "mail", "backoff", 1, 2.0, "why").row(1.0)
     found = {
         "status": status,
@@ -242,6 +206,6 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
         "reload --dry-run": preview,
         "a row of its changes": preview["changes"][0],
         "quiet, resume": quiet,
-        "stop": told_as_json(fleet, "stop"),
+        "stop": fleet.asked("stop"),
     }
     assert {what: set(keys) for what, keys in found.items()} == keys_on_the_page()

@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.samples import Regions, Samples
+from waiting import until
 
 KILLS = 20
 DEADLINE_SECONDS = 60.0
@@ -88,9 +88,7 @@ def kill_once_it_counts(memory: SlotMemory, watcher: Watcher, life: int) -> None
     before = watcher.starts()
     arguments = [sys.executable, "-c", WRITER, str(memory.fd), str(life)]
     with subprocess.Popen(arguments, pass_fds=[memory.fd], env=os.environ) as writer:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while watcher.starts() < before + 200 + 37 * life:  # each life is killed at another place
-            assert writer.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        counted = before + 200 + 37 * life  # each life is killed at another place
+        until(lambda: watcher.starts() >= counted or writer.poll() is not None)
+        assert writer.poll() is None
         writer.send_signal(signal.SIGKILL)

@@ -6,21 +6,20 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fleet_process import FleetProcess
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.server.server_errors import ServerError
 from servers import Server, free_port
+from waiting import until
 
-DEADLINE_SECONDS = 60.0
 TASKS = """
 import rota, time
 
@@ -29,71 +28,43 @@ def nap(seconds): time.sleep(seconds)
 """
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
+class Place(FleetProcess):
+    """A folder with a fleet's files; `variables` for it and for the commands beside it."""
 
+    def __init__(self, folder: Path, redis_url: str, namespace: str) -> None:
+        super().__init__(folder)
+        self.environment = {"ROTA_REDIS_URL": redis_url, "ROTA_NAMESPACE": namespace}
+        (folder / "tasks.py").write_text(TASKS)
+        self.write('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A folder with a fleet's files, and the environment of its commands."""
-
-    folder: Path
-    environment: dict[str, str]
-
-    def call(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def call(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-            check=False,
-        )
+        return self.rota(*arguments, **(self.environment | variables))
 
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-P", "-m", "rota_supervisor", *arguments]
-
-    def status(self) -> dict[str, Any] | None:
-        """What the master says of itself; None when there is none."""
+    def status(self) -> dict[str, Any]:
+        """What the command `status` says; nothing when it finds no master."""
         done = self.call("status", "--json")
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        return found
 
     @contextlib.contextmanager
-    def fleet(self, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
+    def fleet(self, *arguments: str) -> Iterator[None]:
         """A running fleet; killed in the end if it still runs."""
-        with (
-            (self.folder / "fleet.log").open("ab") as log,
-            subprocess.Popen(
-                self.command("run", *arguments), cwd=self.folder, env=self.environment, stdout=log, stderr=log
-            ) as process,
-        ):
+        process = self.launch(*arguments).process
+        assert process is not None
+        with process:
             try:
-                eventually(lambda: self.call("health", "--ready").returncode == 0 or process.poll() is not None)
-                assert process.poll() is None, (self.folder / "fleet.log").read_text()
-                yield process
+                until(lambda: self.call("health", "--ready").returncode == 0 or self.has_ended(), "it is ready")
+                assert not self.has_ended(), self.log_text()
+                yield
             finally:
                 process.kill()
-
-
-def place_at(folder: Path, redis_url: str, namespace: str) -> Place:
-    (folder / "tasks.py").write_text(TASKS)
-    (folder / "rota.toml").write_text('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
-    own = {"XDG_RUNTIME_DIR": str(folder), "ROTA_REDIS_URL": redis_url, "ROTA_NAMESPACE": namespace}
-    return Place(folder, inherited | own)
 
 
 @pytest.fixture
 def place(tmp_path: Path, server: Server, namespace: str) -> Place:
     """A place on a real server."""
-    return place_at(tmp_path, server.url, namespace)
+    return Place(tmp_path, server.url, namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +104,11 @@ def check_refusal(place: Place, unfit: Unfit) -> None:
     ],
 )
 def test_without_a_server_or_a_configuration_it_says_so(tmp_path: Path, unfit: Unfit) -> None:
-    check_refusal(place_at(tmp_path, "redis://127.0.0.1:1", "unfit"), unfit)
-
-
-@pytest.mark.parametrize(
-    "unfit",
-    [
-        Unfit("import nowhere", {}, 78, "No module named 'nowhere'"),
-        Unfit(TASKS, {"ROTA_TIERS": '[["other"]]'}, 78, "no tier serves queue 'default' of task 'nap'"),
-        Unfit("import os; os._exit(1)", {"ROTA_RESTARTS__BACKOFF_SECONDS": "0.01"}, 70, "before being ready"),
-    ],
-)
-def test_modules_that_cannot_serve_are_refused(place: Place, unfit: Unfit) -> None:
-    check_refusal(place, unfit)
+    check_refusal(Place(tmp_path, "redis://127.0.0.1:1", "unfit"), unfit)
 
 
 def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place: Place) -> None:
-    with place.fleet() as first:
+    with place.fleet():
         shown = place.call("status").stdout
         assert re.search(r"^default +running +1 +\w+ +1 +0 ", shown, re.MULTILINE)
         assert re.search(r"^ +\d+ +worker +default ", shown, re.MULTILINE)
@@ -158,12 +117,10 @@ def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place
 
         second = place.call("run")
         assert second.returncode == 73
-        assert f"another master, pid {first.pid}, has the control socket" in second.stderr
-        status = place.status()
-        assert status is not None
-        assert status["pid"] == first.pid
+        assert f"another master, pid {place.pid}, has the control socket" in second.stderr
+        assert place.status()["pid"] == place.pid
 
-        port = status["listen"].rpartition(":")[2]
+        port = place.target().rpartition(":")[2]
         third = place.call("run", ROTA_CONTROL__SOCKET="third.sock", ROTA_HTTP__LISTEN=f"127.0.0.1:{port}")
         assert third.returncode == 73
         assert "http.listen" in third.stderr
@@ -171,7 +128,7 @@ def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place
 
 def test_reload_and_stop_say_what_became_of_them(place: Place) -> None:
     config = place.folder / "rota.toml"
-    with place.fleet() as master:
+    with place.fleet():
         config.write_text(config.read_text().replace("workers = 1", "workers = 2"))
         assert place.call("reload").stderr == "rota: reloaded: counts\n"
 
@@ -182,44 +139,23 @@ def test_reload_and_stop_say_what_became_of_them(place: Place) -> None:
         assert "the fleet keeps its old configuration" in refused.stderr
         config.write_text("workers = ")
         assert "is not valid TOML" in place.call("reload").stderr
-        status = place.status()
-        assert status is not None
-        assert status["pools"][0]["desired"] == 2
+        assert place.status()["pools"][0]["desired"] == 2
 
         stopped = place.call("stop")
         assert (stopped.returncode, stopped.stderr) == (0, "rota: stopped\n")
-        assert master.wait(DEADLINE_SECONDS) == 0
+        assert place.exit_code() == 0
 
 
 def test_stop_now_does_not_wait_for_tasks(place: Place) -> None:
-    with place.fleet() as master:
+    with place.fleet():
         place.call("task", "enqueue", "nap", "600")
-        eventually(lambda: (place.status() or {"pools": [{"busy": 0}]})["pools"][0]["busy"])
+        until(lambda: place.status()["pools"][0]["busy"])
 
         assert place.call("stop", "--now").returncode == 0
-        assert master.wait(DEADLINE_SECONDS) == 0
+        assert place.exit_code() == 0
 
     [row] = json.loads(place.call("queue", "ls", "--json").stdout)
     assert (row["ready"], row["inflight"]) == (1, 0)
-
-
-def test_a_term_during_the_imports_is_not_lost(place: Place) -> None:
-    (place.folder / "tasks.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(2)\n")
-    with subprocess.Popen(place.command("run"), cwd=place.folder, env=place.environment) as master:
-        eventually((place.folder / "importing").exists)
-        master.send_signal(signal.SIGTERM)
-        assert master.wait(DEADLINE_SECONDS) == 0
-
-
-def test_burst_leaves_when_all_is_done(place: Place) -> None:
-    for _ in range(3):
-        place.call("task", "enqueue", "nap", "0.1")
-
-    done = place.call("run", "--burst")
-
-    assert done.returncode == 0, done.stderr
-    books = json.loads(place.call("audit", "--json").stdout)
-    assert (books["accepted"], books["done"], books["live"]) == (3, 3, 0)
 
 
 # The embedded server
@@ -245,15 +181,15 @@ def answers(url: str) -> bool:
 
 
 def test_an_embedded_fleet_needs_nothing_else_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    place = place_at(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "embedded")
+    place = Place(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "embedded")
     url = place.environment["ROTA_REDIS_URL"]
 
     with place.fleet("--embedded"):
         [server] = pids_of_server(place)
         os.kill(server, signal.SIGKILL)
-        eventually(lambda: answers(url))
+        until(lambda: answers(url))
         task_id = place.call("task", "enqueue", "nap", "0").stdout.strip()
-        eventually(lambda: json.loads(place.call("audit", "--json").stdout)["done"] == 1)
+        until(lambda: json.loads(place.call("audit", "--json").stdout)["done"] == 1)
         assert task_id
         taken = place.call("run", "--embedded")
         assert taken.returncode == 73
@@ -264,7 +200,7 @@ def test_an_embedded_fleet_needs_nothing_else_and_leaves_nothing_behind(tmp_path
 
 
 def test_an_embedded_server_elsewhere_is_78(tmp_path: Path) -> None:
-    place = place_at(tmp_path, "redis://redis.example:6379", "embedded")
+    place = Place(tmp_path, "redis://redis.example:6379", "embedded")
 
     done = place.call("run", "--embedded")
 
@@ -273,11 +209,11 @@ def test_an_embedded_server_elsewhere_is_78(tmp_path: Path) -> None:
 
 
 def test_an_embedded_server_dies_with_a_killed_master(tmp_path: Path) -> None:
-    place = place_at(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "embedded")
+    place = Place(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "embedded")
 
-    with place.fleet("--embedded") as master:
+    with place.fleet("--embedded"):
         assert pids_of_server(place)
-        master.kill()
-        master.wait()
+        place.signal(signal.SIGKILL)
+        place.exit_code()
 
-    eventually(lambda: not pids_of_server(place))
+    until(lambda: not pids_of_server(place))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import DEADLINE_SECONDS, until
-from masters import ON_ONE_SERVER, Mastered, descendants, is_alive
-from servers import Server
+from masters import ON_ONE_SERVER, Mastered
+from processes import descendants, is_alive
+from waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
@@ -44,7 +44,7 @@ class Manager:
         return fields
 
     def hear_reload(self) -> int:
-        """Wait for a reload to begin and to be over; answers the microsecond at which it was said to begin."""
+        """Wait for a reload to begin and to be over; returns the microsecond at which it was said to begin."""
         begun = self.hear_until("RELOADING")
         assert begun["RELOADING"] == "1"
         assert self.hear_until("READY") == {"READY": "1"}
@@ -59,19 +59,16 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 @pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path, manager: Manager) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path)
-    made.environment = {"NOTIFY_SOCKET": manager.socket.getsockname(), "WATCHDOG_USEC": "4000000"}
-    with (tmp_path / "tasks.py").open("a") as tasks:
-        tasks.write(TELL)
-    yield made
-    made.close()
+def fleet(fleet: Mastered, manager: Manager) -> Mastered:
+    fleet.environment = {"NOTIFY_SOCKET": manager.socket.getsockname(), "WATCHDOG_USEC": "4000000"}
+    fleet.add_tasks(TELL)
+    return fleet
 
 
 def test_a_manager_is_told_of_start_reloads_and_stop_and_nobody_but_the_master_tells_it(
     fleet: Mastered, manager: Manager
 ) -> None:
-    fleet.start(ready=False)
+    fleet.launch()
     assert manager.hear_until("EXTEND_TIMEOUT_USEC") == {"EXTEND_TIMEOUT_USEC": "30000000"}
     assert manager.hear_until("READY") == {"READY": "1", "MAINPID": str(fleet.pid)}
     manager.hear_until("STATUS", "2 of 2 workers, 0 busy, generation 1")
@@ -115,14 +112,14 @@ def test_a_loop_that_its_watchdog_ends_shows_where_it_was_and_leaves_nobody(flee
     fleet.signal(signal.SIGABRT)
 
     assert fleet.exit_code() == -signal.SIGABRT
-    assert "in run_master" in fleet.text()
+    assert "in run_master" in fleet.log_text()
     until(lambda: not any(map(is_alive, everybody)), "its children are gone")
 
 
 def test_a_fleet_that_cannot_start_says_why_to_the_manager(fleet: Mastered, manager: Manager) -> None:
     (fleet.folder / "tasks.py").write_text("import nowhere")
 
-    assert fleet.start(ready=False).exit_code() == 78
+    assert fleet.launch().exit_code() == 78
 
     manager.hear_until("STATUS", "No module named 'nowhere'")
 
@@ -130,6 +127,6 @@ def test_a_fleet_that_cannot_start_says_why_to_the_manager(fleet: Mastered, mana
 def test_a_fleet_whose_place_is_taken_says_so_to_the_manager(fleet: Mastered, manager: Manager) -> None:
     fleet.environment["ROTA_CONTROL__PID_FILE"] = "tasks.py"
 
-    assert fleet.start(ready=False).exit_code() == 73
+    assert fleet.launch().exit_code() == 73
 
     assert "is no pid file" in manager.hear_until("STATUS")["STATUS"]

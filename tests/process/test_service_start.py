@@ -5,32 +5,29 @@ import pty
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 
-from bench import DEADLINE_SECONDS, until
+from fleet_process import ROTA
 from masters import ON_ONE_SERVER, Mastered
-from servers import Server
+from waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 STARTS = 4
 
 
 @pytest.fixture
-def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    made = Mastered(server, namespace, tmp_path, "workers = 1")
-    yield made
-    made.close()
+def fleet(fleet: Mastered) -> Mastered:
+    fleet.configure("workers = 1")
+    return fleet
 
 
 def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
     """One more `rota run` of the same configuration, in the same folder."""
-    command = [sys.executable, "-P", "-m", "rota_supervisor", "run", *arguments]
-    return subprocess.Popen(command, cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [ROTA, "run", *arguments], cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_of_many_started_in_one_instant_one_runs_and_the_others_name_it(fleet: Mastered) -> None:
@@ -98,10 +95,10 @@ ODD = {"no standard descriptors": "exec <&- >&- 2>&-; ", "no home and a strange 
 @pytest.mark.parametrize("setup", ODD.values(), ids=ODD)
 def test_it_starts_in_a_process_that_lacks_what_others_have(fleet: Mastered, setup: str) -> None:
     fleet.prefix = ["sh", "-c", f'{setup}exec "$@"', "sh"]
-    fleet.start("--pid-file", "rota.pid", ready=False)
+    fleet.launch("--pid-file", "rota.pid")
     until(lambda: (fleet.folder / "rota.pid").exists() or fleet.has_ended(), "it has begun")
     until(lambda: fleet.is_up() or fleet.has_ended(), "it answers")
-    assert not fleet.has_ended(), fleet.text()
+    assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]
     assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # and no line of a log
@@ -116,13 +113,12 @@ def test_nobody_writes_colors_to_a_terminal_who_was_asked_not_to(
     """Neither the log, of the master and of its children, nor the tables and errors of commands."""
     ours, theirs = pty.openpty()
     flags = [flag] if flag else []
-    command = [sys.executable, "-P", "-m", "rota_supervisor"]
     env = os.environ | {"NO_COLOR": variable, "TERM": "xterm"}
-    with subprocess.Popen([*command, *flags, "run"], cwd=fleet.folder, env=env, stdout=theirs, stderr=theirs) as master:
+    with subprocess.Popen([ROTA, *flags, "run"], cwd=fleet.folder, env=env, stdout=theirs, stderr=theirs) as master:
         log = read_until(ours, "worker.started", "fleet.ready")
-        subprocess.run([*command, *flags, "status"], cwd=fleet.folder, env=env, stdout=theirs, check=True)
+        subprocess.run([ROTA, *flags, "status"], cwd=fleet.folder, env=env, stdout=theirs, check=True)
         table = read_until(ours, "worker default")
-        subprocess.run([*command, *flags, "dance"], cwd=fleet.folder, env=env, stderr=theirs, check=False)
+        subprocess.run([ROTA, *flags, "dance"], cwd=fleet.folder, env=env, stderr=theirs, check=False)
         error = read_until(ours, "dance")
         master.terminate()
         assert master.wait(DEADLINE_SECONDS) == 0
@@ -140,7 +136,7 @@ def read_until(fd: int, *words: str) -> str:
 
 
 def test_a_current_folder_that_is_gone_is_said(fleet: Mastered) -> None:
-    command = [sys.executable, "-P", "-m", "rota_supervisor", "run", "-c", str(fleet.folder / "rota.toml")]
+    command = [ROTA, "run", "-c", str(fleet.folder / "rota.toml")]
     gone = fleet.folder / "gone"
     gone.mkdir()
     script = f'cd "{gone}" && rmdir "{gone}" && exec "$@"'

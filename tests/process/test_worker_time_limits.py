@@ -6,28 +6,20 @@ The signal is the master's to send; here the test sends it.
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from bench import DEADLINE_SECONDS, Bench, Child, settings_for, until
+from child_harness import Child, ChildHarness, settings_for
 from rota.child.settings import LogSettings, TaskOverride
 from rota.child.signals import SOFT_LIMIT_SIGNAL
 from rota.child.slots import Phase, boottime_ns
-from servers import Server
+from waiting import DEADLINE_SECONDS, until
 
 
-@pytest.fixture
-def bench(server: Server, namespace: str, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(server, namespace, tmp_path)
-    yield made
-    made.close()
-
-
-def _interrupt(bench: Bench, worker: Child) -> None:
+def _interrupt(harness: ChildHarness, worker: Child) -> None:
     """As the master does: once the soft deadline in the slot has passed."""
-    until(lambda: "staying" in bench.ran())
+    until(lambda: "staying" in harness.ran())
     task = worker.slot.current_task()
     assert task is not None
     assert 0 < task.soft_deadline_ns - task.started_ns < task.deadline_ns - task.started_ns
@@ -36,43 +28,43 @@ def _interrupt(bench: Bench, worker: Child) -> None:
 
 
 @pytest.mark.parametrize("name", ["overstay", "overstay_in_loop"])
-def test_a_task_over_its_soft_limit_has_failed_unless_it_ends_early(bench: Bench, name: str) -> None:
-    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
-    ending = bench.enqueue(name, "ends")
-    _interrupt(bench, worker)
-    until(lambda: bench.state(ending) == "unknown")
-    assert bench.ran()[1:] == ["staying", "told", "ended early"]
-    bench.connection.execute("DEL", f"{bench.namespace}:ran")
-    raising = bench.enqueue(name, "raises")
-    _interrupt(bench, worker)
-    until(lambda: bench.state(raising) == "dead")
-    assert bench.ran()[:2] == ["staying", "told"]
-    epitaph = bench.epitaph(raising)
+def test_a_task_over_its_soft_limit_has_failed_unless_it_ends_early(harness: ChildHarness, name: str) -> None:
+    worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
+    ending = harness.enqueue(name, "ends")
+    _interrupt(harness, worker)
+    until(lambda: harness.state(ending) == "unknown")
+    assert harness.ran()[1:] == ["staying", "told", "ended early"]
+    harness.connection.execute("DEL", f"{harness.namespace}:ran")
+    raising = harness.enqueue(name, "raises")
+    _interrupt(harness, worker)
+    until(lambda: harness.state(raising) == "dead")
+    assert harness.ran()[:2] == ["staying", "told"]
+    epitaph = harness.epitaph(raising)
     assert (epitaph["reason"], "TimeLimit: the soft time limit has passed" in epitaph["error"]) == ("retries", True)
-    assert [line["outcome"] for line in bench.events("task.done")] == ["done"]
+    assert [line["outcome"] for line in harness.events("task.done")] == ["done"]
 
 
-def test_a_task_that_beats_is_not_over_its_soft_limit(bench: Bench) -> None:
-    worker = bench.start(settings_for(bench.server, bench.namespace)).until_phase(Phase.IDLE)
-    task_id = bench.enqueue("beat_on")
-    _rain(worker, lambda: bench.state(task_id) == "unknown")
-    assert bench.ran()[-1] == "beaten"
-    assert bench.run(bench.store.audit()).done == 1
+def test_a_task_that_beats_is_not_over_its_soft_limit(harness: ChildHarness) -> None:
+    worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
+    task_id = harness.enqueue("beat_on")
+    _rain(worker, lambda: harness.state(task_id) == "unknown")
+    assert harness.ran()[-1] == "beaten"
+    assert harness.run(harness.store.audit()).done == 1
 
 
-def test_the_operators_soft_limit_is_in_the_slot_and_a_short_one_rings_the_master(bench: Bench) -> None:
+def test_the_operators_soft_limit_is_in_the_slot_and_a_short_one_rings_the_master(harness: ChildHarness) -> None:
     settings = settings_for(
-        bench.server, bench.namespace, overrides={"hold": TaskOverride(soft_time_limit_seconds=0.25)}
+        harness.server, harness.namespace, overrides={"hold": TaskOverride(soft_time_limit_seconds=0.25)}
     )
-    worker = bench.start(settings).until_phase(Phase.IDLE)
-    os.eventfd_read(bench.bell)
-    bench.enqueue("hold", "a")
-    until(lambda: "start a 1" in bench.ran())
+    worker = harness.start(settings).until_phase(Phase.IDLE)
+    os.eventfd_read(harness.bell)
+    harness.enqueue("hold", "a")
+    until(lambda: "start a 1" in harness.ran())
     task = worker.slot.current_task()
     assert task is not None
     assert task.soft_deadline_ns - task.started_ns == 250_000_000
-    assert os.eventfd_read(bench.bell) == 1
-    bench.release()
+    assert os.eventfd_read(harness.bell) == 1
+    harness.release()
 
 
 def _rain(worker: Child, is_over: Callable[[], bool]) -> int:
@@ -86,21 +78,23 @@ def _rain(worker: Child, is_over: Callable[[], bool]) -> int:
 
 
 def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_client_say_to_the_server(
-    bench: Bench,
+    harness: ChildHarness,
 ) -> None:
-    worker = bench.start(settings_for(bench.server, bench.namespace, "hurried", log=LogSettings(tasks="failures")))
+    worker = harness.start(
+        settings_for(harness.server, harness.namespace, "hurried", log=LogSettings(tasks="failures"))
+    )
     worker.until_phase(Phase.IDLE)
-    bench.start_poller()  # it brings the retries back
+    harness.start_poller()  # it brings the retries back
     for number in range(400):
-        bench.enqueue("hurry", str(number), queue="hurried")
-    sent = _rain(worker, lambda: bench.run(bench.store.audit()).done == 400)
+        harness.enqueue("hurry", str(number), queue="hurried")
+    sent = _rain(worker, lambda: harness.run(harness.store.audit()).done == 400)
     worker.terminate()
     assert worker.exit_code() == 0
-    audit = bench.run(bench.store.audit())
-    later = bench.connection.execute("LLEN", bench.store.keys.ready_lane("later"))
+    audit = harness.run(harness.store.audit())
+    later = harness.connection.execute("LLEN", harness.store.keys.ready_lane("later"))
     assert (audit.missing, audit.accepted, audit.live) == (0, 400 + later, later)
-    retried = bench.events("task.retried")
+    retried = harness.events("task.retried")
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
     # Neither lost its connection, nor was anything settled twice, or claimed and forgotten.
-    assert {line["event"] for line in bench.log() if line["slot"] == 1} == {"worker.started", "task.retried"}
+    assert {line["event"] for line in harness.events() if line["slot"] == 1} == {"worker.started", "task.retried"}

@@ -203,7 +203,7 @@ class Node:
     # The kernel
 
     def add_process(self, process: Process) -> int:
-        """A new process; answers its number."""
+        """A new process; returns its number."""
         self._pids += 1
         self.processes[self._pids] = process
         return self._pids

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from fleets import toml
+from fleet_process import toml
 from soak.act import Act
 from soak.faults import Fault
 from soak.node import WORKERS, Node

@@ -24,7 +24,7 @@ class Keeper:
     def look(self) -> None:
         """Start the node's master again when that is to be done."""
         node, now = self._node, time.monotonic()
-        code = node.exit_code()
+        code = node.ended_with()
         if code is None:
             self._watch_leaving(now)
         elif self._again_at:

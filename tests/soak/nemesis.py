@@ -8,7 +8,7 @@ from soak.act import Act
 from soak.evidence import NEMESIS_FILE, Edge, Journal, Strike, now
 from soak.keeper import Keeper
 from soak.plan import Planned
-from soak.scene import Scene
+from soak.testbed import Testbed
 
 _TICK_SECONDS: Final = 0.01
 _AGAIN_SECONDS: Final = 0.1
@@ -26,11 +26,11 @@ class _Going:
 class Nemesis:
     """Call `run` once; whatever happens, `heal` undoes what goes on."""
 
-    def __init__(self, scene: Scene, seed: int) -> None:
-        self._scene = scene
+    def __init__(self, testbed: Testbed, seed: int) -> None:
+        self._testbed = testbed
         self._seed = seed
-        self._journal = Journal(scene.folder / NEMESIS_FILE)
-        self._keepers = [Keeper(node, scene.oddities) for node in scene.nodes.values()]
+        self._journal = Journal(testbed.folder / NEMESIS_FILE)
+        self._keepers = [Keeper(node, testbed.oddities) for node in testbed.nodes.values()]
         self._going: list[_Going] = []
         self._skipped = 0
 
@@ -57,7 +57,7 @@ class Nemesis:
             self._undo(going)
 
     def _begin(self, planned: Planned, passed: float) -> None:
-        act = self._scene.act_for(planned, self._seed)
+        act = self._testbed.act_for(planned, self._seed)
         if act is None:
             self._skipped += 1
             return
@@ -82,7 +82,7 @@ class Nemesis:
             return
         words = going.act.odd()
         if words:
-            self._scene.oddities.append(f"{going.planned}: {words}")
+            self._testbed.oddities.append(f"{going.planned}: {words}")
         going.act.undo()
         going.is_undone = True
 
@@ -92,7 +92,7 @@ class Nemesis:
             self._go_on(float("inf"))
             time.sleep(_TICK_SECONDS)
         for going in self._going:
-            self._scene.oddities.append(f"not over {OVER_SECONDS:g} s after its end: {going.planned}")
+            self._testbed.oddities.append(f"not over {OVER_SECONDS:g} s after its end: {going.planned}")
 
     def _write(self, what: Edge, planned: Planned, act: Act) -> None:
         detail = f"#{planned.number} {act.detail}".rstrip()

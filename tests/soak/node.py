@@ -1,19 +1,15 @@
 """One node of the fleet: a real `rota run` in a folder of its own, behind a link of its own."""
 
-import json
+import contextlib
 import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from fleets import environment, toml
+from fleet_process import LOG_FILE, FleetProcess, toml
 from soak.load import CAP, CAPPED, ORDER, RATE, RATED, TIERS, WEIGHTS
+from waiting import until
 
 TESTS: Final = Path(__file__).parents[1]
 NAMESPACE: Final = "soak"
@@ -22,8 +18,6 @@ BEAT_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 6.0
 WORKERS: Final = 3
 ORDER_NODE: Final = "a"  # the one with the one worker that serves the queue in order
-LOG_FILE: Final = "fleet.log"
-_ASK_SECONDS: Final = 0.5
 _STARTING: Final = b'"event":"fleet.starting"'
 _READY: Final = b'"event":"fleet.ready"'
 
@@ -53,15 +47,18 @@ def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
     }
 
 
-class Node:
-    """`folder` is below that of the run, and named as the node is."""
+class Node(FleetProcess):
+    """`folder` is below that of the run, and named as the node is. It answers soon or is taken for not there."""
+
+    ask_seconds = 0.5
 
     def __init__(self, name: str, url: str, folder: Path) -> None:
         folder.mkdir()
+        super().__init__(folder)
+        inherited = os.environ.get("PYTHONPATH", "")
+        self.environment = {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, inherited.split(os.pathsep))])}
         self.name = name
-        self.folder = folder
         self.settings = settings_of(name, url, folder)
-        self.process: subprocess.Popen[bytes] | None = None
         self.is_wanted = True  # else it is left lying when it ends
         self.is_leaving = False  # it was told to
         self.is_stopped = False
@@ -83,7 +80,7 @@ class Node:
         self.write(toml(self.settings))
 
     @property
-    def workers(self) -> int:
+    def configured(self) -> int:
         """How many workers the file says altogether."""
         return sum(pool["workers"] for pool in self.settings["pools"].values())
 
@@ -91,36 +88,19 @@ class Node:
 
     def start(self) -> None:
         """Start its master."""
-        inherited = os.environ.get("PYTHONPATH", "")
-        path = os.pathsep.join([str(TESTS), *filter(None, inherited.split(os.pathsep))])
-        with (self.folder / LOG_FILE).open("ab") as log:
-            self._log_offset = log.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rota_supervisor", "run", "--record", f"record-{self._log_offset}.jsonl"],
-                cwd=self.folder,
-                env=environment(self.folder, PYTHONPATH=path),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        log = self.folder / LOG_FILE
+        self._log_offset = log.stat().st_size if log.exists() else 0
+        self.launch("--record", f"record-{self._log_offset}.jsonl")
 
-    @property
-    def pid(self) -> int:
-        """Of its master, the last one."""
-        assert self.process is not None
-        return self.process.pid
-
-    def exit_code(self) -> int | None:
-        """How its master ended; None while it lives."""
+    def ended_with(self) -> int | None:
+        """The exit code of its master; None while it lives."""
         assert self.process is not None
         return self.process.poll()
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         """Send its master a signal; one that is gone, or does not say yet that it is there, gets none."""
-        assert self.process is not None
         if self._has_said(_STARTING):
-            self.process.send_signal(number)
+            super().signal(number)
 
     def has_been_ready(self) -> bool:
         """Whether its master has ever been ready, the last one."""
@@ -135,52 +115,30 @@ class Node:
 
     def processes(self) -> list[psutil.Process]:
         """Everything that lives in its folder: the master first, then its children and theirs, and orphans."""
-        found = [process for process in psutil.process_iter() if _works_in(process, self.folder)]
-        return sorted(found, key=lambda process: process.pid != self.pid)
+        return sorted(super().processes(), key=lambda process: process.pid != self.pid)
 
     def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
         """What its master answers at the control socket; nothing while it does not."""
         try:
-            with socket.socket(socket.AF_UNIX) as asking:
-                asking.settimeout(_ASK_SECONDS)
-                asking.connect(str(self.folder / "control"))
-                asking.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
-                line = asking.makefile("rb").readline()
-        except OSError:
+            return super().ask(verb, **fields)
+        except OSError:  # a stopped one
             return {}
-        answered: dict[str, Any] = json.loads(line) if line else {}
-        return answered
 
-    def status(self) -> dict[str, Any]:
-        """What its master says of itself; nothing while it does not."""
-        status: dict[str, Any] = self.ask("status").get("status", {})
-        return status
-
-    def children(self, role: str) -> list[dict[str, Any]]:
+    def living(self, role: str) -> list[dict[str, Any]]:
         """The rows of the children of a role that have a process, by slot."""
-        return [child for child in self.status().get("children", []) if child["role"] == role and child["pid"]]
+        return [child for child in self.children(role) if child["pid"]]
 
     def is_whole(self) -> bool:
         """Whether every child that its file asks for is ready, and no other is there."""
         status = self.status()
         ready = [child["role"] for child in status.get("children", []) if child["state"] == "ready"]
-        wanted = {"worker": self.workers, "poller": self.settings["pollers"], "zygote": 1, "exporter": 1}
+        wanted = {"worker": self.configured, "poller": self.settings["pollers"], "zygote": 1, "exporter": 1}
         return len(status.get("children", [])) == len(ready) and all(
             ready.count(role) == count for role, count in wanted.items()
         )
 
-    def wait_until_gone(self, seconds: float) -> list[psutil.Process]:
-        """Wait until nothing lives in its folder; answers what still does then."""
-        deadline = time.monotonic() + seconds
-        left = self.processes()
-        while left and time.monotonic() < deadline:
-            time.sleep(0.05)
-            left = self.processes()
-        return left
-
-
-def _works_in(process: psutil.Process, folder: Path) -> bool:
-    try:
-        return process.cwd() == str(folder)
-    except (psutil.Error, OSError):  # gone, a zombie, or not ours
-        return False
+    def left_after(self, seconds: float) -> list[psutil.Process]:
+        """What still lives in its folder after so much time at the most."""
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self.processes(), seconds=seconds)
+        return self.processes()

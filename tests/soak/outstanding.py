@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from growing_files import GrowingFile
 from soak.evidence import Did
 
 _END: Final = f'"what":"{Did.END.value}"'.encode()
@@ -14,8 +15,7 @@ class Outstanding:
     """Ids that were accepted and for which no end stands in the journal at `path`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
+        self._journal = GrowingFile(path)
         self._waited_for: set[str] = set()
         self._ended: set[str] = set()
 
@@ -29,18 +29,9 @@ class Outstanding:
 
     def count(self) -> int:
         """How many there are now."""
-        for line in self._new_lines():
+        for line in self._journal.new_lines():
             if _END in line:
                 ended = json.loads(line)["id"]
                 self._ended.add(ended)
                 self._waited_for.discard(ended)
         return len(self._waited_for)
-
-    def _new_lines(self) -> list[bytes]:
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as journal:
-            journal.seek(self._offset)
-            whole, newline, _ = journal.read().rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
-        return whole.splitlines()

@@ -2,8 +2,10 @@
 
 from typing import Any, Final
 
+from soak.checker import judge
 from soak.evidence import Did, Edge, Evidence, Logged, Quiet, Ran, Said, Sent, Setup, Strike
 from soak.faults import Fault
+from soak.findings import Wrong
 
 WALL: Final = 1_700_000_000.0  # at CLOCK_BOOTTIME 0
 LEASE_SECONDS: Final = 5.0
@@ -11,6 +13,9 @@ NODE_A: Final = "host.aaaa"
 NODE_B: Final = "host.bbbb"
 OWNER_A: Final = f"{NODE_A}:1:11"
 OWNER_B: Final = f"{NODE_B}:1:21"
+# Fields of a run in another worker than the usual one: of the same node, and of the other.
+OTHER: Final[dict[str, Any]] = {"pid": 102, "owner": f"{NODE_A}:2:12"}
+FAR: Final[dict[str, Any]] = {"pid": 201, "owner": OWNER_B}
 CLEAN: Final = Quiet(
     boot=500.0,
     accepted=0,
@@ -110,3 +115,13 @@ class Plot:
             sorted(self._logged, key=lambda each: each.boot),
             Quiet(**(fields | self._quiet)),
         )
+
+
+def found(plot: Plot) -> list[Wrong]:
+    """The kinds of what the checker finds wrong."""
+    return [finding.wrong for finding in judge(plot.evidence()).findings]
+
+
+def one_run() -> Plot:
+    """A task that was sent, accepted and run."""
+    return Plot().accept("t", 10.0).run("t", 10.1, 10.2)

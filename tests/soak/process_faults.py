@@ -21,35 +21,35 @@ def choose(fault: Fault, node: Node, random: Random) -> Act | None:
 
 def _kill_worker(node: Node, random: Random) -> Act | None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    rows = node.children("worker")
+    rows = node.living("worker")
     while not any(row["task_id"] for row in rows) and time.monotonic() < deadline:
         time.sleep(_TICK_SECONDS)
-        rows = node.children("worker")
+        rows = node.living("worker")
     return _of_rows(kill, _prefer_busy(rows, random)[:1])
 
 
 def _kill_several(node: Node, random: Random) -> Act | None:
-    return _of_rows(kill, _prefer_busy(node.children("worker"), random)[:2])
+    return _of_rows(kill, _prefer_busy(node.living("worker"), random)[:2])
 
 
 def _kill_workers(node: Node, _random: Random) -> Act | None:
-    return _of_rows(kill, node.children("worker"))
+    return _of_rows(kill, node.living("worker"))
 
 
 def _kill_children(node: Node, _random: Random) -> Act | None:
-    return _of_rows(kill, [row for role in ("worker", "poller", "exporter", "zygote") for row in node.children(role)])
+    return _of_rows(kill, [row for role in ("worker", "poller", "exporter", "zygote") for row in node.living(role)])
 
 
 def _kill_one(role: str) -> Callable[[Node, Random], Act | None]:
-    return lambda node, random: _of_rows(kill, _shuffled(node.children(role), random)[:1])
+    return lambda node, random: _of_rows(kill, _shuffled(node.living(role), random)[:1])
 
 
 def _stop_worker(node: Node, random: Random) -> Act | None:
-    return _of_rows(stop, _prefer_busy(node.children("worker"), random)[:1])
+    return _of_rows(stop, _prefer_busy(node.living("worker"), random)[:1])
 
 
 def _stop_poller(node: Node, random: Random) -> Act | None:
-    return _of_rows(stop, _shuffled(node.children("poller"), random)[:1])
+    return _of_rows(stop, _shuffled(node.living("poller"), random)[:1])
 
 
 _ACTS: Final[dict[Fault, Callable[[Node, Random], Act | None]]] = {

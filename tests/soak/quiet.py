@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import redis
 
-from fleets import rota
+from fleet_process import rota
 from rota.protocol.keys import Keys
 from soak.evidence import QUIET_FILE, Quiet, now, write_whole
 from soak.idle import ROLES, Look, look_at
 from soak.load import ORDER, TIERS
 from soak.node import NAMESPACE
-from soak.scene import Scene
+from soak.testbed import Testbed
 
 END_SECONDS: Final = 90.0  # the last retries and the longest delays, worked off by whole nodes
 IDLE_SECONDS: Final = 4.0
@@ -32,27 +32,27 @@ _MORE_MEMORY_MB: Final = 12.0
 _KEYS: Final = Keys(NAMESPACE)
 
 
-def be_quiet(scene: Scene, at_start: Look, keep_nodes: Callable[[], None]) -> Look:
-    """All of it but the leaving. `at_start`: what the processes held before any task; answers what they hold now."""
-    with redis.Redis.from_url(scene.server.url, decode_responses=True, socket_timeout=10) as client:
-        _wait_until_ended(scene, client, keep_nodes)
+def be_quiet(testbed: Testbed, at_start: Look, keep_nodes: Callable[[], None]) -> Look:
+    """All of it but the leaving. `at_start`: what the processes held before any task; returns what they hold now."""
+    with redis.Redis.from_url(testbed.server.url, decode_responses=True, socket_timeout=10) as client:
+        _wait_until_ended(testbed, client, keep_nodes)
         time.sleep(1.0)
-        first = look_at(scene.nodes.values())
+        first = look_at(testbed.nodes.values())
         time.sleep(IDLE_SECONDS)
-        last = look_at(scene.nodes.values())
-        scene.oddities.extend(_grown_since_start(at_start, last))
-        scene.oddities.extend(f"nobody's child: {orphan}" for orphan in last.orphans)
-        write_whole(scene.folder / QUIET_FILE, _found(scene, client, first, last))
+        last = look_at(testbed.nodes.values())
+        testbed.oddities.extend(_grown_since_start(at_start, last))
+        testbed.oddities.extend(f"nobody's child: {orphan}" for orphan in last.orphans)
+        write_whole(testbed.folder / QUIET_FILE, _found(testbed, client, first, last))
     return last
 
 
-def _wait_until_ended(scene: Scene, client: "redis.Redis", keep_nodes: Callable[[], None]) -> None:
+def _wait_until_ended(testbed: Testbed, client: "redis.Redis", keep_nodes: Callable[[], None]) -> None:
     deadline = time.monotonic() + END_SECONDS
     waits = _waiting(client)
-    while any(waits.values()) or not all(node.is_whole() for node in scene.nodes.values()):
+    while any(waits.values()) or not all(node.is_whole() for node in testbed.nodes.values()):
         if time.monotonic() > deadline:
-            whole = {name: node.is_whole() for name, node in scene.nodes.items()}
-            scene.oddities.append(f"not at rest after {END_SECONDS:g} s: {waits}, whole: {whole}")
+            whole = {name: node.is_whole() for name, node in testbed.nodes.items()}
+            testbed.oddities.append(f"not at rest after {END_SECONDS:g} s: {waits}, whole: {whole}")
             return
         keep_nodes()
         time.sleep(_TICK_SECONDS)
@@ -89,10 +89,10 @@ def _grown_since_start(start: Look, last: Look) -> list[str]:
     return found
 
 
-def _found(scene: Scene, client: "redis.Redis", first: Look, last: Look) -> Quiet:
+def _found(testbed: Testbed, client: "redis.Redis", first: Look, last: Look) -> Quiet:
     grown = last.grown_since(first)
-    books = _books(scene)
-    nodes = scene.nodes.values()
+    books = _books(testbed)
+    nodes = testbed.nodes.values()
     dead = client.zrange(_KEYS.dead, 0, -1)
     assert isinstance(dead, list)
     return Quiet(
@@ -100,8 +100,8 @@ def _found(scene: Scene, client: "redis.Redis", first: Look, last: Look) -> Quie
         **{name: books[name] for name in ("accepted", "done", "cancelled", "expired", "missing")},
         dead=len(dead),
         **_waiting(client),
-        workers_wanted=sum(node.workers for node in nodes),
-        workers_ready=sum(child["state"] == "ready" for node in nodes for child in node.children("worker")),
+        workers_wanted=sum(node.configured for node in nodes),
+        workers_ready=sum(child["state"] == "ready" for node in nodes for child in node.living("worker")),
         zombies=last.zombies,
         orphans=len(last.orphans),
         descriptors_grown=grown.descriptors,
@@ -110,23 +110,23 @@ def _found(scene: Scene, client: "redis.Redis", first: Look, last: Look) -> Quie
     )
 
 
-def _books(scene: Scene) -> dict[str, Any]:
-    node = next(iter(scene.nodes.values()))
+def _books(testbed: Testbed) -> dict[str, Any]:
+    node = next(iter(testbed.nodes.values()))
     answer = rota(node.folder, "audit", "--json")
     books: dict[str, Any] = json.loads(answer.stdout)
     return books
 
 
-def leave(scene: Scene) -> None:
+def leave(testbed: Testbed) -> None:
     """Tell all nodes to leave, and say what is odd about how they do."""
-    for node in scene.nodes.values():
+    for node in testbed.nodes.values():
         node.is_leaving = True
         node.signal(signal.SIGTERM)
     deadline = time.monotonic() + _LEAVE_SECONDS
-    while any(node.exit_code() is None for node in scene.nodes.values()) and time.monotonic() < deadline:
+    while any(node.ended_with() is None for node in testbed.nodes.values()) and time.monotonic() < deadline:
         time.sleep(_TICK_SECONDS)
-    for name, node in scene.nodes.items():
-        if node.exit_code() != 0:
-            scene.oddities.append(f"node {name}: exit code {node.exit_code()} after TERM with nothing to do")
-        left = node.wait_until_gone(_GONE_SECONDS)
-        scene.oddities.extend(f"node {name} left behind: {process}" for process in left)
+    for name, node in testbed.nodes.items():
+        if node.ended_with() != 0:
+            testbed.oddities.append(f"node {name}: exit code {node.ended_with()} after TERM with nothing to do")
+        left = node.left_after(_GONE_SECONDS)
+        testbed.oddities.extend(f"node {name} left behind: {process}" for process in left)

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
+from growing_files import logged, whole_lines
 from soak.evidence import (
     LOGS,
     NEMESIS_FILE,
@@ -50,12 +51,6 @@ def _all(folder: Path, pattern: str, parse: Callable[[bytes], R]) -> Iterator[R]
             yield parse(line)
 
 
-def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file, without what a writer has not finished."""
-    text = path.read_bytes()
-    return text[: text.rfind(b"\n") + 1].splitlines()
-
-
 def sent_of(line: bytes) -> Sent:
     """A line of a producer's journal."""
     fields = json.loads(line)
@@ -77,11 +72,9 @@ def strike_of(line: bytes) -> Strike:
 
 def _logged(folder: Path, offset: float) -> Iterator[Logged]:
     for path in sorted(folder.glob(LOGS)):
-        for line in whole_lines(path):
-            if line.startswith(b'{"timestamp"'):  # anything else is what a task or a library printed
-                fields = json.loads(line)
-                at = datetime.fromisoformat(fields["timestamp"]).timestamp()
-                yield Logged(path.parent.name, fields["event"], at, at - offset, fields)
+        for fields in logged(path):
+            at = datetime.fromisoformat(fields["timestamp"]).timestamp()
+            yield Logged(path.parent.name, fields["event"], at, at - offset, fields)
 
 
 def read_setup(folder: Path) -> Setup:

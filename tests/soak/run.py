@@ -24,7 +24,7 @@ from soak.nemesis import Nemesis
 from soak.node import BEAT_SECONDS, LEASE_SECONDS, TESTS, WORKERS, Node
 from soak.plan import Planned
 from soak.quiet import be_quiet, leave
-from soak.scene import Scene
+from soak.testbed import Testbed
 
 _MEMORY: Final = Path("/dev/shm")
 READY_SECONDS: Final = 60.0
@@ -55,17 +55,17 @@ class Ran:
 def soak(wanted: Wanted, folder: Path) -> Ran:
     """Run it; the evidence is in `folder`."""
     write_whole(folder / SETUP_FILE, setup_of(wanted))
-    with _stage(wanted, folder) as scene:
-        for node in scene.nodes.values():
+    with _testbed(wanted, folder) as testbed:
+        for node in testbed.nodes.values():
             node.start()
-        _wait_until_whole(scene)
-        at_start = look_at(scene.nodes.values())
-        nemesis = Nemesis(scene, wanted.seed)
-        with _producers(scene, wanted.seed):
+        _wait_until_whole(testbed)
+        at_start = look_at(testbed.nodes.values())
+        nemesis = Nemesis(testbed, wanted.seed)
+        with _producers(testbed, wanted.seed):
             nemesis.run(wanted.plan, wanted.seconds)
-        at_end = be_quiet(scene, at_start, nemesis.keep_nodes)
-        leave(scene)
-        return Ran(scene.oddities, at_start, at_end)
+        at_end = be_quiet(testbed, at_start, nemesis.keep_nodes)
+        leave(testbed)
+        return Ran(testbed.oddities, at_start, at_end)
 
 
 def setup_of(wanted: Wanted) -> Setup:
@@ -86,16 +86,16 @@ def setup_of(wanted: Wanted) -> Setup:
 
 
 @contextmanager
-def _stage(wanted: Wanted, folder: Path) -> Iterator[Scene]:
+def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-soak-server-", dir=_in_memory())))
         # Written through before each answer: what was accepted is there after a kill, so the oracle is exact.
         server = Server(server_binaries()[wanted.server], place, appendonly="yes", appendfsync="always").start()
         stack.callback(server.stop)
         links = {target: stack.enter_context(FaultyLink(server.port)) for target in (*NODES, PRODUCERS)}
-        scene = Scene(folder, server, {name: Node(name, links[name].url, folder / name) for name in NODES}, links)
-        stack.callback(_kill_all, scene)
-        yield scene
+        testbed = Testbed(folder, server, {name: Node(name, links[name].url, folder / name) for name in NODES}, links)
+        stack.callback(_kill_all, testbed)
+        yield testbed
 
 
 def _in_memory() -> Path | None:
@@ -103,33 +103,33 @@ def _in_memory() -> Path | None:
     return _MEMORY if _MEMORY.is_dir() else None
 
 
-def _kill_all(scene: Scene) -> None:
-    for node in scene.nodes.values():
+def _kill_all(testbed: Testbed) -> None:
+    for node in testbed.nodes.values():
         send(node.processes(), signal.SIGKILL)
-        node.wait_until_gone(5)
+        node.left_after(5)
 
 
-def _wait_until_whole(scene: Scene) -> None:
+def _wait_until_whole(testbed: Testbed) -> None:
     deadline = time.monotonic() + READY_SECONDS
-    while not all(node.is_whole() for node in scene.nodes.values()):
-        ended = [name for name, node in scene.nodes.items() if node.exit_code() is not None]
+    while not all(node.is_whole() for node in testbed.nodes.values()):
+        ended = [name for name, node in testbed.nodes.items() if node.ended_with() is not None]
         if ended or time.monotonic() > deadline:
-            raise RuntimeError(f"the nodes do not start: ended {ended}; see fleet.log in {scene.folder}")
+            raise RuntimeError(f"the nodes do not start: ended {ended}; see fleet.log in {testbed.folder}")
         time.sleep(_TICK_SECONDS)
 
 
 @contextmanager
-def _producers(scene: Scene, seed: int) -> Iterator[None]:
+def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
     """Producers for a block: one beside all faults of links, which also sends what is in order, and one behind them."""
-    urls = {"direct": scene.server.url, "linked": scene.links[PRODUCERS].url}
-    running = [_produce(scene.folder, name, url, seed) for name, url in urls.items()]
+    urls = {"direct": testbed.server.url, "linked": testbed.links[PRODUCERS].url}
+    running = [_produce(testbed.folder, name, url, seed) for name, url in urls.items()]
     try:
         yield
     finally:
         for process in running:
             process.terminate()
         for process in running:
-            _wait_for(process, scene)
+            _wait_for(process, testbed)
 
 
 def _produce(folder: Path, name: str, url: str, seed: int) -> "subprocess.Popen[bytes]":
@@ -143,10 +143,10 @@ def _produce(folder: Path, name: str, url: str, seed: int) -> "subprocess.Popen[
         )
 
 
-def _wait_for(process: "subprocess.Popen[bytes]", scene: Scene) -> None:
+def _wait_for(process: "subprocess.Popen[bytes]", testbed: Testbed) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_CLEAR_SECONDS)
     if process.poll() != 0:
-        scene.oddities.append(f"a producer ended with {process.poll()}; see producer-*.txt")
+        testbed.oddities.append(f"a producer ended with {process.poll()}; see producer-*.txt")
         process.kill()
         process.wait()

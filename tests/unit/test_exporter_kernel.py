@@ -11,8 +11,8 @@ from typing import Final
 import psutil
 import pytest
 
-from bench import until
 from rota_supervisor.exporter import fleet
+from waiting import until
 
 NOBODY: Final = 65534
 

@@ -122,6 +122,7 @@ def test_processor_time_of_a_slot_goes_on_with_the_next_process() -> None:
         return samples.value(m.PROCESS_CPU, "worker", "8")
 
     assert [total(1, 2.0), total(1, 3.0), total(2, 0.5), total(2, 1.0), total(3, 0.0)] == [2.0, 3.0, 3.5, 4.0, 4.0]
+    assert [total(3, 0.5), total(3, 0.0), total(4, 0.5)] == [4.5, 4.5, 5.0]  # 0.0: as it is reaped
 
 
 def test_processor_time_of_a_slot_stays_while_nobody_is_in_it() -> None:

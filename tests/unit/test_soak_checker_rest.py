@@ -8,21 +8,7 @@ from soak.checker import judge, report
 from soak.evidence import Did, Said
 from soak.faults import Fault
 from soak.findings import Wrong
-from soak.planting import NODE_A, OWNER_A, OWNER_B, Plot
-
-OTHER: Any = {"pid": 102, "owner": f"{NODE_A}:2:12"}
-FAR: Any = {"pid": 201, "owner": OWNER_B}
-
-
-def found(plot: Plot) -> list[Wrong]:
-    """The kinds of what is wrong."""
-    return [finding.wrong for finding in judge(plot.evidence()).findings]
-
-
-def one_run() -> Plot:
-    """A task that was sent, accepted and run."""
-    return Plot().accept("t", 10.0).run("t", 10.1, 10.2)
-
+from soak.planting import FAR, OTHER, OWNER_A, Plot, found, one_run
 
 # Early
 

@@ -35,6 +35,7 @@ def main() -> int:
     site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
         server = Server(listener, site, (signals_fd, layout.DEATH_FD))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         slot.phase = Phase.IDLE
         slot.beat()
         life.ring(layout.BELL_FD)
@@ -43,14 +44,19 @@ def main() -> int:
 
 
 def _catch_signals() -> int:
-    """Return a descriptor that becomes readable at TERM and INT, whose handlers run nothing."""
+    """Return a descriptor that becomes readable at TERM and INT, whose handlers run nothing.
+
+    They stay blocked in the threads that are started next: one that wrote down the stacks of all, while the main thread
+    ran on, would read frames that are gone, and end the process by SIGSEGV.
+    """
     fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write_fd)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     for number in signals.OF_THE_MASTER:
         signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    heard = {signal.SIGTERM, signal.SIGINT, signals.STACK_SIGNAL, *signals.OF_THE_MASTER}
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
     return fd
 
 

@@ -180,7 +180,8 @@ class CpuTotals:
         for member, usage in usages.items():
             pid, seconds, before = self._by_slot.get(member.slot, (member.pid, 0.0, 0.0))
             if pid != member.pid:
-                before += seconds
-            self._by_slot[member.slot] = (member.pid, usage.cpu_seconds, before)
+                before, seconds = before + seconds, 0.0
+            # Linux before 6.8 shows a process as having used nothing in the instant in which it is reaped.
+            self._by_slot[member.slot] = (member.pid, max(seconds, usage.cpu_seconds), before)
         for slot, (_, seconds, before) in self._by_slot.items():
             samples.put(m.PROCESS_CPU, (str(role_of(slot)), str(slot)), before + seconds)

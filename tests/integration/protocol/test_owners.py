@@ -88,7 +88,7 @@ ACCOUNT = b'{"reason":"crashed","cause":"oom"}'
 
 
 def crash(fleet: Fleet, *ids: str) -> list[Claim]:
-    """Have each of them kill a worker; answers the claims of their next attempts."""
+    """Have each of them kill a worker; returns the claims of their next attempts."""
     fleet.push(*ids)
     claims: list[Claim] = []
     for task_id in ids:
@@ -206,9 +206,7 @@ def test_a_worker_of_which_nothing_is_known_and_that_held_nothing_charges_nobody
 
 
 def test_an_outcome_already_settled_counts_once_when_its_worker_is_retired(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done()))
     reply = fleet.run(fleet.store.retire_exited(owner, Blame(), pack_settlements([Settlement(claim.entry, Done())])))
     assert reply.settled == 0

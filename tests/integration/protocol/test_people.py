@@ -50,9 +50,7 @@ def test_a_running_task_that_was_cancelled_holds_its_unique_key_to_its_end(fleet
 
 
 def test_a_task_cancelled_while_it_ran_to_its_death_is_cancelled(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 0

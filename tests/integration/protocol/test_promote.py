@@ -107,9 +107,7 @@ def test_a_due_time_out_of_reach_is_far_ahead_and_never_past(fleet: Fleet, score
 
 
 def test_a_dead_task_that_somebody_scheduled_by_hand_stays_dead(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1})
     assert fleet.promote().moved == {}

@@ -62,9 +62,7 @@ def test_what_the_worker_names_as_held_is_not_told_again(fleet: Fleet) -> None:
 
 
 def test_settling_and_claiming_are_one_call(fleet: Fleet) -> None:
-    fleet.push("a", "b")
-    owner = fleet.register()
-    first = fleet.turn(owner, Q).claims[0]
+    owner, first = fleet.claimed("a", "b")
     second = fleet.turn(owner, Q, (first, Done()))
     assert second.claims[0].entry.id == "b"
     assert fleet.inflight(owner) == ["b"]
@@ -72,18 +70,14 @@ def test_settling_and_claiming_are_one_call(fleet: Fleet) -> None:
 
 
 def test_an_outcome_told_twice_counts_once(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     assert fleet.turn(owner, Q, (claim, Done())).stale == ()
     assert fleet.turn(owner, Q, (claim, Done())).stale == (claim.entry.text,)
     assert fleet.redis.hget(fleet.keys.totals, "done") == "1"
 
 
 def test_a_late_settle_after_lease_loss_changes_nothing(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.exit(owner, ["a"])
     before = fleet.snapshot()
     reply = fleet.turn(owner, Q, (claim, Done()))
@@ -92,9 +86,7 @@ def test_a_late_settle_after_lease_loss_changes_nothing(fleet: Fleet) -> None:
 
 
 def test_settling_needs_the_list_only_and_not_the_registration(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     reply = fleet.turn(owner, Q, (claim, Done()))
     assert (reply.word, reply.stale) == (TurnWord.LOST, ())
@@ -102,9 +94,7 @@ def test_settling_needs_the_list_only_and_not_the_registration(fleet: Fleet) -> 
 
 
 def test_a_late_copy_of_a_release_finds_nothing_when_the_task_is_claimed_again(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     second = fleet.turn(owner, Q).claims[0]
     assert second.entry.text != claim.entry.text
@@ -114,9 +104,7 @@ def test_a_late_copy_of_a_release_finds_nothing_when_the_task_is_claimed_again(f
 
 
 def test_a_retry_waits_in_the_delayed_set_and_comes_back_with_its_failure(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     before = fleet.now_us()
     fleet.turn(owner, Q, (claim, RetryOutcome(30 * SECOND_US)))
     assert fleet.score(fleet.keys.delayed, "a") * 1e6 >= before + 30 * SECOND_US
@@ -127,9 +115,7 @@ def test_a_retry_waits_in_the_delayed_set_and_comes_back_with_its_failure(fleet:
 
 
 def test_a_dead_task_is_set_aside_with_its_epitaph(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b'{"reason":"raised"}')))
     page = fleet.run(fleet.store.dead_page(0, 10))
     assert (page.total, page.tasks[0].id, page.tasks[0].epitaph) == (1, "a", b'{"reason":"raised"}')
@@ -137,9 +123,7 @@ def test_a_dead_task_is_set_aside_with_its_epitaph(fleet: Fleet) -> None:
 
 
 def test_a_release_goes_to_the_head_of_its_lane_and_blames_nobody(fleet: Fleet) -> None:
-    fleet.push("a", "b")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a", "b")
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     assert fleet.lane() == ["a", "b"]
     entry = fleet.turn(owner, Q).claims[0].entry
@@ -156,9 +140,7 @@ def test_cancelled_and_expired_outcomes_end_a_task(fleet: Fleet) -> None:
 
 
 def test_a_task_cancelled_while_it_runs_has_no_next_attempt(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.turn(owner, Q, (claim, RetryOutcome(0)))
     assert fleet.redis.zcard(fleet.keys.delayed) == 0
@@ -409,9 +391,7 @@ def test_nobody_rings_for_a_queue_that_is_paused_or_has_no_room(fleet: Fleet) ->
 
 
 def test_a_release_rings(fleet: Fleet) -> None:
-    fleet.push("a")
-    owner = fleet.register()
-    claim = fleet.turn(owner, Q).claims[0]
+    owner, claim = fleet.claimed("a")
     fleet.silence()
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     assert fleet.bell() == 1

@@ -1,6 +1,6 @@
-"""A worker or poller process for tests, run as their parents run them, with a few tasks that tell what they do.
+"""A worker or poller process for tests, run as their parents run them, with a few tasks that report what they do.
 
-Tasks tell through lists of the server: `ran` gets a line for each start and each end; `hold` waits for a
+They report in lists of the server: `ran` gets a line for each start and each end; `hold` waits for a
 token in a list, so that a test decides when it ends.
 """
 
@@ -36,14 +36,16 @@ _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
 _KEPT: list[bytes] = []
 
 
-class _Told:
+class _Server:
+    """Where the tasks report to; `prefix` of its keys, and this process."""
+
     connection: Connection
     prefix: str
     pid: int
 
 
 def tell(text: str) -> None:
-    _Told.connection.execute("RPUSH", f"{_Told.prefix}:ran", text)
+    _Server.connection.execute("RPUSH", f"{_Server.prefix}:ran", text)
 
 
 @rota.hooks.on_worker_start
@@ -73,7 +75,7 @@ def hesitate(current: CurrentTask) -> Generator[None, None, None]:
         time.sleep(0.2)
     yield
     if current.name == "fork":
-        tell(f"after fork in {'its worker' if os.getpid() == _Told.pid else 'a copy'}")
+        tell(f"after fork in {'its worker' if os.getpid() == _Server.pid else 'a copy'}")
 
 
 @task
@@ -84,7 +86,7 @@ def note(text: str) -> None:
 @task
 def start_time() -> None:
     current = current_task()
-    seconds, microseconds = _Told.connection.execute("TIME")
+    seconds, microseconds = _Server.connection.execute("TIME")
     start_us = int(seconds) * 1_000_000 + int(microseconds)
     tell(f"{start_us} {round(current.due_at.timestamp() * 1_000_000)}")
 
@@ -92,7 +94,7 @@ def start_time() -> None:
 @task
 def hold(name: str) -> None:
     tell(f"start {name} {current_task().attempt}")
-    _Told.connection.execute("BLPOP", f"{_Told.prefix}:release", 60)
+    _Server.connection.execute("BLPOP", f"{_Server.prefix}:release", 60)
     tell(f"end {name}")
 
 
@@ -273,19 +275,19 @@ def fresh_only() -> None:
 
 def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-    told = json.loads(sys.argv[1])
-    place = move_in(told["slots_fd"], told["slot"], told["nonce"], os.getpid())
+    order = json.loads(sys.argv[1])
+    place = move_in(order["slots_fd"], order["slot"], order["nonce"], os.getpid())
     if place is None:
         return 99
-    life = Life(told["slot"], place.slot, told["nonce"], told["owner"], told["death_fd"], told["bell_fd"])
-    return _poll(told["settings"], life) if told["role"] == "poller" else _work(told["settings"], life)
+    life = Life(order["slot"], place.slot, order["nonce"], order["owner"], order["death_fd"], order["bell_fd"])
+    return _poll(order["settings"], life) if order["role"] == "poller" else _work(order["settings"], life)
 
 
 def _work(raw: dict[str, Any], life: Life) -> int:
     settings = worker_settings_from_json(json.dumps(raw))
-    _Told.pid = os.getpid()
-    _Told.prefix = settings.server.namespace
-    _Told.connection = Connection(parse_address(settings.server.redis_url), _PATIENCE)
+    _Server.pid = os.getpid()
+    _Server.prefix = settings.server.namespace
+    _Server.connection = Connection(parse_address(settings.server.redis_url), _PATIENCE)
     return run_worker(settings, life)
 
 

@@ -1,4 +1,4 @@
-"""The master's side of a worker under test: slots, an owner, and the process itself."""
+"""Workers and pollers as single processes, without a master: slots, an owner, and the process itself."""
 
 import dataclasses
 import json
@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from child_settings import poller_settings, worker_settings
+from growing_files import logged
 from rota.child.settings import ServerSettings, WorkerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot, boottime_ns
@@ -21,22 +20,11 @@ from rota.protocol.store import Command, NewTask, QueueShare, Store, domain_of
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from servers import Server
+from waiting import DEADLINE_SECONDS, until
 
 T = TypeVar("T")
-DEADLINE_SECONDS: Final = 30.0
 LEASE_SECONDS: Final = 60.0
-_CHILD: Final = Path(__file__).with_name("bench_child.py")
-
-
-def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_SECONDS) -> T:
-    """Wait until the condition is true; answers its value. Fails after a generous deadline."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.005)
-    raise AssertionError(f"still not so after {seconds:g} s: {what or condition}")
+_CHILD: Final = Path(__file__).with_name("child_program.py")
 
 
 def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -> WorkerSettings:
@@ -45,8 +33,8 @@ def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -
     return worker_settings(tiers, ServerSettings(server.url, namespace), **{"lease_seconds": LEASE_SECONDS, **changes})
 
 
-class Bench:
-    """Plays the master in one namespace of one server."""
+class ChildHarness:
+    """Stands in for the master of workers and pollers, in one namespace of one server."""
 
     def __init__(self, server: Server, namespace: str, folder: Path) -> None:
         self.server = server
@@ -64,14 +52,14 @@ class Bench:
         return self.connection.run(call)
 
     def enqueue(self, name: str, *args: Any, queue: str = "default", due: str = "", **options: Any) -> str:
-        """Accept a task; answers its id."""
+        """Accept a task; returns its id."""
         task_id = uuid.uuid4().hex
         body = encode_body(Body(task_id, queue, name, list(args), options=options))
         self.run(self.store.enqueue(uuid.uuid4().hex, [NewTask(task_id, queue, body, due)]))
         return task_id
 
     def ran(self) -> list[str]:
-        """What the tasks told so far."""
+        """The lines the tasks wrote so far."""
         lines = self.connection.execute("LRANGE", f"{self.namespace}:ran", 0, -1)
         return [line.decode() for line in lines]
 
@@ -93,13 +81,9 @@ class Bench:
         count: int = self.connection.execute("LLEN", self.store.keys.inflight(owner))
         return count
 
-    def log(self) -> list[dict[str, Any]]:
-        """The lines all workers of this bench logged."""
-        return [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """The logged lines of one event."""
-        return [line for line in self.log() if line["event"] == name]
+    def events(self, name: str = "") -> list[dict[str, Any]]:
+        """The logged lines of all children, of one event or all."""
+        return logged(self.log_path, name)
 
     def start(self, settings: WorkerSettings, slot: int = 1, *, quiet: bool = False, **environment: str) -> "Child":
         """Start a worker as a registered owner."""
@@ -126,7 +110,7 @@ class Bench:
         region.begin(nonce)
         region.quiet_asked = quiet
         region.renewed_ns = boottime_ns()
-        told = {
+        order = {
             "role": role,
             "settings": settings,
             "slot": slot,
@@ -138,7 +122,7 @@ class Bench:
         }
         with self.log_path.open("ab") as sink:
             process = subprocess.Popen(
-                [sys.executable, str(_CHILD), json.dumps(told)],
+                [sys.executable, str(_CHILD), json.dumps(order)],
                 stderr=sink,
                 env={**os.environ, **environment},
                 pass_fds=(self.memory.fd, self._death_read, self.bell),

@@ -1,4 +1,4 @@
-"""The stage of a soak: one server, nodes, the links to it, and what the nemesis has found wrong by itself."""
+"""What a soak runs on: one server, nodes, the links to it, and what the nemesis has found wrong by itself."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from soak.plan import Planned
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Testbed:
     """`links` by target: one a node, and one of the producers. `oddities` are for people, and fail the run."""
 
     folder: Path

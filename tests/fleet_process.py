@@ -1,0 +1,208 @@
+"""A real `rota run` in a folder of its own: started, signalled and looked at from outside, as a user does it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psutil
+
+from growing_files import logged
+from processes import processes_in
+from waiting import until
+
+DEADLINE_SECONDS: Final = 60.0
+LOG_FILE: Final = "fleet.log"
+ROTA: Final = str(Path(sys.executable).with_name("rota"))
+
+
+def toml(settings: Mapping[str, Any], path: str = "") -> str:
+    """Settings as a file. A value of TOML is written as in JSON, an inner mapping is a table."""
+    plain = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
+    tables = [
+        f"[{path}{key}]\n{toml(value, f'{path}{key}.')}"
+        for key, value in settings.items()
+        if isinstance(value, Mapping)
+    ]
+    return "\n".join([*plain, *tables])
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """This process's environment without settings of Rota, its control sockets in the folder."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
+    return inherited | {"XDG_RUNTIME_DIR": str(folder)} | more
+
+
+def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run `rota` in a folder to its end, with nothing on its standard input."""
+    return subprocess.run(
+        [ROTA, *arguments],
+        cwd=folder,
+        env=environment(folder, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+class FleetProcess:
+    """A master and what it starts. Its configuration, which names the socket `control`, and its log are in the folder.
+
+    For the next launch: `prefix` (words before the command), `environment` (variables beside those of
+    `environment()`), `log_fd` (in place of its log file).
+    """
+
+    in_own_session = True
+    ask_seconds = DEADLINE_SECONDS
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.prefix: list[str] = []
+        self.environment: dict[str, str] = {}
+        self.log_fd: int | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write(self, text: str) -> None:
+        """Write its configuration as it is given, right or wrong."""
+        (self.folder / "rota.toml").write_text(text)
+
+    # Its life
+
+    def launch(self, *arguments: str) -> Self:
+        """Start it, and wait for nothing."""
+        assert self.has_ended(), "it runs already"
+        with (self.folder / LOG_FILE).open("ab") as file:
+            log = file.fileno() if self.log_fd is None else self.log_fd
+            self.process = subprocess.Popen(
+                [*self.prefix, ROTA, "run", *arguments],
+                cwd=self.folder,
+                env=environment(self.folder, **self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=self.in_own_session,
+            )
+        return self
+
+    @property
+    def pid(self) -> int:
+        """Of the master, or of what stands before it."""
+        assert self.process is not None
+        return self.process.pid
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the master."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def hup(self) -> None:
+        """Have it load its configuration again."""
+        self.signal(signal.SIGHUP)
+
+    def term(self) -> None:
+        """Ask it to leave."""
+        self.signal(signal.SIGTERM)
+
+    def has_ended(self) -> bool:
+        """Whether the master has left, or was never started."""
+        return self.process is None or self.process.poll() is not None
+
+    def exit_code(self) -> int:
+        """Wait for the master's end."""
+        assert self.process is not None
+        return self.process.wait(DEADLINE_SECONDS)
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that lives in the folder: master, children, and what would be orphans."""
+        return processes_in(self.folder)
+
+    # What it says
+
+    def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
+        """What the master answers at its control socket; nothing while nobody is there."""
+        try:
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(self.ask_seconds)
+                asking.connect(str(self.folder / "control"))
+                asking.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
+                with asking.makefile("rb") as answers:
+                    line = answers.readline()
+        except (FileNotFoundError, ConnectionError):
+            return {}
+        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {}  # it may die in the middle
+        return answer
+
+    def status(self) -> dict[str, Any]:
+        """The whole status; nothing while it does not answer."""
+        found: dict[str, Any] = self.ask("status").get("status", {})
+        return found
+
+    def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
+        """The rows of its children, by slot."""
+        rows = self.status().get("children", [])
+        return [row for row in rows if role in ("", row["role"]) and state in ("", row["state"])]
+
+    def pids(self, role: str = "", state: str = "") -> set[int]:
+        """The processes of its children."""
+        return {row["pid"] for row in self.children(role, state)}
+
+    def workers(self) -> set[int]:
+        """The processes of the workers that are ready."""
+        return self.pids("worker", "ready")
+
+    def until_replaced(self, role: str, old: int) -> None:
+        """Wait until another process of that role is ready."""
+        until(lambda: self.pids(role, "ready") - {old}, f"a new {role} is ready")
+
+    def until_workers(self, count: int) -> set[int]:
+        """Wait until exactly so many workers live, all ready; returns their processes."""
+
+        def settled() -> set[int] | None:
+            rows = self.children("worker")
+            whole = len(rows) == count and all(row["state"] == "ready" for row in rows)
+            return {row["pid"] for row in rows} if whole else None
+
+        found = until(settled, f"{count} workers are ready")
+        assert found is not None
+        return found
+
+    def target(self) -> str:
+        """Host and port of its endpoints, as Prometheus names a target."""
+        return str(self.status()["listen"])
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of an endpoint."""
+        try:
+            with urllib.request.urlopen(f"http://{self.target()}{path}", timeout=DEADLINE_SECONDS) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+
+    def log_text(self) -> str:
+        """All that its processes logged."""
+        path = self.folder / LOG_FILE
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def log(self, event: str = "") -> list[dict[str, Any]]:
+        """The finished lines of its log, of one event or all."""
+        return logged(self.folder / LOG_FILE, event)
+
+    def rota(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command beside it."""
+        return rota(self.folder, *arguments, **more)
+
+    def asked(self, *arguments: str) -> Any:
+        """What a command answers as JSON."""
+        done = self.rota(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)

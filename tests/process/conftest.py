@@ -1,0 +1,26 @@
+"""What process tests share: a master, and workers and pollers without one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from child_harness import ChildHarness
+from masters import Mastered
+from servers import Server
+
+
+@pytest.fixture
+def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
+    """A master that is not started yet, of two workers unless its file says otherwise."""
+    made = Mastered(server, namespace, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def harness(server: Server, namespace: str, tmp_path: Path) -> Iterator[ChildHarness]:
+    """Starts workers and pollers."""
+    made = ChildHarness(server, namespace, tmp_path)
+    yield made
+    made.close()

@@ -1,0 +1,57 @@
+"""Processes of this machine, as the kernel tells of them."""
+
+from pathlib import Path
+
+import psutil
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not."""
+    fields = _stat_of(pid)
+    return fields is not None and fields[0] != "Z"
+
+
+def _stat_of(pid: int) -> list[str] | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below one, zombies among them."""
+    below: dict[int, list[int]] = {}
+    for other in psutil.pids():
+        fields = _stat_of(other)
+        if fields is not None:
+            below.setdefault(int(fields[1]), []).append(other)
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        children = below.get(waiting.pop(), [])
+        found.update(children)
+        waiting += children
+    return found
+
+
+def processes_in(folder: Path) -> list[psutil.Process]:
+    """Everything whose working directory is the folder."""
+    return [process for process in psutil.process_iter() if _works_in(process, folder)]
+
+
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.cwd() == str(folder)
+    except (psutil.Error, OSError):  # gone, a zombie, or not ours
+        return False
+
+
+def stop(process: psutil.Process) -> bool:
+    """SIGSTOP; returns whether it was still running."""
+    try:
+        running = process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+        if running:
+            process.suspend()
+    except psutil.NoSuchProcess:
+        return False
+    return running
