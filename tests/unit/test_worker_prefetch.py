@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 from rota.protocol.store import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
-from rota.worker.claims import CLAIM_NS, MOST, Batch, Prefetch
+from rota.worker.claims import CLAIM_NS, MOST, ClaimTimes, Prefetch
 
 MILLISECOND_NS = 1_000_000
 
 
 def _run(prefetch: Prefetch, limit: int, took_ns: list[int], queue: str = "q") -> int:
     """Run so many tasks of these lengths, over and over; answers the limit afterwards."""
-    batch = Batch(queue, 0)
+    batch = ClaimTimes(queue, 0)
     for number in range(limit):
         batch.ended(batch.at_ns + took_ns[number % len(took_ns)])
     prefetch.learn(batch)
@@ -78,5 +78,5 @@ def test_queues_have_paces_of_their_own() -> None:
 
 def test_a_claim_of_which_nothing_was_started_teaches_nothing() -> None:
     prefetch = Prefetch()
-    prefetch.learn(Batch("q", 0))
+    prefetch.learn(ClaimTimes("q", 0))
     assert prefetch.limits == NO_LIMITS

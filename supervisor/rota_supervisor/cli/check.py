@@ -10,7 +10,7 @@ from rota_supervisor.master.core.change import unknown_overrides, unserved_queue
 from rota_supervisor.server import check_server
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 @click.option("--no-imports", is_flag=True, help="Leave out the modules with the tasks.")
 def check(no_imports: bool) -> None:
     """Check the configuration, the server and the imports. Exit 78 for a fault, 69 when Redis does not answer."""

@@ -127,7 +127,7 @@ def _complete(command: click.Command) -> None:
     command.params += _OPTIONS
 
 
-class Command(click.Command):
+class RotaCommand(click.Command):
     """A command with the common options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -138,7 +138,7 @@ class Command(click.Command):
 class Group(click.Group):
     """A group of such commands, which takes these options too."""
 
-    command_class = Command
+    command_class = RotaCommand
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -62,7 +62,7 @@ def send_password_reset(user_id: int) -> None:
 FILES = {"rota.toml": CONFIG_TEXT, "tasks.py": TASKS_TEXT}
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 def init() -> None:
     """Write a commented rota.toml and tasks.py into this folder. Files that are there stay as they are."""
     taken = [name for name in FILES if Path(name).exists()]

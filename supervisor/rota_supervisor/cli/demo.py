@@ -35,7 +35,7 @@ The fleet stays up. Ctrl-C ends it.
 """
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=SHORTEST_SECONDS, max=3600),

@@ -19,7 +19,7 @@ ANSWER_SECONDS = 5.0
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1", "*": "127.0.0.1"}  # noqa: S104 - where to ask a server that listens everywhere
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 @click.option("--live", "path", flag_value=LIVE, default=LIVE, help="Does the master live? [default]")
 @click.option("--ready", "path", flag_value=READY, help="Are a worker and a poller up, and Redis reached?")
 def health(path: str) -> None:

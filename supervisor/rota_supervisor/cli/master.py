@@ -156,7 +156,7 @@ def ask(verb: str, **fields: Any) -> dict[str, Any]:
     return answer
 
 
-@click.command(cls=command.Command, context_settings={"ignore_unknown_options": True})  # negative numbers
+@click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})  # negative numbers
 @click.argument("words", metavar="[POOL] N|+N|-N", nargs=-1)
 def scale(words: tuple[str, ...]) -> None:
     """Give a pool another number of workers: 8 in all, +2 more, -2 fewer. It holds until the file says another one."""
@@ -184,7 +184,7 @@ def _pool_and_number(words: tuple[str, ...]) -> tuple[str | None, str]:
     raise click.UsageError("expected one pool and one number")
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 def reload(dry_run: bool) -> None:
     """Have the master load its configuration again, as HUP does. Exit 78 when it refuses the new one."""
@@ -194,7 +194,7 @@ def reload(dry_run: bool) -> None:
         _replace("reload", "reloaded")
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 def restart() -> None:
     """Replace every worker by one with freshly imported code, one beside the others. Exit 78 when it does not load."""
     _replace("restart", "restarted")
@@ -225,7 +225,7 @@ def _show_plan(preview: dict[str, Any]) -> None:
         raise Failure(ExitCode.CONFIG, *preview["faults"])
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 def quiet() -> None:
     """Have the workers claim nothing more; what runs is finished, and they stay."""
     answer = ask("quiet")
@@ -233,7 +233,7 @@ def quiet() -> None:
     command.current_state().answer(answer, said)
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 def resume() -> None:
     """Have the workers claim again."""
     answer = ask("resume")
@@ -241,7 +241,7 @@ def resume() -> None:
     command.current_state().answer(answer, said)
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 @click.option("--now", is_flag=True, help="Do not wait for what runs: it is killed and goes back to its queue.")
 def stop(now: bool) -> None:
     """Drain the fleet and stop it, and wait until it is gone."""

@@ -87,7 +87,7 @@ def _check_names(queues: tuple[str, ...]) -> None:
         raise Failure(ExitCode.USAGE, *faults)
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 @click.option("--heal", is_flag=True, help="First recount what runs, is delayed or dead in each queue.")
 def audit(heal: bool) -> None:
     """Check that every accepted task is accounted for: accepted = ended + live. Exit 1 when it is not."""

@@ -23,7 +23,7 @@ from rota_supervisor.process import show_title
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # of many more digits Python makes no number
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 @click.option("-w", "--workers", multiple=True, metavar="N|POOL=N", help="How many workers, in all or in a pool.")
 @click.option("--pool", "pools", multiple=True, metavar="POOL", help="Run this pool only; may be repeated.")
 @click.option(
@@ -45,10 +45,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     command.warn_without_imports(config)
     folder = _current_folder()
     show_title("master", config.namespace)  # before the environment is changed: the title finds its room by it
-    if reload:
-        _prepare_for_development()
-    if state.no_color:
-        os.environ["NO_COLOR"] = "1"  # for the log, which each process of the fleet writes by itself
+    _settle_environment(no_color=state.no_color, reload=reload)
     # asyncio does without ssl where it is not built, and a master needs it for a rediss:// alone: 1.6 MB with CPython
     # 3.11, OpenSSL included. A running fleet keeps its redis_url.
     with importing_with(absent=() if parse_address(config.redis_url).tls else ("ssl",)):
@@ -102,7 +99,12 @@ def _current_folder() -> str:
         raise Failure(ExitCode.CONFIG, message) from None
 
 
-def _prepare_for_development() -> None:
+def _settle_environment(*, no_color: bool, reload: bool) -> None:
+    """What all processes of the fleet inherit. Raises click.UsageError when files cannot be watched."""
+    if no_color:
+        os.environ["NO_COLOR"] = "1"  # for the log, which each process writes by itself
+    if not reload:
+        return
     if importlib.util.find_spec("watchfiles") is None:
         raise click.UsageError("--reload needs the library watchfiles: install rota[reload]")
     # Python takes compiled code for that of a source of the same size saved within the same second.

@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 Table = tuple[list[str], list[list[object]]]
 
 
-@click.command(cls=command.Command)
+@click.command(cls=command.RotaCommand)
 def status() -> None:
     """Show what this node's master supervises."""
     state = command.current_state()

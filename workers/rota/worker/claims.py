@@ -118,7 +118,7 @@ class InFlight:
 
 
 @dataclass(slots=True)
-class Batch:
+class ClaimTimes:
     """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended."""
 
     queue: str
@@ -144,7 +144,7 @@ class _Pace:
     longest_ns: float = 0.0
     limit: int = 1
 
-    def follow(self, batch: Batch) -> None:
+    def follow(self, batch: ClaimTimes) -> None:
         self.mean_ns = _followed(self.mean_ns, batch.total_ns / batch.tasks)
         self.longest_ns = _followed(self.longest_ns, batch.longest_ns)
         worth_ns = max(self.mean_ns, self.longest_ns * _LONGEST_SHARE, 1.0)
@@ -169,7 +169,7 @@ class Prefetch:
         self.limits: Packed = NO_LIMITS
         self._paces: dict[str, _Pace] = {}
 
-    def learn(self, batch: Batch) -> None:
+    def learn(self, batch: ClaimTimes) -> None:
         """Take in what the tasks of a claim took."""
         if not batch.tasks:
             return

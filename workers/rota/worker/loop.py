@@ -18,7 +18,7 @@ from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
 from rota.worker.attempt import Executor
 from rota.worker.bell import Bell
-from rota.worker.claims import Batch, InFlight, Prefetch
+from rota.worker.claims import ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, mode_of, need_of
 from rota.worker.recycling import Recycling
 from rota.worker.report import Report
@@ -247,7 +247,7 @@ class Loop:
         """Run what is claimed, in order, until nothing of it is left or there is a reason to look around."""
         self._slot.phase = Phase.BUSY
         self.report.busy()
-        batch = Batch(self._in_flight.waiting[0].entry.queue, boottime_ns())
+        batch = ClaimTimes(self._in_flight.waiting[0].entry.queue, boottime_ns())
         while self._in_flight.waiting and self._run_next(batch.at_ns):
             batch.ended(boottime_ns())
             if self.signals.asked or self.recycling.is_spent(self._attempts) or self.fence.is_up(batch.at_ns):
