@@ -4,12 +4,24 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from rota_supervisor.control.places import ControlPlace
-from rota_supervisor.control.port import Answer, RequestRefused, ScaleOrder
+from rota_supervisor.control.port import Answer, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.control.serving import serve_control
+
+# What is remembered of each request.
+WORDS = {
+    RequestKind.DRAIN: "stop",
+    RequestKind.STOP_NOW: "stop now",
+    RequestKind.RELOAD: "reload",
+    RequestKind.RESTART: "restart",
+    RequestKind.QUIET: "quiet",
+    RequestKind.RESUME: "resume",
+    RequestKind.PREVIEW: "preview",
+    RequestKind.SCALE: "scale",
+}
 
 
 class FakeMaster:
@@ -21,38 +33,16 @@ class FakeMaster:
         self.refusal = ""
         self.failures: list[dict[str, Any]] = []  # what asyncio told of callbacks and tasks
 
-    def _note(self, verb: str, asked: object = "") -> Answer:
-        if self.refusal:
-            raise RequestRefused(self.refusal)
-        self.asked.append(asked or verb)
-        return self.answers.get(verb, {"asked": verb})
-
-    async def _note_later(self, verb: str) -> Answer:
-        return self._note(verb)
-
     def status(self) -> Answer:
         return self.answers["status"]
 
-    def reload(self) -> Awaitable[Answer]:
-        return self._note_later("reload")
-
-    def preview(self) -> Answer:
-        return self._note("preview")
-
-    def restart(self) -> Awaitable[Answer]:
-        return self._note_later("restart")
-
-    def scale(self, order: ScaleOrder) -> Answer:
-        return self._note("scale", order)
-
-    def quiet(self) -> Answer:
-        return self._note("quiet")
-
-    def resume(self) -> Answer:
-        return self._note("resume")
-
-    def stop(self, *, now: bool) -> Answer:
-        return self._note("stop", "stop now" if now else "stop")
+    async def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Answer:
+        if self.refusal:
+            raise RequestRefused(self.refusal)
+        said = WORDS[kind]
+        self.asked.append(order or said)
+        verb = said.partition(" ")[0]
+        return self.answers.get(verb, {"asked": verb})
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
+from rota_supervisor.control.port import RequestKind
 from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -23,7 +24,7 @@ from rota_supervisor.master.core.effects import (
     SetGaugeToNow,
     WriteLog,
 )
-from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested, RequestKind
+from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested
 from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.redis_calls import RedisCalls

@@ -6,12 +6,13 @@ from cores import Core
 from rota.child.slots import Phase
 from rota.telemetry import events
 from rota_supervisor.config.model import Config, PoolConfig, Restarts
+from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import conditions
 from rota_supervisor.master.core.backoff import BUDGETS, End, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import Effect, PutUpNotice, SetGauge, WriteLog
-from rota_supervisor.master.core.events import Look, Looked, RequestKind
+from rota_supervisor.master.core.events import Look, Looked
 from rota_supervisor.master.core.stopping import Stage, Stop
 from rota_supervisor.master.core.targets import Target, Versions, desired_of
 

@@ -7,10 +7,11 @@ import pytest
 from cores import Core
 from rota.child.slot_task import TaskInSlot
 from rota_supervisor.config.model import Config, PoolConfig
+from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.events import RequestKind, Ticked
+from rota_supervisor.master.core.events import Ticked
 from rota_supervisor.master.core.notifying import in_words
 from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.status import Glance, status

@@ -11,13 +11,13 @@ from cores import Asked, Core
 from rota.telemetry import events, log
 from rota_supervisor import messages
 from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig
-from rota_supervisor.control.port import ScaleOrder
+from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import reloading
 from rota_supervisor.master.core.backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import ConfigureLog, DropPreparedPlace, Leave, ListenAt, PreparePlace, WriteLog
-from rota_supervisor.master.core.events import Died, ProcessEnd, RequestKind, ZygoteSaid
+from rota_supervisor.master.core.events import Died, ProcessEnd, ZygoteSaid
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.effects.listening import Listening
 from rota_supervisor.master.effects.shown import change_log

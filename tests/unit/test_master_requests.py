@@ -5,11 +5,11 @@ import pytest
 from cores import Core
 from rota.child.slots import Phase
 from rota_supervisor.config.model import Config, PoolConfig
-from rota_supervisor.control.port import ScaleOrder
+from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import ForkWorker, SetQuiet, WriteReport
-from rota_supervisor.master.core.events import OwnersRegistered, RequestKind
+from rota_supervisor.master.core.events import OwnersRegistered
 from rota_supervisor.master.core.stopping import Stage
 
 CONFIG = Config(pools={"mail": PoolConfig(workers=2), "web": PoolConfig(workers=1)})

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from rota_supervisor.__main__ import MASTER_SIGNALS
-from rota_supervisor.master.core.events import RequestKind
+from rota_supervisor.control.port import RequestKind
 from rota_supervisor.master.shell import signals
 from rota_supervisor.master.shell.signals import MEANINGS, SignalReader
 

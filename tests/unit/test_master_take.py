@@ -8,6 +8,7 @@ import pytest
 from cores import Core
 from rota.telemetry import events
 from rota_supervisor.config.model import Config
+from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.effects import Leave, Register, SetGauge, Spawn, Tell
 from rota_supervisor.master.core.events import (
@@ -15,7 +16,6 @@ from rota_supervisor.master.core.events import (
     LeasesRenewed,
     RedisAnswered,
     RedisFailed,
-    RequestKind,
     Started,
     Ticked,
 )

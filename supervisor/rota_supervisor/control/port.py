@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Protocol
 
 Answer = dict[str, object]  # what is written as JSON
@@ -20,30 +21,28 @@ class ScaleOrder:
     is_relative: bool = False
 
 
+class RequestKind(Enum):
+    """What a person, a signal or a changed file asks for."""
+
+    DRAIN = auto()
+    STOP_NOW = auto()
+    RELOAD = auto()
+    RESTART = auto()
+    MORE = auto()
+    LESS = auto()
+    QUIET = auto()
+    RESUME = auto()
+    REPORT = auto()
+    PREVIEW = auto()
+    SCALE = auto()
+
+
 class ControlPort(Protocol):
     """The master as people see it. All calls are made in its loop, return at once, and may raise RequestRefused."""
 
     def status(self) -> Answer:
-        """The fleet as it stands."""
+        """Return the fleet as it stands."""
 
-    def reload(self) -> Awaitable[Answer]:
-        """Read the configuration again and apply what changed; resolves to what became of it: `result` is
-        success or failure, `changes` says what, `faults` why not. Need not be awaited."""
-
-    def preview(self) -> Answer:
-        """What a reload would do, and nothing is done."""
-
-    def restart(self) -> Awaitable[Answer]:
-        """Reload, and replace every worker by one with freshly imported code. Answers as `reload` does."""
-
-    def scale(self, order: ScaleOrder) -> Answer:
-        """Give a pool another number of workers: `pool`, and what it goes `from` and `to`."""
-
-    def quiet(self) -> Answer:
-        """Claim nothing more; what runs goes on."""
-
-    def resume(self) -> Answer:
-        """Claim again."""
-
-    def stop(self, *, now: bool) -> Answer:
-        """Drain and leave, or, `now`, kill everything at once and leave. May be repeated."""
+    def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
+        """Ask for something; `order`: of SCALE. What is returned resolves to the answer, and need not be awaited: for
+        RELOAD and RESTART when it is known what became of it, for all others at once."""

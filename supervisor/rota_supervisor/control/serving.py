@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rota_supervisor.config.faults import shown, suggestion
 from rota_supervisor.control.places import ControlPlace
-from rota_supervisor.control.port import Answer, ControlPort, RequestRefused, ScaleOrder
+from rota_supervisor.control.port import Answer, ControlPort, RequestKind, RequestRefused, ScaleOrder
 
 MAX_LINE_BYTES: Final = 65_536
 QUIET_SECONDS: Final = 30.0  # a client that says nothing for longer is hung up on
@@ -100,11 +100,15 @@ def _request_in(line: bytes) -> dict[str, Any]:
     return request
 
 
-def _reload(port: ControlPort, request: _Request) -> Answer | Awaitable[Answer]:
-    return port.preview() if _flag(request, "dry_run") else port.reload()
+def _reload(port: ControlPort, request: _Request) -> Awaitable[Answer]:
+    return port.ask(RequestKind.PREVIEW if _flag(request, "dry_run") else RequestKind.RELOAD)
 
 
-def _scale(port: ControlPort, request: _Request) -> Answer:
+def _stop(port: ControlPort, request: _Request) -> Awaitable[Answer]:
+    return port.ask(RequestKind.STOP_NOW if _flag(request, "now") else RequestKind.DRAIN)
+
+
+def _scale(port: ControlPort, request: _Request) -> Awaitable[Answer]:
     pool, given = request.get("pool"), [key for key in ("workers", "more") if key in request]
     if pool is not None and not isinstance(pool, str):
         raise RequestRefused(f"pool is a name, and not {shown(pool)}")
@@ -113,7 +117,7 @@ def _scale(port: ControlPort, request: _Request) -> Answer:
     number = request[given[0]]
     if type(number) is not int:  # True is an int, too
         raise RequestRefused(f"{given[0]} is a whole number, and not {shown(number)}")
-    return port.scale(ScaleOrder(pool, number, is_relative=given[0] == "more"))
+    return port.ask(RequestKind.SCALE, ScaleOrder(pool, number, is_relative=given[0] == "more"))
 
 
 def _flag(request: _Request, name: str) -> bool:
@@ -128,8 +132,8 @@ VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "status": (lambda port, _: port.status(), ()),
     "scale": (_scale, ("pool", "workers", "more")),
     "reload": (_reload, ("dry_run",)),
-    "restart": (lambda port, _: port.restart(), ()),
-    "quiet": (lambda port, _: port.quiet(), ()),
-    "resume": (lambda port, _: port.resume(), ()),
-    "stop": (lambda port, request: port.stop(now=_flag(request, "now")), ("now",)),
+    "restart": (lambda port, _: port.ask(RequestKind.RESTART), ()),
+    "quiet": (lambda port, _: port.ask(RequestKind.QUIET), ()),
+    "resume": (lambda port, _: port.ask(RequestKind.RESUME), ()),
+    "stop": (_stop, ("now",)),
 }

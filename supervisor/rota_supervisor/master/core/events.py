@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes
@@ -13,7 +12,7 @@ from rota.protocol.wire import NOTHING, Packed
 from rota_supervisor import messages
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
-from rota_supervisor.control.port import ScaleOrder
+from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.master.core.effects import Retire
 
 
@@ -25,22 +24,6 @@ class Ticked(NamedTuple):
 
 
 # What people ask for
-
-
-class RequestKind(Enum):
-    """What a person, a signal or a changed file asks for."""
-
-    DRAIN = auto()
-    STOP_NOW = auto()
-    RELOAD = auto()
-    RESTART = auto()
-    MORE = auto()
-    LESS = auto()
-    QUIET = auto()
-    RESUME = auto()
-    REPORT = auto()
-    PREVIEW = auto()
-    SCALE = auto()
 
 
 class Requested(NamedTuple):

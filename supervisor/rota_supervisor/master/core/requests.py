@@ -9,13 +9,13 @@
 
 from rota.telemetry import events as names
 from rota_supervisor.config.resolve import pool_sizes
-from rota_supervisor.control.port import RequestRefused, ScaleOrder
+from rota_supervisor.control.port import RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import reloading, scaling, stopping
 from rota_supervisor.master.core.change import faults_of_change, oversized_pools
 from rota_supervisor.master.core.children import UNSEEN
-from rota_supervisor.master.core.events import ConfigurationRead, PlacePrepared, Requested, RequestKind
+from rota_supervisor.master.core.events import ConfigurationRead, PlacePrepared, Requested
 from rota_supervisor.master.core.living import hurry
 from rota_supervisor.master.core.previewing import preview_of
 from rota_supervisor.master.core.state import MasterState, Quiet, Reload

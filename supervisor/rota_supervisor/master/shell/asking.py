@@ -5,9 +5,9 @@ from collections.abc import Awaitable
 from itertools import count
 
 from rota.child.slot_memory import SlotMemory
-from rota_supervisor.control.port import Answer, ControlPort, RequestRefused, ScaleOrder
+from rota_supervisor.control.port import Answer, ControlPort, RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.master.core.effects import Respond
-from rota_supervisor.master.core.events import Requested, RequestKind
+from rota_supervisor.master.core.events import Requested
 from rota_supervisor.master.core.status import status
 from rota_supervisor.master.effects.slots import glance_at
 from rota_supervisor.master.shell.loop import Inbox
@@ -26,37 +26,15 @@ class Asking(ControlPort):
         """Do what a signal or a changed file asks for. Nobody waits for an answer."""
         self._inbox.happened(Requested(request, next(self._tickets), by_signal=True))
 
-    # The port says what each does and returns.
-
     def status(self) -> Answer:
+        """Return the fleet as it stands."""
         return status(self._inbox.state, glance_at(self._inbox.state, self._memory))
 
-    def reload(self) -> Awaitable[Answer]:
-        return self._ask(RequestKind.RELOAD)
-
-    def restart(self) -> Awaitable[Answer]:
-        return self._ask(RequestKind.RESTART)
-
-    def preview(self) -> Answer:
-        return self._ask(RequestKind.PREVIEW).result()
-
-    def scale(self, order: ScaleOrder) -> Answer:
-        return self._ask(RequestKind.SCALE, order).result()
-
-    def quiet(self) -> Answer:
-        return self._ask(RequestKind.QUIET).result()
-
-    def resume(self) -> Answer:
-        return self._ask(RequestKind.RESUME).result()
-
-    def stop(self, *, now: bool) -> Answer:
-        return self._ask(RequestKind.STOP_NOW if now else RequestKind.DRAIN).result()
-
-    def _ask(self, request: RequestKind, order: ScaleOrder | None = None) -> "asyncio.Future[Answer]":
-        """Only a reload may take its time: all others are answered when this returns. Raises RequestRefused."""
+    def ask(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[Answer]:
+        """Ask for something; the answer comes with the effect `Respond`. Raises RequestRefused."""
         ticket = next(self._tickets)
         answer = self._waiting[ticket] = asyncio.get_running_loop().create_future()
-        self._inbox.happened(Requested(request, ticket, order=order))
+        self._inbox.happened(Requested(kind, ticket, order=order))
         if answer.done():
             answer.result()
         return answer

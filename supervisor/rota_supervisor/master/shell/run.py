@@ -14,11 +14,12 @@ from rota_supervisor import spawn
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.control.places import ControlPlace
+from rota_supervisor.control.port import RequestKind
 from rota_supervisor.control.serving import serve_control
 from rota_supervisor.exits import Failure
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildState
-from rota_supervisor.master.core.events import ConfigurationRead, RequestKind
+from rota_supervisor.master.core.events import ConfigurationRead
 from rota_supervisor.master.core.reloading import counters_of_queues
 from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects import shown

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from rota_supervisor.master.core.events import RequestKind
+from rota_supervisor.control.port import RequestKind
 from rota_supervisor.process import open_inbox, take_from
 
 REPEAT_SECONDS: Final = 1.0
