@@ -51,6 +51,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     with importing_with(absent=() if parse_address(config.redis_url).tls else ("ssl",)):
         from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415
         from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415 - now it is known what it needs
+        from rota_supervisor.server import check_server  # noqa: PLC0415
     # Without the file it had, a fleet would go on by the defaults: no modules, and every task dead as unknown.
     again = dataclasses.replace(sources, required=sources.required or loaded.content is not None)
     state.is_master = True
@@ -64,6 +65,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
         options = RunOptions(
             loaded,
             reload=lambda: load_config(again),
+            check_server=lambda: check_server(config, begin=True).warnings,
             place=place,
             manager=manager,
             file=sources.file,

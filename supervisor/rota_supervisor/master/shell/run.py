@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import faulthandler
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,13 +34,13 @@ from rota_supervisor.master.shell.asking import Asking
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop, Recorder
 from rota_supervisor.master.shell.reaping import Reaper
 from rota_supervisor.process import become_subreaper, give_memory_back
-from rota_supervisor.server import check_server
 
 
 class RunOptions(NamedTuple):
     """What a master is started with.
 
-    `loaded`: the configuration; `reload` reads it again, raising ConfigError. `place`: where the control socket is.
+    `loaded`: the configuration; `reload` reads it again, raising ConfigError. `check_server` returns warnings, and
+    raises Failure when no fleet can be trusted to the server. `place`: where the control socket is.
     `manager`: the service manager, if any. `file`: the configuration's, watched when `watch_config` says so. `code`:
     for development, folders whose changes restart the workers; the file is watched with them. `burst`: leave when
     nothing is ready or running. `import_paths`: folders with the task modules. `record`: the file to write what
@@ -49,6 +49,7 @@ class RunOptions(NamedTuple):
 
     loaded: Loaded
     reload: Callable[[], Loaded]
+    check_server: Callable[[], Sequence[str]]
     place: ControlPlace
     manager: NotifySocket
     file: Path
@@ -68,7 +69,7 @@ def run_master(options: RunOptions) -> None:
     unforeseen.tell_in_log()
     try:
         startup.check_sizes(config)
-        for warning in [*check_server(config, begin=True).warnings, *oom.warnings()]:
+        for warning in [*options.check_server(), *oom.warnings()]:
             log.logger().warning(events.CONFIG_WARNING, warning=warning)
         manager = options.manager
         surroundings = Surroundings(
