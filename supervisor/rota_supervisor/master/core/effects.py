@@ -178,11 +178,10 @@ class WriteLog(NamedTuple):
 
 
 class AddToCounter(NamedTuple):
-    """Count something; with an amount of 0, have the counter there from the start."""
+    """Count something."""
 
     counter: CounterDefinition
     labels: tuple[str, ...] = ()
-    amount: int = 1
 
 
 class SetGauge(NamedTuple):

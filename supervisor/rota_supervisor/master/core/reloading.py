@@ -12,7 +12,6 @@ from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.rules import served_queues
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
@@ -235,15 +234,9 @@ def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effec
         do.AddToCounter(m.CONFIG_RELOADS, ("success",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 1),
         do.SetGaugeToNow(m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP),
-        *counters_of_queues(in_force.config),
         do.info(names.CONFIG_RELOADED, changes=loading.changes, generation=in_force.number),
         *_answer(state, loading.reloads, {"result": "success", "changes": loading.changes}, now),
     ]
-
-
-def counters_of_queues(config: Config) -> list[do.Effect]:
-    """Have the counters of the queues there from the start, at 0."""
-    return [do.AddToCounter(m.TASKS_RECOVERED, (queue, "child_exit"), 0) for queue in served_queues(config)]
 
 
 def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[do.Effect]:

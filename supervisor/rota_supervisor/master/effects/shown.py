@@ -59,7 +59,7 @@ class Display:
         self._notice = Notice(own.spare)
 
     def begin(self) -> None:
-        """Have every number there from the start."""
+        """Have every gauge there from the start."""
         for gauge, value in (
             (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
             (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
@@ -67,18 +67,10 @@ class Display:
             (m.REDIS_EVICTS_KEYS, 0),
         ):
             self._recorder.gauge(gauge).set(value)
-        for result in m.RELOAD_RESULTS:
-            self._recorder.counter(m.CONFIG_RELOADS, result)
-        for role in (Role.WORKER, Role.POLLER, Role.EXPORTER, Role.ZYGOTE):
-            for reason in m.RESTART_REASONS:
-                self._recorder.counter(m.PROCESS_RESTARTS, role.value, reason)
-        self._recorder.counter(m.LEASES_LOST)
 
     def add(self, effect: do.AddToCounter) -> None:
-        """Add to a counter; 0 only shows it."""
-        counter = self._recorder.counter(effect.counter, *effect.labels)
-        if effect.amount:
-            counter.add(effect.amount)
+        """Add one to a counter. The exporter shows it at 0 before (`exporter.observer.zeroes`)."""
+        self._recorder.counter(effect.counter, *effect.labels).add()
 
     def set(self, effect: do.SetGauge) -> None:
         """Set a gauge; None shows that its value is not known."""

@@ -20,7 +20,6 @@ from rota_supervisor.exits import Failure
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.events import ConfigurationRead
-from rota_supervisor.master.core.reloading import counters_of_queues
 from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects import shown
 from rota_supervisor.master.effects.background import Background
@@ -167,8 +166,6 @@ class _Master:
         state, config, options = self._state, self._state.config, self._options
         ask, keep = self._asking.signalled, self._background.keep
         self._display.begin()
-        for effect in counters_of_queues(config):
-            self._inbox.handlers[type(effect)](effect)
         signals.let_in(ask, self._inbox.wake.set)
         self._listening.begin(config.http.listen)
         node = state.surroundings.node
