@@ -58,7 +58,7 @@ def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
 
 
 def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
-    """Return what reads the queues; where this node does not show them it never reads any."""
+    """Return a function that reads the queues; without `ask_redis` it always returns None."""
     if not settings.ask_redis:
         return lambda: None
     names = tuple(queue.name for queue in settings.queues)

@@ -32,7 +32,7 @@ _EVENTS: Final = {
     ClientTurn.TAKING: select.EPOLLOUT,
     ClientTurn.LEAVING: select.EPOLLIN,
 }
-# Who waits for an answer waits for us, and stays.
+# A client that is WAITING for its answer is not dropped: the delay is ours.
 _DROPPED_FIRST: Final = (ClientTurn.LEAVING, ClientTurn.ASKING, ClientTurn.TAKING)
 _BUSY: Final = text_answer(
     "too many ask at once; ask again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE

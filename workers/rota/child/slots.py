@@ -28,7 +28,7 @@ from rota.child.slot_layout import (
 from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes, name_in
 
 MASTER_SLOT: Final = 0
-_LOOKS: Final = 16  # at a task while others begin. A look takes 3 us, a task 50 and more: what always changes is none
+_LOOKS: Final = 16  # tries to read a task that changes meanwhile; then it reads as none. A try takes 3 us, a task 50
 _COUNT_SHIFT: Final = 32  # of the word of the outcomes
 _LENGTH_MASK: Final = (1 << _COUNT_SHIFT) - 1
 # By global names, as a worker looks most of these up in each task.

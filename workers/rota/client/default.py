@@ -31,7 +31,7 @@ class DefaultClient:
         """The client. Raises NotConfigured or, for a URL that is none, ValueError."""
         client = self.client
         if client is None:
-            with time_limit_deferred:  # an import torn in two is none
+            with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
                 from rota.client.resolve import make_client  # noqa: PLC0415 - brings redis-py, which `import rota` must not
 
                 client = self.client = make_client(self.configured.or_else(self.fleet))

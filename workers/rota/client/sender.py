@@ -83,7 +83,7 @@ class Sender:
         return self._pool.exchange(commands, self._confirmation)
 
     def _exchange_again(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
-        # Refused, or not even sent, the second time says nothing about the first.
+        # If the second try is refused, or cannot be sent, the first may have counted all the same: it stays Unanswered.
         try:
             answers = self._exchange(batches)
         except Unavailable as error:

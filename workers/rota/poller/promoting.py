@@ -54,8 +54,8 @@ UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
 class Standby:
     """Stand-bys go a little later than the first poller, `rank` x 3 ms, and find its work done.
 
-    A token at the doorbell is heard by one poller only: whoever heard it goes first for `heard_due_us`, what was due
-    next then.
+    A doorbell token wakes one poller only. That one promotes without this delay what is due at `heard_due_us`, the next
+    due time that it then saw.
     """
 
     rank: int

@@ -37,7 +37,7 @@ _CALLS_A_TRIM: Final = 20
 
 
 class Round:
-    """One of them. `due_at`: when its next step is due; long ago in the middle of a round."""
+    """Work that recurs, one call a step. `due_at`: when its next step is due; in the past in the middle of a round."""
 
     due_at: float
 

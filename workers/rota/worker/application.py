@@ -23,10 +23,10 @@ _MADV_WIPEONFORK: Final = 18  # of Linux since 4.14; mmap has no name for it
 
 
 class NoCopies:
-    """Around such a call: a copy, which it forked, of the process that made this ends here when it comes back from it.
+    """Wraps a call of the application's code. If that forks, the forked copy of this process exits at the block's end.
 
-    By `os._exit`, with the code Python would have given it: beyond the block it would be a second worker of the same
-    owner, and whatever this process has buffered or registered to be done at its end is this one's to do. It is known
+    It exits by `os._exit`, with Python's usual exit code: beyond the block it would be a second worker of the same
+    owner, and would write buffers and run exit handlers that belong to this process. A copy is recognised
     by a page that the kernel wipes in every copy, whoever forked it; asking for the pid instead, a system call after
     each task, made short ones a tenth slower.
     """

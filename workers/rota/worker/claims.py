@@ -113,7 +113,7 @@ class InFlight:
         return text in self._given_back
 
     def _start_by_ns(self) -> int:
-        # The first of a claim has none before it behind which the master could look for unstarted ones.
+        # The master recalls only entries behind a task that runs, so the first of a claim may start at any time.
         return _ALWAYS if self._fresh else self._anchor.received_ns + CLAIM_NS
 
 

@@ -89,10 +89,10 @@ def need_of(
 
 
 def is_passed_on(queue: str, reply: TurnReply) -> bool:
-    """Whether the token that woke this worker has to be passed on no more.
+    """Whether the doorbell token that woke this worker need not be passed on to another one.
 
-    The turn behind it rang where it claimed and left something; when it found nothing at all, there is nothing to ring
-    for. Only a claim from another queue leaves this one with entries for which nobody was rung.
+    A turn that claims from a queue and leaves entries there rings for it; one that finds nothing need not ring at all.
+    Only when it claims from another queue may this queue have entries for which it rang nobody.
     """
     if reply.word is not TurnWord.OK:
         return False

@@ -29,7 +29,7 @@ _HOLD_SECONDS: Final = 0.2
 _REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it
 # While nothing is claimed it asks what Redis knows of it; more often behind the fence, as the answer may be `lost`.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: 1_000_000_000, Mode.QUIET: 5_000_000_000, Mode.SPENT: 5_000_000_000}
-_LAST_WORD_SECONDS: Final = 0.5  # who leaves with nothing known in hand waits no longer for anybody
+_LAST_ASK_SECONDS: Final = 0.5  # how long a worker that leaves waits for Redis to say what it still holds
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class Loop:
 
     def _ask_what_is_held(self) -> None:
         """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
-        with self.waiter.within(_LAST_WORD_SECONDS):
+        with self.waiter.within(_LAST_ASK_SECONDS):
             error = self._try_turn(0)
         if error is not None:
             self.link.failed(error)

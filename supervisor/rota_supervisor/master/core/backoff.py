@@ -128,7 +128,7 @@ class StartBackoff:
         return self if asked_at < self.relapsed_at else self._without_relapses()
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
-        """Forget early deaths that are older than a healthy minute and what they had fed, and relapses after one."""
+        """Forget early deaths after `healthy_seconds`, with the waits they caused, and relapses so long after READY."""
         recent = self._recent(now, limits)
         known = self._without_relapses() if now - self.ready_at >= limits.healthy_seconds else self
         if len(recent) == len(self.early):
@@ -146,7 +146,7 @@ class StartBackoff:
         return replace(self, relapses=0, relapsed_at=-math.inf, pause_seconds=0.0, wait_until=wait_until)
 
     def forgiven(self) -> "StartBackoff":
-        """A person asked to start afresh."""
+        """Return it without its failures and relapses, as somebody has asked for a reload or a restart."""
         return StartBackoff(ever_ready=self.ever_ready)
 
     # What it means

@@ -103,7 +103,7 @@ class Child:
     dumped_at: float = -math.inf  # when it was last asked for its stack
     drain_asked_at: float = math.inf  # when it was told to drain
     has_begun_drain: bool = False  # its slot has shown that it drains
-    drain_awaited_since: float = math.inf  # it could have begun since; `inf` during the task in which it was told
+    drain_awaited_since: float = math.inf  # since when it could begin to drain; `inf` in the task it was told in
     why: Reason | None = None  # the reason for which it was told to drain, or killed
     stopped_at: float | None = None  # when a signal stopped it; None while it runs
 

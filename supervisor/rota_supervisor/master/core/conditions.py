@@ -32,7 +32,7 @@ _STATE_LABELS: Final = {
 
 
 def calm_down(state: MasterState, now: float) -> None:
-    """Forget what is over: what nobody wants any more, early deaths, and relapses once something works."""
+    """Drop back-offs of generations no longer used; in the others forget early deaths and relapses that are over."""
     for key, backoff in list(state.backoffs.items()):
         if _is_wanted(key, state.wanted):
             state.backoffs[key] = _proven(state, key, backoff).calmed(now, state.config.restarts)

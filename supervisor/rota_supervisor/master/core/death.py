@@ -52,7 +52,7 @@ def reason_of(child: Child, ending: ProcessEnd) -> Reason:
 
 
 def _has_left_as_told(child: Child, ending: ProcessEnd) -> bool:
-    # Our TERM ends one that has no handler for it yet, or whose task took it away.
+    # Our TERM kills a child that has not installed its handler yet, or whose task removed it.
     if child.state is ChildState.DRAINING and ending.signal_name == "SIGTERM":
         return True
     return ending.exit_code == life.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)

@@ -48,7 +48,7 @@ def died(state: MasterState, event: events.Died, now: float) -> list[do.Effect]:
 def not_started(
     state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False
 ) -> list[do.Effect]:
-    """A child was to be started, and there is no process. `from_outside`: for no fault of its own."""
+    """Record that a child could not be started. `from_outside`: the child itself is not to blame."""
     say = do.info if _was_unwanted(child) else do.error
     failed = say(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
@@ -59,7 +59,7 @@ def not_started(
 
 
 def _report(state: MasterState, death: Death, now: float) -> list[do.Effect]:
-    """One event a death. One that nobody wanted is kept, for people who ask for the status."""
+    """Log each death as one event, and keep one that was not expected, or late, for `rota status`."""
     fields = fields_of(death)
     if death.reason.facts.is_expected and not death.is_late:
         return [do.info(_event_of(death), **fields)]

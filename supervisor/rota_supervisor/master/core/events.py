@@ -70,7 +70,7 @@ class Look(NamedTuple):
     phase: Phase
     task: TaskTimes | None
     beat_ns: int
-    wish: RecycleReason = RecycleReason.NONE
+    recycle_reason: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0
     shortest_soft_met_ns: int = 0
     has_worked: bool = False
@@ -100,8 +100,8 @@ class StackFileMade(NamedTuple):
 
 
 class ZygoteSaid(NamedTuple):
-    """A packet from a zygote of that generation, or from one of its intermediates. Of a worker that is in its slot
-    though its intermediate died before it could report, the report is made up."""
+    """A packet from a zygote of that generation, or from one of its intermediates. For a worker whose intermediate died
+    before it could report it, the master makes up the report when it finds the worker in its slot."""
 
     generation: int
     message: messages.Message

@@ -103,18 +103,18 @@ def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
 
 
 def _not_forked(state: MasterState, child: Child, why: str, now: float, *, from_outside: bool) -> list[do.Effect]:
-    """A worker that a zygote was asked for will not come, unless it is known that it came. If it does come late, it
-    finds its slot closed: to retire its owner may take as long as an outage of Redis."""
+    """Count a worker as not started, unless its pid is known. Its slot is closed at once; a process that comes late
+    finds that and leaves: retiring its owner may take as long as an outage of Redis."""
     if child.pid or child.state not in (ChildState.ASKED, ChildState.KILLED):
         return []
     return [do.FreeSlot(child.slot), *dying.not_started(state, child, why, now, from_outside=from_outside)]
 
 
 def zygote_gone(state: MasterState, event: events.ZygoteGone, now: float) -> list[do.Effect]:
-    """What it was asked for and nobody has reported will not come; nor can anything else be asked of it.
+    """Handle the end of a zygote: workers that it was asked for and that nobody reported count as not started.
 
     Its channel may end before there is a zombie to wait for. Until then it must not count as READY, or the next plan
-    would ask it for workers. One that is BOOTING still is asked for none: its exit code says why it leaves.
+    would ask it for workers. A zygote that is still BOOTING is not killed: its exit code will say why it left.
     """
     effects: list[do.Effect] = []
     zygote = state.children.get(event.slot, event.nonce)
@@ -171,7 +171,7 @@ def _note(child: Child, look: events.Look, now: float, looked_before: float) -> 
     beat_at = look.beat_ns / NANOSECONDS
     # The silence of a child begins when a task ends, however long ago its last beat before the task was.
     spoke_at = looked_before if child.busy else 0.0
-    # What lies further ahead is no time at which it can have beaten.
+    # A beat more than one tick in the future cannot be true: it is ignored.
     child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
     task = look.task
     child.busy = task is not None
@@ -181,7 +181,7 @@ def _note(child: Child, look: events.Look, now: float, looked_before: float) -> 
     child.has_worked = look.has_worked
     if child.role is Role.WORKER:
         child.in_hand = child.busy or look.has_outcomes
-        child.recycle_for = _REASONS_TO_RECYCLE[look.wish]
+        child.recycle_for = _REASONS_TO_RECYCLE[look.recycle_reason]
         child.shortest_soft_seconds = look.shortest_soft_ns / NANOSECONDS or math.inf
         child.shortest_soft_met_at = look.shortest_soft_met_ns / NANOSECONDS
     if child.state is ChildState.DRAINING and not child.has_begun_drain:

@@ -214,8 +214,8 @@ def _recycle(target: Target, asking: list[Child], staying: list[Child]) -> list[
 
 
 def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
-    """How many fresh children are too many. A count that was greater may have had more started beside stale ones than
-    its surge; of these only those that are not READY are surplus."""
+    """Return how many fresh children are too many. Beside stale ones there may be more fresh ones than allowed by
+    `surge`, if the pool's count was lowered since; of these only those that are not READY are too many."""
     beside_stale = len(fresh) + staying - target.count - target.surge
     unready = sum(child.state is not ChildState.READY for child in fresh)
     return max(0, len(fresh) - target.count, min(unready, beside_stale))

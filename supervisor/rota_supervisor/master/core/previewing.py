@@ -20,7 +20,7 @@ from rota_supervisor.master.core.rollout import Generation
 from rota_supervisor.master.core.state import Code, Loading, MasterState, Reload
 from rota_supervisor.master.core.stopping import Stop
 
-# The keys that a setting of workers is made of, where they are not of its name in [limits]; QUEUE: each it serves.
+# The keys that a field of WorkerSettings is made from, unless it is `limits.FIELD`. QUEUE: each served queue.
 _KEYS_OF: Final = {
     "tiers": ("tiers", "pools.POOL.queues", "queues.QUEUE.weight", "queues.QUEUE.cap", "queues.QUEUE.rate"),
     "overrides": ("tasks.",),
@@ -64,7 +64,7 @@ def _changes(before: Generation, loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
-    """The values by dotted path, without what a table that somebody gave is filled up with."""
+    """Return the values by dotted path, without the defaults of keys left out in tables such as `[queues.NAME]`."""
     usual = dict(_flat(show.as_values(Config())))
     values = _flat(show.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins}

@@ -42,7 +42,7 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     # A promoted candidate that was not proven is given up for the one before it.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.words, [reload])
-    if proven and superseded.is_asked_for:  # it is in force, and what is gone back to
+    if proven and superseded.is_asked_for:  # it is in force, and stays so if the new candidate is refused
         effects += _accepted(state, superseded, now)
     else:
         effects += given_up(state, "a later reload took its place", superseded.reloads, now)
@@ -200,7 +200,7 @@ def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
 
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
-    """Processes do not come to be ready, or not any more."""
+    """Return the fault to report when the children of a pool never become READY, or no longer do."""
     last = f", at last: {backoff.words}" if backoff.words else ""
     in_a_row = backoff.failures_in_a_row
     if key.role is Role.ZYGOTE:
@@ -228,7 +228,7 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
 
 
 def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
-    """It is in force."""
+    """Report that what was reloaded is in force, and answer those who asked for it."""
     in_force = state.rollout.in_force
     return [
         do.AddToCounter(m.CONFIG_RELOADS, ("success",)),
@@ -240,7 +240,7 @@ def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effec
 
 
 def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[do.Effect]:
-    """It is not used, for these faults."""
+    """Report that a reload was refused for these faults, and answer those who asked for it."""
     effects: list[do.Effect] = [
         do.AddToCounter(m.CONFIG_RELOADS, ("failure",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 0),
@@ -252,7 +252,7 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
 
 
 def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
-    """It was not tried to the end: no fault of the configuration."""
+    """Answer reloads that were abandoned for `why`, with no fault of the configuration: nothing is counted."""
     return _answer(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 

@@ -143,7 +143,7 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
 
 
 def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list[do.Effect]:
-    """All is known that can be before the change is made."""
+    """The last check of a reload is done: answer with the preview, refuse it, or take the configuration in."""
     reload = state.reloads.pop(event.ticket)
     if reload.only_shown:
         return [do.Respond(reload.ticket, preview_of(state, reload, event.faults, now))]

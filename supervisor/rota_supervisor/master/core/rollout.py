@@ -4,8 +4,8 @@ A candidate is LOADING until its zygote is ready and its tasks' queues are serve
 configuration is in force and workers are replaced, one beside the others. When all are, it is current. A
 candidate that fails at any point is dropped, and what was current is desired again.
 
-A generation that brings no new code forks from the zygote of the one before it, and workers of pools that are told
-nothing new stay: they are of the generation since which their pool is as it is.
+A generation without new code forks from the zygote of the one before it. Workers whose settings do not change stay,
+and keep the number of the generation that last changed the settings of their pool, or the code.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class Generation:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """All generations that something of this one is of."""
+        """Its own number, and those of the generations that its zygote and its workers belong to."""
         return frozenset((self.number, self.code, *self.since.values()))
 
     @cached_property
@@ -128,8 +128,8 @@ class Rollout:
     def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
         """The same generation under a configuration that changes nothing its workers depend on.
 
-        `new_pools`: those that were not there before. Of a candidate they are new, though its code is not: what there
-        is to go back to does not know them.
+        `new_pools`: pools that did not exist before. A candidate notes its own number for them, even without new code,
+        since the generation to go back to does not have them.
         """
         if self.candidate is not None:
             since = {**self.candidate.since, **dict.fromkeys(new_pools, self.candidate.number)}

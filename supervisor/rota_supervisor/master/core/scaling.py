@@ -45,7 +45,7 @@ class Scaling:
         return Scaling({**self.said_counts, pool: OperatorCount(count, over)})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
-        """What still holds when these generations are left, the one that is gone back to first.
+        """Return the numbers that still hold for these generations; the first is the one that a failed reload restores.
 
         A number the configuration had once does not bring an operator's number back.
         """

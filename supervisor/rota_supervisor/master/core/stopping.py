@@ -27,7 +27,7 @@ class Stage(Enum):
 LEAVE_SECONDS: Final = 5.0
 RETIRE_SECONDS: Final = 3.0  # from the end of the drain on; with the rest, and some time to spare, 5 s
 AWAY_SECONDS: Final = 0.8  # so long without an answer that was asked for: Redis is away
-# What who has nothing in hand gets while Redis is away.
+# How long a process with nothing in hand gets to leave while Redis is away.
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
 
 
@@ -53,7 +53,7 @@ class Stop:
 
 
 def begin(stop: Stop, now: float, drain_seconds: float, *, at_once: bool) -> Stop:
-    """What a request to stop makes of it: a second one never slows the first."""
+    """Return the stop after a request to stop; a second request never delays the first."""
     if at_once:
         return stop if stop.stage is Stage.AT_ONCE else Stop(Stage.AT_ONCE, now, now + LEAVE_SECONDS)
     return stop if stop.is_asked else Stop(Stage.WORKERS, now, now + drain_seconds)

@@ -227,8 +227,8 @@ class Processes:
         self._zygotes = [line for line in self._zygotes if line.is_open]
 
     def _heard(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
-        """Whoever is said not to come, or whose zygote is gone, may be in its slot all the same: its intermediate died
-        before it could report."""
+        """Yield the events of a message. A worker reported as failed, or whose zygote died, may still be in its slot,
+        as its intermediate died before it could report: then a Spawned for it is yielded first."""
         match message:
             case None:
                 for slot, nonce in line.asked.items():

@@ -36,7 +36,7 @@ def _own_counter() -> Path | None:
 
 
 def warnings(counter: Path | None = None) -> list[str]:
-    """What is to be mended where one task's memory would end the whole fleet, and nobody were left to say why."""
+    """Return a warning if the kernel would kill the whole fleet when one task takes too much memory, else nothing."""
     counter = counter or _own_counter()
     if counter is None:
         return []
