@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -49,6 +50,8 @@ def main() -> int:
     """Run the zygote; returns its exit code."""
     entrance = child.enter(os.getpid())
     gc.disable()
+    # CPython 3.12 and later reads the number of threads wrongly behind a title with spaces, and warns at each fork.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
     raw = entrance.first.settings
     process.show_title(f"zygote generation {raw['generation']}", raw["namespace"])
     log.configure(LogSettings(**raw["log"]), role=Role.ZYGOTE.value, slot=entrance.first.slot)
