@@ -128,7 +128,10 @@ class Mastered(FleetProcess):
 
     def is_up(self) -> bool:
         """Whether it answers, and its fleet runs."""
-        return self.status().get("state") == "running"
+        try:
+            return self.status().get("state") == "running"
+        except TimeoutError:
+            return False
 
     def reload(self) -> dict[str, Any]:
         """Have it read its configuration again; returns what became of it."""

@@ -88,9 +88,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedFleet]:
     finally:
         client.close()
         prometheus.stop()
-        master.signal(signal.SIGQUIT)
-        master.exit_code()
-        server.stop()
+        try:
+            master.signal(signal.SIGQUIT)
+            master.exit_code()
+        finally:
+            if not master.has_ended():
+                master.signal(signal.SIGKILL)
+                master.exit_code()
+            server.stop()
 
 
 def act(watched: WatchedFleet) -> None:

@@ -49,12 +49,18 @@ class Example(FleetProcess):
 def example(folder: Path) -> Iterator[Example]:
     """`rota run --embedded` in the folder of the example, ready."""
     made = Example(folder, f"redis://127.0.0.1:{free_port()}/0").launch("--embedded")
-    until(lambda: made.has_ended() or not made.rota("health", "--ready", **made.environment).returncode, "it is ready")
-    assert not made.has_ended(), made.log_text()
-    yield made
-    if not made.has_ended():
-        made.signal(signal.SIGQUIT)
-        made.exit_code()
+    try:
+        until(
+            lambda: made.has_ended() or not made.rota("health", "--ready", **made.environment).returncode,
+            "it is ready",
+            DEADLINE_SECONDS,
+        )
+        assert not made.has_ended(), made.log_text()
+        yield made
+    finally:
+        if not made.has_ended():
+            made.signal(signal.SIGQUIT)
+            made.exit_code()
 
 
 def test_every_mail_is_sent_once_whoever_produced_it(example: Example) -> None:

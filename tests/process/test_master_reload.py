@@ -14,7 +14,9 @@ pytestmark = ON_ONE_SERVER
 
 
 def _metric(fleet: Mastered, name: str) -> float:
-    return Scrape(fleet.get("/metrics")[1]).total(name)
+    code, body = fleet.get("/metrics")
+    assert code == 200, body
+    return Scrape(body).total(name)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +315,7 @@ def test_a_changed_listening_place_moves_the_exporter_only(fleet: Mastered) -> N
     fleet.configure("workers = 2\n[http]\nlisten = ''")
     fleet.signal(signal.SIGHUP)
     until(lambda: not fleet.children("exporter"))
+    assert fleet.until_workers(2) == workers
 
 
 def test_a_shadowing_file_and_a_client_opened_at_import_do_no_harm(fleet: Mastered) -> None:

@@ -1,7 +1,7 @@
 """One node of the fleet: a real `rota run` in a folder of its own, behind a link of its own."""
 
-import contextlib
 import os
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +9,6 @@ import psutil
 
 from fleet_process import LOG_FILE, FleetProcess, toml
 from soak.load import CAP, CAPPED, ORDER, RATE, RATED, TIERS, WEIGHTS
-from waiting import until
 
 TESTS: Final = Path(__file__).parents[1]
 NAMESPACE: Final = "soak"
@@ -139,6 +138,7 @@ class Node(FleetProcess):
 
     def left_after(self, seconds: float) -> list[psutil.Process]:
         """What still lives in its folder after so much time at the most."""
-        with contextlib.suppress(AssertionError):
-            until(lambda: not self.processes(), seconds=seconds)
-        return self.processes()
+        deadline = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.05)  # each look walks all processes of the machine
+        return left

@@ -505,6 +505,6 @@ def _toml_or_faults(sources: Sources) -> str | tuple[Fault, ...]:
 
 
 def test_nonsense_in_the_queues_of_a_pool_is_a_fault_beside_dash_q_too(tmp_path: Path) -> None:
-    found = faults(tmp_path, 'pools.a.queues = ["c", ["d"]]', flags=Flags(tiers=(("c",),)))
+    found = faults(tmp_path, 'pools.a.queues = ["c", ["d"]]', flags=Flags(tiers=(("b",),)))
 
-    assert found == ["pools.a.queues[1]: expected text, got a list"]
+    assert "pools.a.queues[1]: expected text, got a list" in found

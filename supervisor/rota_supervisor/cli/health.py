@@ -39,9 +39,11 @@ def health(path: str) -> None:
 
 
 def _ask_http(config: Config, path: str) -> tuple[bool, str]:
-    """Ask where the fleet's HTTP is, as this machine reaches it; the master knows which port 0 became."""
-    listen = _status(config)["listen"] if config.http.listen.endswith(":0") else config.http.listen
-    name, _, port = listen.rpartition(":")
+    """Ask where the fleet's HTTP is, as this machine reaches it; the master knows where, if the file holds port 0 or a
+    fault."""
+    name, _, port = config.http.listen.rpartition(":")
+    if not port.isdecimal() or port == "0":
+        name, _, port = _status(config)["listen"].rpartition(":")
     host = EVERY_ADDRESS.get(name, name.strip("[]"))
     with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=ANSWER_SECONDS)) as connection:
         try:

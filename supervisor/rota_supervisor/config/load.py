@@ -158,7 +158,7 @@ def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]
 
 def _with_queues(pool: Any, served: set[str]) -> Any:
     queues = pool.get("queues") if isinstance(pool, Mapping) else None
-    if not isinstance(queues, list) or EVERY_QUEUE in queues:
-        return pool
-    kept = [queue for queue in queues if not isinstance(queue, str) or queue in served]  # what is none is a fault later
+    if not isinstance(queues, list) or EVERY_QUEUE in queues or not all(isinstance(each, str) for each in queues):
+        return pool  # what is no text is a fault later, at its own place
+    kept = [queue for queue in queues if queue in served]
     return {**pool, "queues": kept} if kept else None
