@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rota.backoff import doubled
 from rota.server.address import Address, parse_address
 from rota.server.connection import Connection, ConnectionOptions
 from rota.server.server_errors import ServerError
@@ -206,7 +207,7 @@ class _Supervised:
                 self._process = None
                 lived_seconds = time.monotonic() - started
                 healthy = lived_seconds > HEALTHY_SECONDS
-                backoff_seconds = BACKOFF_SECONDS if healthy else min(2 * backoff_seconds, BACKOFF_MAX_SECONDS)
+                backoff_seconds = BACKOFF_SECONDS if healthy else doubled(backoff_seconds, BACKOFF_MAX_SECONDS, 1)
                 log.logger().warning(events.EMBEDDED_RESTARTED, lived_seconds=round(lived_seconds, 3))
                 continue
             started = time.monotonic()

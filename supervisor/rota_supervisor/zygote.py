@@ -39,10 +39,10 @@ from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, OWNER_MARK, RA
 
 BEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
+EXIT_CRASHED: Final = 1
 _OOM_EXTRA: Final = 300  # a worker is a better victim than the master
 _OOM_MOST: Final = 1000
 _OOM_BYTES: Final = 16
-EXIT_CRASHED: Final = 1
 _CATCHABLE: Final = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})  # made once for all workers
 
 
@@ -50,13 +50,14 @@ def main() -> int:
     """Run the zygote; returns its exit code."""
     entrance = child.enter(os.getpid())
     gc.disable()
-    # CPython 3.12 and later reads the number of threads wrongly behind a title with spaces, and warns at each fork.
-    warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
     raw = entrance.first.settings
     process.show_title(f"zygote generation {raw['generation']}", raw["namespace"])
     log.configure(LogSettings(**raw["log"]), role=Role.ZYGOTE.value, slot=entrance.first.slot)
     if not _load(entrance, raw["imports"], raw["path"]):
         return EXIT_IMPORT_FAILED
+    # CPython 3.12 and later misreads the number of threads behind a title with spaces, and warns at each fork. After
+    # the modules, which may have set filters of their own.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
     entrance.slot.phase = Phase.IDLE
     ring(BELL_FD)
     process.outlive_parent(DEATH_FD)

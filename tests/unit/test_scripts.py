@@ -2,11 +2,17 @@
 
 import hashlib
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from cores import Core
 from rota.protocol import scripts
 from rota.protocol.scripts import load_script, script_names
+from rota.protocol.store import Blame
+from rota.protocol.wire import NOTHING
+from rota_supervisor.config.model import Config
+from rota_supervisor.master.effects.redis_calls import RedisWatch
 
 
 @pytest.fixture
@@ -60,3 +66,23 @@ def test_only_what_adds_tasks_is_refused_when_the_server_is_full() -> None:
 def test_an_unknown_script_is_a_missing_file() -> None:
     with pytest.raises(FileNotFoundError):
         load_script("nowhere")
+
+
+def test_a_master_reads_what_it_runs_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_script.cache_clear()
+    store = RedisWatch(Core(Config()).state, lambda _: None).store
+
+    def gone(name: str) -> NoReturn:
+        raise OSError(name)
+
+    monkeypatch.setattr(scripts, "read_script", gone)
+    owner = "node:8:1"
+    for command in (
+        store.announce("node", b"", 1000, []),
+        store.register(1000, []),
+        store.renew(1000, [owner]),
+        store.recall(owner, b"entry", NOTHING),
+        store.retire_exited(owner, Blame()),
+        store.overview([]),
+    ):
+        assert command.by_sha()

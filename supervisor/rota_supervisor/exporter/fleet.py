@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
@@ -23,7 +24,6 @@ from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import Role, role_of
 from rota_supervisor.notice import FLEET_STATES, Json, Notice, sentence
 
-NANOSECONDS: Final = 1_000_000_000
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 # Places in /proc/PID/stat behind the command, whose name may hold blanks and brackets: see proc_pid_stat(5).
 _PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED_TICKS, _RESIDENT_PAGES = 1, 11, 12, 19, 21

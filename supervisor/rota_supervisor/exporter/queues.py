@@ -4,6 +4,7 @@ A thread of its own asks, so that nothing (a stalled server, a resolver without 
 for longer. When no answer comes in time there are no queue gauges: absent, never stale.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -76,7 +77,7 @@ class QueueWatch:
         self._changed = threading.Condition()
         self._wanted = False
         self._reading: QueueReading | None = None
-        self._asked_at = float("-inf")  # monotonic
+        self._asked_at = -math.inf  # monotonic
         threading.Thread(target=self._serve, name="queues", daemon=True).start()
 
     def read(self) -> QueueReading | None:

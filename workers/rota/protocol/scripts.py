@@ -30,11 +30,16 @@ class Script:
     sha: bytes
 
 
-@cache
-def load_script(name: str) -> Script:
+def read_script(name: str) -> Script:
     """Read, assemble and digest the script `lua/NAME.lua`. Raises FileNotFoundError for an unknown name."""
     text = _assemble((_FOLDER / f"{name}.lua").read_text(encoding="utf-8")).encode()
     return Script(name, text, sha1_of(text).encode())
+
+
+@cache
+def load_script(name: str) -> Script:
+    """Return a script, read once in a process."""
+    return read_script(name)
 
 
 def sha1_of(text: bytes) -> str:

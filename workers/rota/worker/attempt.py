@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
+from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, Running
@@ -23,8 +24,8 @@ from rota.worker.times import Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
-_ROUND_NS: Final = 1_000_000_000  # of the master's usual looks
-_REMEMBERED_NS: Final = 60 * 1_000_000_000  # the master remembers some seconds longer: a write may come late
+_ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
+_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet
 _HOLD_SECONDS: Final = 0.2
 _REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it
 # While nothing is claimed it asks what Redis knows of it; more often behind the fence, as the answer may be `lost`.
-_TURN_PERIODS_NS: Final = {Mode.FENCED: 1_000_000_000, Mode.QUIET: 5_000_000_000, Mode.SPENT: 5_000_000_000}
+_TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 _LAST_ASK_SECONDS: Final = 0.5  # how long a worker that leaves waits for Redis to say what it still holds
 
 

@@ -11,10 +11,11 @@ more than microseconds in that time.
 
 from typing import Final, NamedTuple
 
+from rota.child.life import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
-_GOOD_FOR_NS: Final = 60 * 1_000_000_000
+_GOOD_FOR_NS: Final = 60 * NANOSECONDS
 
 
 class Anchor(NamedTuple):

@@ -4,6 +4,7 @@ Only changes are sent, but for the sign of life. The messages end with the ticks
 when the loop is stuck.
 """
 
+import math
 from typing import Final
 
 from rota.printable import printable
@@ -35,7 +36,7 @@ def notify(state: MasterState, now: float) -> list[do.Effect]:
     messages = news(shown.picture, picture, state.surroundings.pid)
     shown.picture = picture
     if messages:
-        shown.patience_at = float("-inf")  # what begins now has a time limit of its own
+        shown.patience_at = -math.inf  # what begins now has a time limit of its own
     return [*(do.NotifyManager(message) for message in messages), *_regular_messages(state, now)]
 
 

@@ -36,7 +36,7 @@ def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]
         case RequestKind.DRAIN | RequestKind.STOP_NOW:
             return _stop(state, event, now)
         case RequestKind.REPORT:
-            return [do.WriteReport()]
+            return [do.WriteReport(), do.Respond(event.ticket, {})]
         case RequestKind.QUIET | RequestKind.RESUME:
             return _set_quiet(state, event)
     _refuse_while_leaving(state)

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
+from rota.protocol.scripts import load_script
 from rota.protocol.store import Command, Store
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
@@ -29,6 +30,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
+_SCRIPTS: Final = ("announce", "overview", "recall", "register", "renew", "retire")  # what a master runs
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
@@ -158,6 +160,8 @@ class RedisWatch:
         self._happened = happened
         self.silent_since = math.inf
         self.store = Store(state.config.namespace)
+        for name in _SCRIPTS:  # later there may be no descriptor left, or another version's text in the file
+            load_script(name)
         watch = ConnectionWatch(self._answered, self._failed, self._asked)
         address = parse_address(state.config.redis_url)
         self.connection = AioConnection(address, "rota:master", self._patience, watch)

@@ -1,5 +1,6 @@
 """The kernel's evidence of out-of-memory kills: the counter of our cgroup, of version 2 or 1, and whom it kills."""
 
+import math
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +59,7 @@ class OomKills:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or _own_counter()
         self._seen = self._count()
-        self._looked_at = float("-inf")
+        self._looked_at = -math.inf
         self._unclaimed: list[float] = []
 
     def look(self, now: float) -> None:

@@ -33,8 +33,6 @@ from rota_supervisor.process import UNREACHABLE
 _LOOK: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
 _REMEMBERED_SECONDS: Final = 2.0  # as long as the number of a dead session is surely not given out again
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
-
-
 _OWN_PROGRAM: Final = "/proc/self/exe"
 _MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())
 
