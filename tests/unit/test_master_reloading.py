@@ -248,6 +248,30 @@ def test_new_settings_while_the_first_code_loads_wait_for_it_and_do_not_load_it_
     assert _result(answer) == "success"
 
 
+def test_counts_changed_while_the_first_generation_loads_are_answered_when_it_is_back_and_works(
+    reloads: Reloads,
+) -> None:
+    counts = reloads.reload(msgspec.structs.replace(CONFIG, workers=5))
+    code = reloads.reload(NEW_CODE)
+    assert not counts.done()
+    reloads.refuse()
+    assert _result(code) == "failure"
+    assert not counts.done()
+    reloads.take_over()
+    assert _result(counts) == "success"
+    assert reloads.state.config.workers == 5
+
+
+def test_counts_of_a_first_generation_that_never_worked_go_with_it_when_new_code_takes_over(reloads: Reloads) -> None:
+    counts = reloads.reload(msgspec.structs.replace(CONFIG, workers=5))
+    code, newer = reloads.reload(NEW_CODE), reloads.reload(NEWER_CODE)
+    assert _result(code) == "failure"
+    assert not counts.done()
+    reloads.take_over()
+    assert [_result(newer), _result(counts)] == ["success", "failure"]
+    assert reloads.state.config == NEWER_CODE
+
+
 # Code that ends its process
 
 

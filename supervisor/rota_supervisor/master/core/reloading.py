@@ -29,6 +29,7 @@ from rota_supervisor.notice import Condition
 
 CANDIDATE_TRIES: Final = 2  # the old generation works: whoever reloads wants to know soon, and can ask again
 STACK_CHARACTERS: Final = 400
+OVERTAKEN: Final = "a later reload took its place"
 
 
 def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
@@ -44,8 +45,12 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     state.loading = Loading(change.words, [reload])
     if proven and superseded.is_asked_for:  # it is in force, and stays so if the new candidate is refused
         effects += _accepted(state, superseded, now)
+        effects += given_up(state, OVERTAKEN, superseded.displaced_reloads, now)
+    elif rollout.is_first and state.rollout.displaced is not None:
+        state.loading.displaced = superseded
     else:
-        effects += given_up(state, "a later reload took its place", superseded.reloads, now)
+        state.loading.displaced = superseded.displaced
+        effects += given_up(state, OVERTAKEN, superseded.reloads, now)
     return [*effects, *promote_when_loaded(state, now)]
 
 
@@ -123,6 +128,7 @@ def _settle(state: MasterState, now: float) -> list[do.Effect]:
         return []
     effects = _move_rollout(state, state.rollout.commit())
     loading, state.loading = state.loading, Loading()
+    effects += given_up(state, OVERTAKEN, loading.displaced_reloads, now)
     return [*effects, *_accepted(state, loading, now)] if loading.is_asked_for else effects
 
 
@@ -219,7 +225,7 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]
     effects = [*_move_rollout(state, state.rollout.roll_back()), do.DropPreparedPlace()]
-    refused, state.loading = state.loading, Loading()
+    refused, state.loading = state.loading, state.loading.displaced or Loading()
     effects += rejected(state, faults, refused.reloads, now)
     return [*effects, *promote_when_loaded(state, now)]  # the first one may be on its way again
 
@@ -259,7 +265,7 @@ def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) ->
 def stopped(state: MasterState, now: float) -> list[do.Effect]:
     """The fleet leaves: whoever waits for a reload is answered."""
     loading, state.loading = state.loading, Loading(state.loading.changes)
-    return given_up(state, "the fleet is draining", loading.reloads, now)
+    return given_up(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)
 
 
 def _answer(state: MasterState, reloads: list[Reload], said: Answer, now: float) -> list[do.Effect]:

@@ -77,15 +77,22 @@ class Reload:
 
 @dataclass(slots=True)
 class Loading:
-    """What the candidate generation changes, and the tickets of those who wait to hear what becomes of it."""
+    """What the candidate generation changes, and the tickets of those who wait to hear what becomes of it. `displaced`:
+    the same of the first generation, which comes back when the candidate that took its place is refused."""
 
     changes: list[str] = field(default_factory=list)
     reloads: list[Reload] = field(default_factory=list)
+    displaced: "Loading | None" = None
 
     @property
     def is_asked_for(self) -> bool:
         """Whether it is a reload: the first generation is none, unless something was changed while it loaded."""
         return bool(self.changes or self.reloads)
+
+    @property
+    def displaced_reloads(self) -> list[Reload]:
+        """The reloads of the first generation, when this candidate took its place."""
+        return [] if self.displaced is None else self.displaced.reloads
 
 
 @dataclass(slots=True)
