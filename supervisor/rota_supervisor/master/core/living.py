@@ -14,15 +14,11 @@ from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import dying, events, reloading
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
-from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.reasons import RECYCLED
 from rota_supervisor.master.core.state import MasterState
 
 _SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
-_REASONS_TO_RECYCLE: Final = {
-    RecycleReason.NONE: None,
-    RecycleReason.MAX_TASKS: Reason.MAX_TASKS,
-    RecycleReason.MAX_RSS: Reason.MAX_RSS,
-}
+_REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.name]: each for each in RECYCLED}
 
 _RENEWALS_A_LEASE: Final = 2  # at least, of whatever lease an owner has: its worker's fence goes up after nine tenths
 _TRIES_A_PERIOD: Final = 5  # after a renewal that failed, the next is not left for a whole period

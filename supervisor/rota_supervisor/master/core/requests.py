@@ -7,6 +7,8 @@
    nothing changes, and the faults are told. Else it is taken in, or whoever asked is only shown what that would do.
 """
 
+from typing import assert_never
+
 from rota.telemetry import events as names
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.control.port import RequestKind, RequestRefused, ScaleOrder
@@ -45,9 +47,11 @@ def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]
             return _scale(state, event)
         case RequestKind.PREVIEW:
             return _begin(state, Reload(event.ticket, only_shown=True))
-        case _:
+        case RequestKind.RELOAD | RequestKind.RESTART:
             _forgive(state)
             return _begin(state, Reload(event.ticket, fresh=event.request is RequestKind.RESTART))
+        case _:
+            assert_never(event.request)
 
 
 def _refuse_while_leaving(state: MasterState) -> None:
