@@ -19,13 +19,13 @@ os.kill(os.getpid(), STACK_SIGNAL)
 """
 
 LEAVES_A_THREAD = """
-import sys, threading, time
+import atexit, threading, time
 from rota_supervisor.child import hear_nothing_at_the_end, leave_stacks_in
 
+atexit.register(print, "leaving", flush=True)  # the last one called
 hear_nothing_at_the_end()
 leave_stacks_in(None)
 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # it takes what the main thread blocks
-print("leaving", flush=True)
 """
 
 
