@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Where an id stands.
--- with: prefix clock entry lists former bare
+-- with: prefix clock entry lists in_use former bare
 -- KEYS[1]  tasks
 -- ARGV     id
 -- returns  state, queue, due us, failures, crashes, losses, owner, body, epitaph, result

@@ -3,11 +3,6 @@
 -- `life shells`: the number of the last life, and how many shells of earlier ones stand. The number of a life that has
 -- predecessors is in the flag of its entry, so that a shell is told from the task that lives. As few functions as can be:
 -- every turn makes them, and hardly any has a use for them.
-local FORMER = PREFIX .. 'former'
-local any_former = redis.call('EXISTS', FORMER, PREFIX .. 'paused') > 0 -- one look for both: mostly there is neither
-local any_paused = any_former and redis.call('SCARD', PREFIX .. 'paused') > 0
-any_former = any_former and redis.call('HLEN', FORMER) > 0
-
 -- The number of the last life and how many shells stand; nothing of an id that has no such past.
 local function lives_of(id)
   local text = any_former and redis.call('HGET', FORMER, id) or ''
