@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
 from model.items import UNKNOWN_QUEUE, New, Serving, Task
+from model.places import FAILURE
 from model.steering import NONCE_US, Steering
 
 CRASH_LIMIT = 3
@@ -18,7 +19,7 @@ LOSS = "{}"
 RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, the result of a task that keeps one."""
+"""A verb, the delay of a retry in microseconds, the result of a task that keeps one or the account of a retry."""
 
 
 class Model(Steering):
@@ -107,20 +108,22 @@ class Model(Steering):
         return stale
 
     def _go_on(self, task: Task, outcome: Outcome) -> None:
-        verb, delay, result = outcome
+        verb, delay, kept = outcome
         if task.is_shell:
             self.places.shell_is_gone(task)
             return
         if verb in {"done", "expired"} or task.cancelled or verb == "cancelled":
             self.places.end(task, verb if verb in {"done", "expired"} else "cancelled")
-            if verb == "done" and result:
-                self.places.results[task.id] = result
+            if verb == "done" and kept:
+                self.places.results[task.id] = kept
         elif verb == "dead":
             task.failures += 1
             self.places.bury(task)
         elif verb == "retry":
             task.failures += 1
             task.kind = "r"
+            if kept:
+                self.places.keep_account(task, FAILURE, kept)
             self.places.schedule(task, self.places.now + delay)
         else:
             task.releases += 1

@@ -3,14 +3,14 @@
 -- with: prefix clock entry lists in_use former bare
 -- KEYS[1]  tasks
 -- ARGV     id
--- returns  state, queue, due us, failures, crashes, losses, owner, body, epitaph, result
+-- returns  state, queue, due us, failures, crashes, losses, owner, body, accounts, result
 local LOOK = 500
 local id = ARGV[1]
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 
 local function answer(state, e, more)
   e, more = e or {}, more or {}
-  -- What is kept of why it died, or of its last crash: then its flag has a capital letter.
+  -- What is kept of its attempts: of one that lives its flag has a capital letter then.
   local is_kept = e.died or string.find(e.flag or '', '%u')
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',

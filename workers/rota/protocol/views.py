@@ -37,7 +37,7 @@ parse_audit = reply(Audit, *[int] * 6)
 @dataclass(frozen=True, slots=True)
 class TaskState:
     """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown; times in
-    microseconds of Redis time, 0 when they do not apply."""
+    microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest last."""
 
     state: str
     queue: str = ""
@@ -47,7 +47,7 @@ class TaskState:
     losses: int = 0
     owner: str = ""
     body: bytes = b""
-    epitaph: bytes = b""
+    accounts: bytes = b""
     result: bytes = b""
 
 

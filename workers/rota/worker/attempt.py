@@ -1,5 +1,6 @@
 """One attempt: from a claim to its outcome. Nothing here talks to Redis."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
 from rota.protocol.entry import Entry
-from rota.protocol.epitaph import Epitaph, error_line, traceback_text
+from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, Outcome, RetryOutcome
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
@@ -75,11 +76,20 @@ class Attempt:
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
 
-    def die(self, reason: str, why: str) -> None:
+    def die(self, reason: str, why: str, owner: str) -> None:
         """There is no further attempt: the task is dead."""
         trace = "" if self.exception is None else traceback_text(self.exception)
         self.reason, self.error = str(reason), why
-        self.outcome = DeadOutcome(Epitaph(self.reason, why, self.entry.attempt, trace).to_json(datetime.now(UTC)))
+        self.outcome = DeadOutcome(self._account(self.reason, trace, owner))
+
+    def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
+        """There is a further attempt, so long from now."""
+        self.error = error_line(exception)
+        self.outcome = RetryOutcome(delay_us, self._account(FAILED, "", owner))
+
+    def _account(self, reason: str, trace: str, owner: str) -> bytes:
+        told = Account(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), self.runtime_seconds)
+        return told.to_json(datetime.now(UTC))
 
     def _extend(self) -> datetime | None:
         running = self.slot.current_task()
@@ -131,6 +141,7 @@ class Executor:
     alone: NoCopies
     random: Callable[[], float]
     short_limits: ShortLimits
+    owner: str = ""
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempt | None:
         """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
@@ -181,7 +192,7 @@ class Executor:
             case None:
                 attempt.outcome = CancelledOutcome()
             case Unfit(fault, error):
-                attempt.die(fault, error)
+                attempt.die(fault, error, self.owner)
             case Runnable() if _has_expired(prepared, attempt.times.lag_seconds):
                 attempt.outcome = Expired()
             case Runnable():
@@ -219,10 +230,10 @@ class Executor:
         with self.alone:  # the back-off may be the application's function
             decided = decide(ready.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
-            case RetryOutcome():
-                attempt.outcome, attempt.error = decided, error_line(exception)
+            case RetryOutcome(delay_us):
+                attempt.fail(delay_us, exception, self.owner)
             case GiveUp(reason, why):
-                attempt.die(reason, why)
+                attempt.die(reason, why, self.owner)
             case _:
                 assert_never(decided)
 

@@ -9,7 +9,7 @@ local function free_unique_key(e)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- What a task that ends may leave elsewhere: its unique key, the account of its last crash, the record of former lives.
+-- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
 -- Its flag says of each whether it is there, so one that has none costs a comparison.
 local function clear_up(e)
   if e.flag == '-' then return end
@@ -18,10 +18,24 @@ local function clear_up(e)
   if string.find(e.flag, '%d') then numbered_life_ended(e.id) end
 end
 
--- A task that goes on keeps the account of its last crash or loss; the mark, a capital letter, says which it was.
+-- The accounts of a task's attempts: a line each, latest last, and no more than ten.
+local MOST_ACCOUNTS = 10
+local function add_account(e, account)
+  local line = string.gsub(account, '\n', ' ') -- of a slot that a task wrote to
+  local before = string.find(e.flag, '%u') and redis.call('HGET', PREFIX .. 'epitaphs', e.id)
+  if before then
+    local _, breaks = string.gsub(before, '\n', '\n')
+    if breaks + 1 >= MOST_ACCOUNTS then before = string.gsub(before, '^[^\n]*\n', '') end
+    line = before .. '\n' .. line
+  end
+  redis.call('HSET', PREFIX .. 'epitaphs', e.id, line)
+end
+
+-- A task that goes on keeps the account of an attempt that failed, or was cut short. The mark, a capital letter, says how
+-- its last crash or loss came about; `E` is that of a task which had none.
 local function keep_account(e, mark, account)
-  e.flag = string.gsub(e.flag, '[%u-]', '') .. mark
-  redis.call('HSET', PREFIX .. 'epitaphs', e.id, account)
+  add_account(e, account)
+  if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
 local function end_task(e, how)
@@ -33,10 +47,10 @@ end
 -- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human.
 local function bury(e, epitaph, now)
   free_unique_key(e)
+  add_account(e, epitaph)
   e.flag = string.match(e.flag, '%d+') or '-'
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
-  redis.call('HSET', PREFIX .. 'epitaphs', e.id, epitaph)
   count('dead:' .. e.queue, 1)
 end
 
