@@ -9,6 +9,7 @@ from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
 from rota.durations import utc_datetime
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.epitaph import read_accounts
+from rota.protocol.progress import Progress, read_progress
 from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState
 
@@ -36,7 +37,8 @@ class TaskStatus:
     """Where a task stands. Texts are "" and times None where they do not apply.
 
     `attempt` is the number of the attempt that runs, comes next, or was the last: failures, crashes and losses
-    (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most. `epitaph` is what is
+    (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
+    `progress` what the attempt that runs said last of how far it is. `epitaph` is what is
     known of a dead task's end, `last_crash` what is known of the last crash or loss of one that lives. `error` says why
     nothing could be found out, as when the server is not reachable.
     """
@@ -55,6 +57,7 @@ class TaskStatus:
     error: str = ""
     last_crash: dict[str, Any] | None = None
     attempts: tuple[AttemptAccount, ...] = ()
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, init=False)
@@ -109,4 +112,5 @@ def status_of(task_id: str, found: TaskState) -> TaskStatus:
         epitaph=accounts[-1] if is_dead and accounts else None,
         last_crash=None if is_dead else last_crash_in(accounts),
         attempts=attempts_of(accounts),
+        progress=read_progress(found.progress),
     )

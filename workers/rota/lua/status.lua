@@ -3,7 +3,7 @@
 -- with: prefix clock entry lists in_use former bare
 -- KEYS[1]  tasks
 -- ARGV     id
--- returns  state, queue, due us, failures, crashes, losses, owner, body, accounts, result
+-- returns  state, queue, due us, failures, crashes, losses, owner, body, accounts, result, progress
 local LOOK = 500
 local id = ARGV[1]
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
@@ -15,6 +15,7 @@ local function answer(state, e, more)
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
     body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or '',
+    state == 'running' and any_progress and redis.call('HGET', PROGRESS, id) or '',
   }
 end
 

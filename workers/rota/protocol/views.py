@@ -49,9 +49,10 @@ class TaskState:
     body: bytes = b""
     accounts: bytes = b""
     result: bytes = b""
+    progress: bytes = b""
 
 
-parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, _as_it_is, _as_it_is, _as_it_is)
+parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4)
 
 
 @dataclass(frozen=True, slots=True)

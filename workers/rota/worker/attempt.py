@@ -16,6 +16,7 @@ from rota.hooks import Hooks
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, Outcome, RetryOutcome
+from rota.protocol.progress import progress_text
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
@@ -67,6 +68,7 @@ class Attempt:
                 self.times.lag_seconds,
                 utc_datetime(self.times.start_us + self.limit_ns // _NANOSECONDS_A_MICROSECOND),
                 self._extend,
+                self._report,
             )
         return self._current
 
@@ -102,6 +104,10 @@ class Attempt:
         self.slot.beat(now_ns)
         self.slot.extend_task(now_ns + self.limit_ns, self.soft_deadline_ns)
         return datetime.now(UTC) + timedelta(microseconds=self.limit_ns // _NANOSECONDS_A_MICROSECOND)
+
+    def _report(self, done: float, total: float | None, note: str) -> None:
+        at_us = time.time_ns() // _NANOSECONDS_A_MICROSECOND
+        self.slot.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
 class ShortLimits:

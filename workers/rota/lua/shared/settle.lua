@@ -50,6 +50,7 @@ local function settle(inflight, at, n, now)
       local of = by_queue[e.queue] or { settled = 0, released = 0 }
       by_queue[e.queue] = of
       of.settled = of.settled + 1
+      if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
       local is_former = any_former and is_shell(e.id, e.flag, true) -- it was counted when the next life began
       if verb == 'done' and not is_former then
         done[#done + 1] = e.id
