@@ -5,9 +5,10 @@ for what a task wrote that may write anything: bounded, and of this form or none
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from rota.durations import utc_datetime
 
@@ -27,6 +28,23 @@ class Progress:
     total: float | None
     note: str
     at: datetime
+
+
+def progress_row(progress: Progress | None) -> dict[str, Any] | None:
+    """The same as JSON has it."""
+    if progress is None:
+        return None
+    return {"done": progress.done, "total": progress.total, "note": progress.note, "at": progress.at.isoformat()}
+
+
+def progress_words(row: Mapping[str, Any] | None) -> str:
+    """How far, for people: `40/100 (40 %)`, or `40` of nobody knows how many; and what the task says of that."""
+    if row is None:
+        return ""
+    done, total, note = row["done"], row["total"], row["note"]
+    share = f" ({100 * done / total:.0f} %)" if total else ""
+    far = f"{done:,}" if total is None else f"{done:,}/{total:,}{share}"
+    return f"{far} {note}".rstrip()
 
 
 def progress_text(done: float, total: float | None, note: str, at_us: int) -> bytes:
