@@ -8,6 +8,11 @@ local LOOK = 500
 local id = ARGV[1]
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 
+local function said()
+  local text = redis.pcall('HGET', PROGRESS, id)
+  return type(text) == 'string' and text
+end
+
 local function answer(state, e, more)
   e, more = e or {}, more or {}
   -- What is kept of its attempts: of one that lives its flag has a capital letter then.
@@ -15,7 +20,7 @@ local function answer(state, e, more)
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
     body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or '',
-    state == 'running' and any_progress and redis.call('HGET', PROGRESS, id) or '',
+    state == 'running' and any_progress and said() or '',
   }
 end
 
