@@ -10,6 +10,7 @@ from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
 from model.ends import NO_RUN
 from model.items import UNKNOWN_QUEUE, New, Serving, Task
+from model.places import FAILURE
 from model.steering import NONCE_US, Steering
 
 CRASH_LIMIT = 3
@@ -19,7 +20,7 @@ LOSS = "{}"
 RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, the result of a task that keeps one."""
+"""A verb, the delay of a retry in microseconds, the result of a task that keeps one or the account of a retry."""
 
 
 class Model(Steering):
@@ -118,7 +119,7 @@ class Model(Steering):
         return self.places.record("done", owner, task.text, self.account + self.places.end(task, "done"))
 
     def _go_on(self, task: Task, outcome: Outcome, owner: str) -> None:
-        verb, delay, _ = outcome
+        verb, delay, kept = outcome
         if task.is_shell:
             self.places.shell_is_gone(task)
         elif verb in {"expired", "cancelled"}:
@@ -131,6 +132,8 @@ class Model(Steering):
         elif verb == "retry":
             task.failures += 1
             task.kind = "r"
+            if kept:
+                self.places.keep_account(task, FAILURE, kept)
             self.places.schedule(task, self.places.now + delay)
         else:
             task.releases += 1

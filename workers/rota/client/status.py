@@ -5,9 +5,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
 from rota.durations import utc_datetime
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.epitaph import read_epitaph
+from rota.protocol.epitaph import read_accounts
+from rota.protocol.progress import Progress, read_progress
 from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState
 
@@ -35,9 +37,10 @@ class TaskStatus:
     """Where a task stands. Texts are "" and times None where they do not apply.
 
     `attempt` is the number of the attempt that runs, comes next, or was the last: failures, crashes and losses
-    (of a whole node) were attempts too. `epitaph` is what is known of a dead task's end, `last_crash` what is known of
-    the last crash or loss of one that lives. `error` says why nothing could be found out, as when the server is not
-    reachable.
+    (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
+    `progress` what the attempt that runs said last of how far it is. `epitaph` is what is
+    known of a dead task's end, `last_crash` what is known of the last crash or loss of one that lives. `error` says why
+    nothing could be found out, as when the server is not reachable.
     """
 
     id: str
@@ -53,6 +56,8 @@ class TaskStatus:
     epitaph: dict[str, Any] | None = None
     error: str = ""
     last_crash: dict[str, Any] | None = None
+    attempts: tuple[AttemptAccount, ...] = ()
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, init=False)
@@ -87,7 +92,7 @@ def status_of(task_id: str, found: TaskState) -> TaskStatus:
     """What the store found, for the caller."""
     ended_or_unknown = found.state in (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
     starts = found.failures + found.crashes + found.losses
-    epitaph = read_epitaph(found.epitaph, "why") if found.epitaph else None
+    accounts = read_accounts(found.accounts, "why")
     is_dead = found.state == State.DEAD
     try:
         name = decode_body(found.body).name
@@ -104,6 +109,8 @@ def status_of(task_id: str, found: TaskState) -> TaskStatus:
         crashes=found.crashes,
         losses=found.losses,
         owner=found.owner,
-        epitaph=epitaph if is_dead else None,
-        last_crash=None if is_dead else epitaph,
+        epitaph=accounts[-1] if is_dead and accounts else None,
+        last_crash=None if is_dead else last_crash_in(accounts),
+        attempts=attempts_of(accounts),
+        progress=read_progress(found.progress),
     )

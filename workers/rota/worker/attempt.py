@@ -1,6 +1,7 @@
 """One attempt: from a claim to its outcome. Nothing here talks to Redis."""
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from rota.hooks import Hooks
 from rota.protocol.body import encode_json
 from rota.protocol.ends import account_of
 from rota.protocol.entry import MICROSECONDS, Entry
-from rota.protocol.epitaph import Epitaph, error_line, traceback_text
+from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
+from rota.protocol.progress import progress_text
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
@@ -76,6 +78,7 @@ class Attempt:
                 self.times.lag_seconds,
                 utc_datetime(self.times.start_us + self.limit_ns // _NANOSECONDS_A_MICROSECOND),
                 self._extend,
+                self._report,
             )
         return self._current
 
@@ -85,18 +88,27 @@ class Attempt:
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
 
-    def account(self, pid: int) -> bytes:
-        """The account of this run, in a process of that number; empty when the task is not to be remembered."""
+    def account_of_run(self, pid: int) -> bytes:
+        """What is remembered of this run, in a process of that number; empty when nothing is to be."""
         if not self.is_remembered:
             return b""
         run_us = int(self.runtime_seconds * MICROSECONDS)
         return account_of(self.times.start_us if self.runtime_seconds else 0, run_us, pid, self.name, self.refused)
 
-    def die(self, reason: str, why: str) -> None:
+    def die(self, reason: str, why: str, owner: str) -> None:
         """There is no further attempt: the task is dead."""
         trace = "" if self.exception is None else traceback_text(self.exception)
         self.reason, self.error = str(reason), why
-        self.outcome = DeadOutcome(Epitaph(self.reason, why, self.entry.attempt, trace).to_json(datetime.now(UTC)))
+        self.outcome = DeadOutcome(self._account(self.reason, trace, owner))
+
+    def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
+        """There is a further attempt, so long from now."""
+        self.error = error_line(exception)
+        self.outcome = RetryOutcome(delay_us, self._account(FAILED, "", owner))
+
+    def _account(self, reason: str, trace: str, owner: str) -> bytes:
+        told = Account(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), self.runtime_seconds)
+        return told.to_json(datetime.now(UTC))
 
     def _extend(self) -> datetime | None:
         running = self.slot.current_task()
@@ -109,6 +121,10 @@ class Attempt:
         self.slot.beat(now_ns)
         self.slot.extend_task(now_ns + self.limit_ns, self.soft_deadline_ns)
         return datetime.now(UTC) + timedelta(microseconds=self.limit_ns // _NANOSECONDS_A_MICROSECOND)
+
+    def _report(self, done: float, total: float | None, note: str) -> None:
+        at_us = time.time_ns() // _NANOSECONDS_A_MICROSECOND
+        self.slot.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
 class ShortLimits:
@@ -149,6 +165,7 @@ class Executor:
     random: Callable[[], float]
     short_limits: ShortLimits
     max_result_kb: int
+    owner: str = ""
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempt | None:
         """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
@@ -200,7 +217,7 @@ class Executor:
             case None:
                 attempt.outcome = CancelledOutcome()
             case Unfit(fault, error):
-                attempt.die(fault, error)
+                attempt.die(fault, error, self.owner)
             case Runnable() if _has_expired(prepared, attempt.times.lag_seconds):
                 attempt.outcome = Expired()
             case Runnable():
@@ -250,10 +267,10 @@ class Executor:
         with self.alone:  # the back-off may be the application's function
             decided = decide(ready.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
-            case RetryOutcome():
-                attempt.outcome, attempt.error = decided, error_line(exception)
+            case RetryOutcome(delay_us):
+                attempt.fail(delay_us, exception, self.owner)
             case GiveUp(reason, why):
-                attempt.die(reason, why)
+                attempt.die(reason, why, self.owner)
             case _:
                 assert_never(decided)
 

@@ -266,7 +266,7 @@ class Loop:
         if attempt is None:
             self._in_flight.put_back(claimed)
             return False
-        settlement = Settlement(attempt.entry, attempt.outcome, attempt.account(self._pid))
+        settlement = Settlement(attempt.entry, attempt.outcome, attempt.account_of_run(self._pid))
         if not self._slot.is_intact:
             self._in_flight.finish(settlement)
             return False
