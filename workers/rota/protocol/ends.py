@@ -11,7 +11,10 @@ from typing import Final, NamedTuple
 from rota.protocol.entry import FIELDS, Entry, parse_entry
 from rota.protocol.wire import shown, text_of
 
+PURGED: Final = "purged"
+_HOW: Final = {"done", "cancelled", "expired", PURGED}
 _NOBODY: Final = "-"
+_LATEST_US: Final = 9_000_000_000_000_000  # as LATEST in lua/shared/clock.lua
 
 
 class Run(NamedTuple):
@@ -51,7 +54,10 @@ def parse_ended(record: bytes) -> Ended:
     entry = parse_entry(b" ".join(fields[:FIELDS]))
     start_us, run_us, pid, name, *refused = text_of(fields[FIELDS]).split(" ", 4)
     run = Run(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
-    return Ended(how.decode(), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
+    ended = Ended(text_of(how), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
+    if ended.how not in _HOW or not all(0 <= us <= _LATEST_US for us in (ended.at_us, *run[:2], entry.due_us)):
+        raise ValueError(f"not the record of an end: {first!r}")
+    return ended
 
 
 def _known(name: str) -> str:
