@@ -116,3 +116,40 @@ def parse_dead_page(raw: Raw) -> DeadPage:
 
 
 _parse_dead_task = reply(DeadTask, text_of, int, text_of, _as_it_is, _as_it_is)
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedTask:
+    """One task where it stands; its names as they can be shown, "" where they are not known. Times in microseconds of
+    Redis time, 0 when they are not known. `since_us`: when it came into its lane, or died. `told`: its epitaph, or the
+    progress of one that runs."""
+
+    id: str
+    queue: str
+    name: str
+    due_us: int
+    since_us: int
+    failures: int
+    crashes: int
+    losses: int
+    owner: str
+    told: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """A page: how many tasks were `looked_at` for it, and where the next one begins, None behind the last."""
+
+    now_us: int
+    looked_at: int
+    next_offset: int | None
+    tasks: tuple[PeekedTask, ...]
+
+
+def parse_peeked(raw: Raw) -> Peeked:
+    """`[now, looked at, next offset or "", [a list a task...]]`"""
+    now, looked_at, following, rows = raw
+    return Peeked(int(now), int(looked_at), int(following) if following else None, tuple(map(_parse_peeked_task, rows)))
+
+
+_parse_peeked_task = reply(PeekedTask, *[_shown_name] * 3, *[int] * 5, _shown_name, _as_it_is)
