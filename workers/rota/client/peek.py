@@ -24,8 +24,8 @@ class QueuedTask:
     """A task where it stands: `ready` in a lane, `scheduled`, `running` (claimed by the `owner`), or `dead`.
 
     Texts are "" and times None where they are not known, as with what others pushed. `since`: when it came into its lane,
-    or died, and `age_seconds` ago; of a scheduled one it is not known. `attempt` is the number of the attempt that runs,
-    comes next, or was the last. `progress`: what a running one says; `epitaph`: why a dead one died.
+    or died, and `age_seconds` ago; of a scheduled one it is not known. `due_in_seconds` is below 0 of what is late.
+    `attempt` is the number of the attempt that runs, comes next, or was the last. `progress`: what a running one says; `epitaph`: why a dead one died.
     """
 
     id: str
@@ -33,6 +33,7 @@ class QueuedTask:
     queue: str
     name: str
     due_at: datetime | None
+    due_in_seconds: float | None
     since: datetime | None
     age_seconds: float | None
     attempt: int
@@ -121,6 +122,7 @@ def _queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
         queue=found.queue,
         name=found.name,
         due_at=utc_datetime(found.due_us) if found.due_us else None,
+        due_in_seconds=(found.due_us - now_us) / MICROSECONDS if found.due_us else None,
         since=utc_datetime(found.since_us) if found.since_us else None,
         age_seconds=max(0, now_us - found.since_us) / MICROSECONDS if found.since_us else None,
         attempt=found.failures + found.crashes + found.losses + (not is_dead),
