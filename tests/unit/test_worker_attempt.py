@@ -54,6 +54,7 @@ class Place:
             NoCopies(),
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
+            max_result_kb=1,
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:

@@ -21,16 +21,17 @@ def check_id(task_id: str) -> None:
 
 @click.command(cls=command.RotaCommand)
 @TASK_ID
-def show(task_id: str) -> None:
-    """Show where a task stands. Exit 1 when nothing is known of it."""
+@click.option("--args", "with_args", is_flag=True, help="Show its arguments too, while it lives or is dead.")
+def show(*, task_id: str, with_args: bool) -> None:
+    """Show where a task stands, or how it ended. Exit 1 when nothing is known of it."""
     from rota.client import status  # noqa: PLC0415 - used here only
 
     check_id(task_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
-        found = status.status_of(task_id, connection.run(store.status(task_id)))
+        found = status.status_of(task_id, connection.run(store.status(task_id)), args=with_args)
     if found.state is status.State.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}": never enqueued, or forgotten since')
+        raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}": {found.why}')
     values = {key: _plain(value) for key, value in dataclasses.asdict(found).items() if value not in ("", None)}
     if state.json:
         output.put_json(values)

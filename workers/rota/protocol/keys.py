@@ -46,6 +46,8 @@ class Keys:
     progress = _Single("progress")
     served = _Single("served")
     totals = _Single("totals")
+    ended = _Single("ended")
+    ended_before = _Single("ended-before")
     pulse = _Single("pulse")
     nodes = _Single("nodes")
     meta = _Single("meta")
