@@ -10,7 +10,7 @@ from rota.client.peek import Found, QueuedTask
 from rota.client.status import State
 from rota.protocol.progress import Progress
 from rota_supervisor.cli import output
-from rota_supervisor.cli.task_list import rest_in_words, table_of, values_of
+from rota_supervisor.cli.task_list import rest_in_words, table_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -34,7 +34,11 @@ def task(state: State, **changes: Any) -> QueuedTask:
             "AGE",
             ["2 h 3 m", 2, "node:8:1", "1/4 (25 %) rows"],
         ),
-        (task(State.DEAD, epitaph=AttemptAccount(2, "retries", "e" * 90)), "AGE", ["2 h 3 m", 2, f"retries: {'e' * 48}..."]),
+        (
+            task(State.DEAD, epitaph=AttemptAccount(2, "retries", "e" * 90)),
+            "AGE",
+            ["2 h 3 m", 2, f"retries: {'e' * 48}..."],
+        ),
     ],
 )  # fmt: skip
 def test_each_state_shows_what_matters_of_it(found: QueuedTask, header: str, row: list[object]) -> None:
@@ -53,10 +57,12 @@ def test_what_others_pushed_is_shown_without_what_is_not_known(capsys: pytest.Ca
 
 
 def test_json_has_the_same_without_what_is_not_known() -> None:
-    assert values_of(task(State.DEAD, since=None, epitaph=AttemptAccount(2, "retries", "bad", AT))) == {
+    assert output.facts_of(task(State.DEAD, since=None, epitaph=AttemptAccount(2, "retries", "bad", AT))) == {
         "id": "a", "state": "dead", "queue": "mail", "name": "send", "due_at": AT.isoformat(), "due_in_seconds": -185.0,
         "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,
-        "epitaph": {"attempt": 2, "reason": "retries", "error": "bad", "at": AT.isoformat(), "pid": 0, "run_seconds": 0.0},
+        "epitaph": {
+            "attempt": 2, "reason": "retries", "error": "bad", "at": AT.isoformat(), "pid": 0, "run_seconds": 0.0,
+        },
     }  # fmt: skip
 
 

@@ -1,9 +1,7 @@
 """`rota task ls`: the tasks that stand in queues."""
 
-import dataclasses
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -24,10 +22,16 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 @click.command("ls", cls=command.RotaCommand)
 @click.argument("queue", required=False)
 @click.option(
-    "--state", default=State.READY.value, show_default=True, type=click.Choice(PLACES), help="Where they stand."
+    "--state",
+    default=State.READY.value,
+    show_default=True,
+    type=click.Choice([place.value for place in PLACES]),
+    help="Where they stand.",
 )
 @click.option("--task", default="", metavar="NAME", help="Only those of this task.")
-@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, type=click.IntRange(min=1), help="At most this many.")
+@click.option(
+    "--limit", default=DEFAULT_LIMIT, show_default=True, type=click.IntRange(min=1), help="At most this many."
+)
 def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     """List the first tasks of QUEUE, or of all queues: those that are ready, scheduled, running or dead.
 
@@ -39,20 +43,9 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     with context.redis() as (_, store, connection):
         found = find(connection.run, store, wanted)
     header, rows = table_of(wanted.state, found.tasks)
-    context.table(list(map(values_of, found.tasks)), header, rows)
+    context.table(list(map(output.facts_of, found.tasks)), header, rows)
     if words := rest_in_words(found, limit):
         output.say(words)
-
-
-def values_of(task: QueuedTask) -> dict[str, Any]:
-    """One task as JSON has it, without what is not known."""
-    values = dataclasses.asdict(task, dict_factory=_known)
-    return values | {"state": task.state.value}
-
-
-def _known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    plain = ((key, value.isoformat() if isinstance(value, datetime) else value) for key, value in pairs)
-    return {key: value for key, value in plain if value not in ("", None)}
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:

@@ -11,7 +11,7 @@ Q = one_tier("q", "other")
 MANY = 100_000
 
 
-def peek(fleet: Fleet, place: str, queue: str = "", task: str = "", offset: int = 0, count: int = BATCH) -> Peeked:
+def peek(fleet: Fleet, place: str, queue: str = "", task: str = "", *, offset: int = 0, count: int = BATCH) -> Peeked:
     return fleet.run(fleet.store.peek(place, queue, task, offset, count))
 
 
@@ -56,7 +56,11 @@ def test_what_runs_is_shown_with_its_owner_and_what_it_says(fleet: Fleet) -> Non
     fleet.run(fleet.store.carry_progress([(owners[0], first.entry.text, b"1 2 3 rows")]))
     fleet.run(fleet.store.cancel("b"))  # it runs on until it hears of that
     page = peek(fleet, "running")
-    assert sorted((task.id, task.owner) for task in page.tasks) == [("a", owners[0]), ("b", owners[1]), ("c", owners[1])]
+    assert sorted((task.id, task.owner) for task in page.tasks) == [
+        ("a", owners[0]),
+        ("b", owners[1]),
+        ("c", owners[1]),
+    ]
     assert [task.told for task in page.tasks if task.told] == [b"1 2 3 rows"]
     pages = [peek(fleet, "running", count=1, offset=offset) for offset in (0, 1)]
     assert [len(page.tasks) for page in pages] in ([1, 2], [2, 1]), "an owner is shown whole"

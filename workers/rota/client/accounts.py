@@ -67,7 +67,9 @@ def _whole(value: object) -> int:
 
 
 def _seconds(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST else 0.0
+    return (
+        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST else 0.0
+    )
 
 
 def _time(value: object) -> datetime | None:

@@ -130,11 +130,11 @@ class Client:
     def peek(
         self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[QueuedTask]:
-        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next due
-        first), `running` or `dead` (latest first); of the name `task` alone where it is given.
+        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
+        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
 
-        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for a
-        state or a limit that is none, else as `cancel`.
+        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
+        a state or a limit that is none, else as `cancel`.
         """
         wanted = Wanted(place_named(state), queue or "", task or "", limit)
         if queue is not None:
