@@ -78,8 +78,10 @@ def timeline_of(found: TaskStatus) -> list[Moment]:
 
 
 def _beginning(found: TaskStatus) -> Iterator[Moment]:
-    """Of a task that had to wait it is not known when it was enqueued, and what is due and ready is its last attempt."""
-    attempt = f"attempt {found.attempt}" if found.attempts else ""
+    """What is due and ready is the attempt after the last that failed: after a crash a task is still due as before. Of a
+    task that had to wait it is not known when it was enqueued."""
+    failed = [each.attempt for each in found.attempts if each.reason == FAILED]
+    attempt = f"attempt {failed[-1] + 1}" if failed else ""
     if found.due_at:
         at_once = found.kind == Kind.IMMEDIATE.label
         yield Moment(found.due_at, "enqueued") if at_once else Moment(found.due_at, "due", attempt)
