@@ -78,8 +78,8 @@ def timeline_of(found: TaskStatus) -> list[Moment]:
 
 
 def _beginning(found: TaskStatus) -> Iterator[Moment]:
-    """What is due and ready is the attempt after the last that failed: after a crash a task is still due as before. Of a
-    task that had to wait it is not known when it was enqueued."""
+    """What is due and ready is the attempt after the last that failed: after a crash a task is still due as before. Of
+    a task that had to wait it is not known when it was enqueued."""
     failed = [each.attempt for each in found.attempts if each.reason == FAILED]
     attempt = f"attempt {failed[-1] + 1}" if failed else ""
     if found.due_at:
@@ -92,16 +92,19 @@ def _beginning(found: TaskStatus) -> Iterator[Moment]:
 def _of_attempt(attempt: AttemptAccount) -> Iterator[Moment]:
     name = f"attempt {attempt.attempt}" if attempt.attempt else "it"
     if attempt.at and attempt.run_seconds:
-        where = f"on {attempt.node}, pid {attempt.pid}" if attempt.node else ""
-        yield Moment(attempt.at - timedelta(seconds=attempt.run_seconds), f"{name} started", where)
+        began = attempt.at - timedelta(seconds=attempt.run_seconds)
+        yield Moment(began, f"{name} started", _where(attempt.node, attempt.pid))
     if attempt.at and attempt.reason in (FAILED, CRASHED, LOST):
         yield Moment(attempt.at, f"{name} {attempt.reason}", attempt.error)
 
 
 def _end(found: TaskStatus) -> Iterator[Moment]:
     if found.started_at:
-        where = f"on {found.node}, pid {found.pid}" if found.node else ""
-        yield Moment(found.started_at, f"attempt {found.attempt} started", where)
+        yield Moment(found.started_at, f"attempt {found.attempt} started", _where(found.node, found.pid))
     if found.ended_at:
         reason = str((found.epitaph or {}).get("reason", "")) or found.why
         yield Moment(found.ended_at, found.state.value, reason)
+
+
+def _where(node: str, pid: int | None) -> str:
+    return f"on {node}, pid {pid}" if node else ""

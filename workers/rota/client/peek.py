@@ -25,7 +25,8 @@ class QueuedTask:
 
     Texts are "" and times None where they are not known, as with what others pushed. `since`: when it came into its
     lane, or died, and `age_seconds` ago; of a scheduled one it is not known. `due_in_seconds` is below 0 of what is
-    late. `attempt` is the number of the attempt that runs, comes next, or was the last. `progress`: what a running one says; `epitaph`: why a dead one died.
+    late. `attempt` is the number of the attempt that runs, comes next, or was the last. `progress`: what a running one
+    says; `epitaph`: why a dead one died.
     """
 
     id: str
