@@ -81,5 +81,5 @@ def rest_in_words(found: Found, limit: int) -> str:
     if not found.more:
         return ""
     if len(found.tasks) < limit:
-        return f"looked at {output.counted(found.looked_at, 'task')} and ended the search; name a queue to look there"
+        return f"looked at {output.counted(found.looked_at, 'task')} and ended the search: there may be more behind"
     return f"there are more: these are the first {limit}, see --limit"
