@@ -97,7 +97,7 @@ def test_a_reader_never_sees_half_of_what_threads_and_copies_of_a_task_write() -
     argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
     with subprocess.Popen(argv, pass_fds=(memory.fd,), process_group=0) as writer:
         try:
-            texts = _read_many(slot, 3_000)
+            texts = _read_many(slot, 30_000)  # of which a dozen would be torn, were it not for the sum
         finally:
             _kill_group(writer)
     assert all(len(set(text)) == 1 and len(text) in (20, 70, 120) for text in texts), texts
