@@ -97,6 +97,38 @@ class Uncertain(RotaError, TimeoutError):
         return self.ids[0] if self.ids else ""
 
 
+class WaitTimeout(RotaError, TimeoutError):
+    """What was waited for had not come in time; the message says so when the server was away. The task goes on."""
+
+
+class _NoResult(RotaError):
+    # The task `id` has ended, and there is no result.
+
+    def __init__(self, message: str, id: str = "") -> None:  # noqa: A002 - the name of the attribute
+        super().__init__(message)
+        self.id = id
+
+
+class TaskDead(_NoResult, RuntimeError):
+    """The task is dead. `epitaph` is what is known of its end, as in `TaskStatus`."""
+
+    def __init__(self, message: str, id: str = "", epitaph: "dict[str, Any] | None" = None) -> None:  # noqa: A002
+        super().__init__(message, id)
+        self.epitaph = epitaph or {}
+
+
+class TaskCancelled(_NoResult, RuntimeError):
+    """The task was cancelled, or purged with its queue."""
+
+
+class TaskExpired(_NoResult, RuntimeError):
+    """The task was not started before its `expires` had passed."""
+
+
+class ResultNotStored(_NoResult, LookupError):
+    """The task is done and its result is not to be had, or nothing is known of the task: the message says why."""
+
+
 class RotaWarning(UserWarning):
     """The base of all warnings that Rota gives its callers."""
 

@@ -1,11 +1,13 @@
 """A task as its caller sees it: the handle that an enqueue returns, and where the task stands, asked by id."""
 
+import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from rota.durations import utc_datetime
+from rota.durations import Duration, utc_datetime
+from rota.errors import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.epitaph import read_epitaph
 from rota.protocol.replies import CancelWord
@@ -78,6 +80,19 @@ class Handle(Generic[R_co]):
         """Where the task stands now. Never raises: see `Client.status`."""
         return self.client.status(self.id)
 
+    def wait(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until the task has ended, however that may be; returns its status. Waits and raises as `Client.wait`."""
+        return self.client.wait(self.id, timeout)
+
+    def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended; returns its status. See `Client.wait_started`."""
+        return self.client.wait_started(self.id, timeout)
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait until the task has ended, and return what its function returned. Waits and raises as `Client.result`."""
+        returned: R_co = self.client.result(self.id, timeout)
+        return returned
+
     def cancel(self) -> CancelWord:
         """End the task if it still waits; mark it if it runs. Raises as `Client.cancel`."""
         return self.client.cancel(self.id)
@@ -107,3 +122,21 @@ def status_of(task_id: str, found: TaskState) -> TaskStatus:
         epitaph=epitaph if is_dead else None,
         last_crash=None if is_dead else epitaph,
     )
+
+
+def result_of(task_id: str, found: TaskState) -> Any:
+    """The result of a task that has ended. Raises TaskDead, TaskCancelled, TaskExpired or ResultNotStored."""
+    status = status_of(task_id, found)
+    match status.state:
+        case State.DONE if found.result:
+            return json.loads(found.result)
+        case State.DONE:
+            raise ResultNotStored(f"task {task_id} is done, and keeps no result: see result_ttl of @rota.task", task_id)
+        case State.DEAD:
+            raise TaskDead(f"task {task_id} is dead", task_id, status.epitaph)
+        case State.CANCELLED:
+            raise TaskCancelled(f"task {task_id} was cancelled", task_id)
+        case State.EXPIRED:
+            raise TaskExpired(f"task {task_id} had expired before it was started", task_id)
+        case _:
+            raise ResultNotStored(f"nothing is known of task {task_id}: never enqueued, or forgotten since", task_id)

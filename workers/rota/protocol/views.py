@@ -54,6 +54,11 @@ class TaskState:
 parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, _as_it_is, _as_it_is, _as_it_is)
 
 
+def parse_waited(raw: Raw) -> list[TaskState | None]:
+    """`[a state or nil...]`"""
+    return [None if state is None else parse_status(state) for state in raw]
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old."""

@@ -13,3 +13,14 @@ local function holder_of(id)
     end
   end
 end
+
+-- All that these hold: id -> { owner, line }.
+local function all_held()
+  local held = {}
+  for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, 499)) do
+    for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
+      held[id_of(line)] = { owner = owner, line = line }
+    end
+  end
+  return held
+end

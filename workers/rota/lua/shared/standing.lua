@@ -1,0 +1,47 @@
+-- Where an id stands, for `status` and `wait`.
+local LOOK = 500
+
+local function standing(state, id, e, more)
+  e, more = e or {}, more or {}
+  -- What is kept of why it died, or of its last crash: then its flag has a capital letter.
+  local is_kept = e.died or string.find(e.flag or '', '%u')
+  return {
+    state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
+    more.body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or '',
+  }
+end
+
+local function entry_among(lane, id)
+  local lines = redis.pcall('LRANGE', lane, 0, LOOK - 1)
+  for _, line in ipairs(lines.err and {} or lines) do
+    local e = id_of(line) == id and parse_entry(line)
+    if e and not is_shell(id, e.flag) then return e end
+  end
+end
+
+-- The queue's name stands in the body, but for the shortest bare items.
+local function waiting_entry(id, body)
+  local _, queue = bare_names(body)
+  if not queue then return nil end
+  return entry_among(delayed_lane(queue), id) or entry_among(ready_lane(queue), id) or { queue = queue }
+end
+
+-- `find_holder`: as holder_of, for whoever asks about many.
+local function standing_of(id, find_holder)
+  local body = redis.call('HGET', PREFIX .. 'tasks', id)
+  if not body then
+    local result = redis.call('GET', PREFIX .. 'result:' .. id)
+    return standing(result and 'done' or 'unknown', id, nil, { result = result })
+  end
+  local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  if e then
+    e.died = redis.call('ZSCORE', PREFIX .. 'dead', id)
+    if e.died then return standing('dead', id, e, { body = body }) end
+    e.due = from_score(redis.call('ZSCORE', PREFIX .. 'delayed', id))
+    return standing('scheduled', id, e, { body = body })
+  end
+  local owner, line = (find_holder or holder_of)(id)
+  if owner then return standing('running', id, parse_entry(line), { body = body, owner = owner }) end
+  if body == '' then return standing('cancelled', id, nil, {}) end
+  return standing('ready', id, waiting_entry(id, body), { body = body })
+end
