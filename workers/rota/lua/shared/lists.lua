@@ -4,6 +4,11 @@ local function lines_of(list)
   return lines.err and {} or lines
 end
 local function id_of(line) return string.match(line, '^%S+') or '' end
+local function ids_in(lines)
+  local ids = {}
+  for i, line in ipairs(lines) do ids[i] = id_of(line) end
+  return ids
+end
 
 -- The owner that holds this id, and its entry's line. Looks at 500 owners.
 local function holder_of(id)

@@ -7,7 +7,8 @@ local function standing(state, id, e, more)
   local is_kept = e.died or string.find(e.flag or '', '%u')
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
-    more.body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or '',
+    more.body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or false,
+    e.died and from_score(e.died) or 0, more.record or '',
   }
 end
 
@@ -26,13 +27,21 @@ local function waiting_entry(id, body)
   return entry_among(delayed_lane(queue), id) or entry_among(ready_lane(queue), id) or { queue = queue }
 end
 
+-- How it ended, and what is kept of what it returned. Whatever else stands in the place of a record says nothing.
+local function ended(id, otherwise)
+  local record, result = false, redis.call('GET', PREFIX .. 'result:' .. id)
+  for _, memory in ipairs({ 'ended', 'ended-before' }) do
+    local found = record or redis.pcall('HGET', PREFIX .. memory, id)
+    record = type(found) == 'string' and found
+  end
+  local how = record and string.match(record, '^%l+') or result and 'done' or otherwise
+  return standing(how, id, nil, { result = result, record = record })
+end
+
 -- `find_holder`: as holder_of, for whoever asks about many.
 local function standing_of(id, find_holder)
   local body = redis.call('HGET', PREFIX .. 'tasks', id)
-  if not body then
-    local result = redis.call('GET', PREFIX .. 'result:' .. id)
-    return standing(result and 'done' or 'unknown', id, nil, { result = result })
-  end
+  if not body then return ended(id, 'unknown') end
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
   if e then
     e.died = redis.call('ZSCORE', PREFIX .. 'dead', id)
@@ -42,6 +51,6 @@ local function standing_of(id, find_holder)
   end
   local owner, line = (find_holder or holder_of)(id)
   if owner then return standing('running', id, parse_entry(line), { body = body, owner = owner }) end
-  if body == '' then return standing('cancelled', id, nil, {}) end
+  if body == '' then return ended(id, 'cancelled') end
   return standing('ready', id, waiting_entry(id, body), { body = body })
 end

@@ -11,7 +11,6 @@ end
 -- Wake who waits for these tasks, all of which started, or ended in the way that `how` says; who waits for a start waits no
 -- longer than for the end.
 local function tell_waiters(how, ids)
-  if not any_waiters or #ids == 0 then return end
   local words_of, told = {}, {}
   for i, waiting in ipairs(redis.call('HMGET', WAITERS, unpack(ids))) do
     local left = how == 'started' and string.gsub(waiting or '', ' s:%w+', '') or ''
