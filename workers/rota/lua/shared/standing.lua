@@ -34,14 +34,14 @@ local function ended(id, otherwise)
     local found = record or redis.pcall('HGET', PREFIX .. memory, id)
     record = type(found) == 'string' and found
   end
-  local how = record and string.match(record, '^%l+') or result and 'done' or otherwise
+  local how = record and string.match(record, '^%l+') or otherwise or result and 'done' or 'unknown'
   return standing(how, id, nil, { result = result, record = record })
 end
 
 -- `find_holder`: as holder_of, for whoever asks about many.
 local function standing_of(id, find_holder)
   local body = redis.call('HGET', PREFIX .. 'tasks', id)
-  if not body then return ended(id, 'unknown') end
+  if not body then return ended(id) end
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
   if e then
     e.died = redis.call('ZSCORE', PREFIX .. 'dead', id)
