@@ -40,7 +40,7 @@ class ReplyList:
     def park(self) -> None:
         """Begin to listen. Raises Unavailable."""
         try:
-            self._connection.send_packed_command(self._parking)  # type: ignore[no-untyped-call]  # not typed
+            self._connection.send_packed_command([self._parking])  # type: ignore[no-untyped-call]  # not typed
         except (RedisError, OSError) as error:
             raise self._lost(error) from error
         self.silent_at = time.monotonic() + PARK_SECONDS + GRACE_SECONDS
