@@ -12,8 +12,9 @@ from rota.client.call import Call, CallOptions
 from rota.client.open_waits import Goal, Question
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import prepare, require_name
+from rota.client.results import result_of
 from rota.client.sender import Sender
-from rota.client.status import Handle, State, TaskStatus, result_of, status_of
+from rota.client.status import Handle, State, TaskStatus, status_of
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
 from rota.durations import Duration, positive_seconds
@@ -125,11 +126,12 @@ class Client:
 
     # Looking
 
-    def status(self, task_id: str) -> TaskStatus:
-        """Where a task stands. Never raises: what cannot be found out is `unknown`, with the reason in `error`."""
+    def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
+        """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
+        `unknown`, with the reason in `error`."""
         try:
             require_name("id", task_id)
-            return status_of(task_id, self._run(self._store.status(task_id)))
+            return status_of(task_id, self._run(self._store.status(task_id)), args=args)
         except RotaError as error:
             return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
@@ -154,7 +156,8 @@ class Client:
         Raises TaskDead (with the `epitaph`), TaskCancelled or TaskExpired; ResultNotStored, saying why, when it is done
         and there is no result; and as `wait`.
         """
-        return result_of(task_id, self._await(Goal.RESULT, task_id, timeout))
+        found = self._await(Goal.RESULT, task_id, timeout)
+        return result_of(status_of(task_id, found), found.result)
 
     def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         require_name("id", task_id)

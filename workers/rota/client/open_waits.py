@@ -10,6 +10,8 @@ from typing import NamedTuple
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 
+STARTED = "started"
+
 
 class Goal(StrEnum):
     """What is waited for: that a task starts, that it ends, or its result when it has ended."""
@@ -75,7 +77,7 @@ class OpenWaits:
         """A task was `started`, or has ended as the word says: it is to be asked about."""
         for question in [Question(goal, task_id) for goal in Goal]:
             if question in self._waits:
-                self._to_ask[question] = how
+                self._to_ask[question] = "" if how == STARTED else how
 
     def ask_all(self) -> None:
         """Have all be asked about again, and forget those that are over."""

@@ -57,5 +57,5 @@ class Waiting:
 
 def _too_late(question: Question, limit: float, trouble: str) -> str:
     what = "started" if question.goal is Goal.START else "ended"
-    away = f"; the server was away: {trouble}" if trouble else ""
+    away = f"; the server could not be asked: {trouble}" if trouble else ""
     return f"task {question.task_id} has not {what} within {limit:g} s{away}"

@@ -40,7 +40,7 @@ for i = 2, #ARGV, 2 do
   local goal, id = ARGV[i], ARGV[i + 1]
   local found = look(goal, id)
   if found then
-    bytes = bytes + #found[8] + #found[9] + #found[10]
+    bytes = bytes + #found[8] + #found[9] + #(found[10] or '')
   else
     note(goal, id)
   end
