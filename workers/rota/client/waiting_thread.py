@@ -147,11 +147,7 @@ class WaitingThread(Thread):
             self._keep(wait)
         if None in left:
             return False
-        if self._open:
-            self._idle_at = math.inf
-        elif self._idle_at == math.inf:
-            self._idle_at = time.monotonic() + LINGER_SECONDS
-        return time.monotonic() < self._idle_at or not self._mail.close_if_empty()
+        return bool(self._open) or time.monotonic() < self._idle_at or not self._mail.close_if_empty()
 
     def _converse(self) -> None:
         try:
@@ -193,5 +189,9 @@ class WaitingThread(Thread):
 
     def _rest(self) -> None:
         now = time.monotonic()
+        if self._open:
+            self._idle_at = math.inf
+        elif self._idle_at == math.inf:
+            self._idle_at = now + LINGER_SECONDS
         until = min(self._ask_all_at, self._idle_at, self._replies.silent_at)
         self._mail.sleep(max(until, self._retry_at) - now, self._replies)

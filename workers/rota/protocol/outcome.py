@@ -97,6 +97,7 @@ def pack_settlement(settlement: Settlement) -> bytes:
     return pack(settlement_args(settlement)).data
 
 
+
 def join_settlements(packed: Collection[bytes]) -> Packed:
     """Settlements, packed one by one, as arguments."""
     return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
