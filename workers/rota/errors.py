@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.client.status import Handle
+    from rota.client.status import Handle, TaskStatus
 
 
 class RotaError(Exception):
@@ -102,31 +102,38 @@ class WaitTimeout(RotaError, TimeoutError):
 
 
 class _NoResult(RotaError):
-    # The task `id` has ended, and there is no result.
+    # A task has ended in this way, and there is no result.
 
-    def __init__(self, message: str, id: str = "") -> None:  # noqa: A002 - the name of the attribute
+    def __init__(self, message: str, status: "TaskStatus | None" = None) -> None:
         super().__init__(message)
-        self.id = id
+        self.status = status
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self.status.id if self.status is not None else ""
 
 
 class TaskDead(_NoResult, RuntimeError):
-    """The task is dead. `epitaph` is what is known of its end, as in `TaskStatus`."""
+    """The task whose result was asked for is dead. `status` says all that is known of it."""
 
-    def __init__(self, message: str, id: str = "", epitaph: "dict[str, Any] | None" = None) -> None:  # noqa: A002
-        super().__init__(message, id)
-        self.epitaph = epitaph or {}
+    @property
+    def epitaph(self) -> dict[str, Any]:
+        """What is known of its end."""
+        return (self.status.epitaph if self.status is not None else None) or {}
 
 
 class TaskCancelled(_NoResult, RuntimeError):
-    """The task was cancelled, or purged with its queue."""
+    """The task whose result was asked for was cancelled, or purged with its queue. `status` as of TaskDead."""
 
 
 class TaskExpired(_NoResult, RuntimeError):
-    """The task was not started before its `expires` had passed."""
+    """The task whose result was asked for was not started in time, before its `expires`. `status` as of TaskDead."""
 
 
 class ResultNotStored(_NoResult, LookupError):
-    """The task is done and its result is not to be had, or nothing is known of the task: the message says why."""
+    """The task is done and its result is not there, or nothing is known of the task: the message says why. `status` as
+    of TaskDead."""
 
 
 class RotaWarning(UserWarning):

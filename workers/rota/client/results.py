@@ -14,16 +14,15 @@ def result_of(status: TaskStatus, kept: bytes | None) -> Any:
         case State.DONE if kept is not None and not status.result_refused:
             return json.loads(kept)
         case State.DONE:
-            raise ResultNotStored(f"{task} is done, and its result is not there: {_why_not(status)}", status.id)
+            raise ResultNotStored(f"{task} is done, and its result is not there: {_why_not(status)}", status)
         case State.DEAD:
-            epitaph = status.epitaph or {}
-            raise TaskDead(f"{task} is dead: {_reason(epitaph)}", status.id, epitaph)
+            raise TaskDead(f"{task} is dead: {_reason(status.epitaph or {})}", status)
         case State.CANCELLED:
-            raise TaskCancelled(f"{task} was cancelled{f': {status.why}' if status.why else ''}", status.id)
+            raise TaskCancelled(f"{task} was cancelled{f': {status.why}' if status.why else ''}", status)
         case State.EXPIRED:
-            raise TaskExpired(f"{task} had expired before a worker came to start it", status.id)
+            raise TaskExpired(f"{task} had expired before a worker came to start it", status)
         case _:
-            raise ResultNotStored(f"nothing is known of {task}: {status.why}", status.id)
+            raise ResultNotStored(f"nothing is known of {task}: {status.why}", status)
 
 
 def _why_not(status: TaskStatus) -> str:
