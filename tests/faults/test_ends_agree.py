@@ -20,7 +20,7 @@ WORKERS = 4
 KILLS = 20
 KILLS_BEFORE_THE_SERVERS = 8
 WAITING = 100  # threads, each for one task after another
-SECONDS = 100.0
+SECONDS = 240.0
 
 Told = tuple[str, object]  # the state, and what was returned or the line of the error
 
@@ -58,6 +58,7 @@ def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
     return told
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("server_options", [{"appendonly": "yes", "appendfsync": "always"}], ids=[""])
 def test_what_is_told_of_10000_ends_agrees_with_the_tasks_through_kills_of_workers_and_of_the_server(
     shaken: Shaken, measured: Measure

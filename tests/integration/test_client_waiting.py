@@ -1,6 +1,9 @@
 """Waiting for tasks through a real client, whose tasks the protocol ends one call at a time."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -281,6 +284,38 @@ class TestTimeouts:
         with pytest.raises(Unavailable, match="closed while it waited"):
             asked.result(SECONDS)
         until(lambda: waiting_threads() == 0, "the end of the thread")
+
+
+class TestInterruptions:
+    def test_ctrl_c_ends_a_wait_at_once(self, server: Server, namespace: str, fleet: Fleet) -> None:
+        fleet.push("a")
+        code = f"import rota; rota.Client({server.url!r}, {namespace!r}).wait('a')"
+        waiting = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+        until_noted(fleet)
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=SECONDS)
+        assert waiting.returncode == -signal.SIGINT
+        assert said.strip().endswith("KeyboardInterrupt")
+
+    def test_who_waits_is_told_nothing_by_what_another_wrote_in_place_of_ours(
+        self, client: Client, fleet: Fleet, ask: Asking
+    ) -> None:
+        owner, claim = fleet.claimed("a", "b")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        [replies] = [word.partition(":")[2] for word in str(fleet.redis.hget(fleet.keys.waiters, "a")).split()]
+        fleet.redis.rpush(fleet.keys.replies(replies), "done a", "", "done", "done x", b"\xff \xff")
+        fleet.redis.hset(fleet.keys.waiters, "b", "e: s:\xff nonsense e:!")
+        until(lambda: fleet.redis.llen(fleet.keys.replies(replies)) == 0, "that it was read")
+        assert not asked.done()
+        fleet.redis.delete(fleet.keys.waiters)
+        fleet.redis.set(fleet.keys.waiters, "another type")
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # stops no turn
+        assert client.status("a").state is State.DONE
+        with pytest.raises(WaitTimeout, match="WRONGTYPE"):
+            client.wait("b", 0.3)
+        fleet.redis.delete(fleet.keys.waiters)
+        assert asked.result(SECONDS).state is State.DONE
 
 
 class TestLosses:
