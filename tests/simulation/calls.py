@@ -67,7 +67,7 @@ class Calls(Store):
     def sweep(self, lease_ms: int) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
-    def announce(  # noqa: PLR0913 - the signature is the product's
+    def announce(
         self,
         node: str,  # noqa: ARG002 - as above, and so the others
         heartbeat: bytes,  # noqa: ARG002
