@@ -50,8 +50,9 @@ class Waiting:
     def _leave(self, wait: Wait) -> WaitingThread:
         with self._lock:
             if self._thread is None or not self._thread.take(wait):
-                self._thread = WaitingThread(self._access, wait)
-                self._thread.start()
+                thread = WaitingThread(self._access, wait)
+                thread.start()
+                self._thread = thread
             return self._thread
 
 

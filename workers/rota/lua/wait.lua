@@ -6,8 +6,13 @@
 -- returns  of each as `status`, or nothing when the client will be told; fewer, when these have become too many bytes
 -- Invariant: what has not come yet is noted in the call that looked, so nothing can come unseen between.
 local MOST_BYTES, MOST_NOTED = 1048576, 1000
+local NOT_YET = { scheduled = true, ready = true }
 local client, tasks = ARGV[1], PREFIX .. 'tasks'
 redis.call('HLEN', WAITERS)
+redis.call('HLEN', tasks)
+redis.call('HLEN', PREFIX .. 'tickets')
+redis.call('ZCARD', PREFIX .. 'dead')
+redis.call('HLEN', PREFIX .. 'epitaphs')
 
 -- Who comes too late for the room there asks again by itself, in some seconds.
 local function note(goal, id)
@@ -30,7 +35,7 @@ local function look(goal, id)
   local is_live = redis.call('HSTRLEN', tasks, id) > 0 and not redis.call('ZSCORE', PREFIX .. 'dead', id)
   if is_live and (goal ~= 's' or not held(id)) then return nil end
   local found = standing_of(id, held)
-  if found[1] == 'running' and goal ~= 's' then return nil end
+  if NOT_YET[found[1]] or found[1] == 'running' and goal ~= 's' then return nil end
   return found
 end
 
@@ -40,7 +45,7 @@ for i = 2, #ARGV, 2 do
   local goal, id = ARGV[i], ARGV[i + 1]
   local found = look(goal, id)
   if found then
-    bytes = bytes + #found[8] + #found[9] + #(found[10] or '')
+    bytes = bytes + #found[8] + #found[9] + #(found[10] or '') + #found[13] -- body, accounts, result, record
   else
     note(goal, id)
   end
