@@ -308,6 +308,9 @@ class TestInterruptions:
         fleet.redis.hset(fleet.keys.waiters, "b", "e: s:\xff nonsense e:!")
         until(lambda: fleet.redis.llen(fleet.keys.replies(replies)) == 0, "that it was read")
         assert not asked.done()
+        fleet.redis.hset(fleet.keys.ended, "c", "odd words")
+        fleet.redis.rpush(fleet.keys.result("d"), "another type")
+        assert {client.wait(name, SECONDS).state for name in ("c", "d")} == {State.UNKNOWN}
         fleet.redis.delete(fleet.keys.waiters)
         fleet.redis.set(fleet.keys.waiters, "another type")
         fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # stops no turn

@@ -73,8 +73,8 @@ def parse_waited(raw: Raw) -> list[TaskState | None]:
 def _parse_waited(raw: Raw) -> TaskState:
     try:
         return parse_status(raw)
-    except ValueError:  # not the record of an end, whoever wrote it: that must not keep others waiting
-        return parse_status([*raw[:-1], b""])
+    except ValueError:  # what stands in place of a record is none: that must not keep others waiting
+        return TaskState("unknown")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,12 @@ local function entry_in_lanes(id, body)
 end
 
 -- How it ended, and what is kept of what it returned. Whatever else stands in the place of a record says nothing.
-local WAYS = { done = true, cancelled = true, expired = true, purged = true }
 local function ended(id, otherwise)
   local record, result = false, redis.pcall('GET', PREFIX .. 'result:' .. id)
   result = type(result) == 'string' and result
   for _, memory in ipairs({ 'ended', 'ended-before' }) do
     local found = record or redis.pcall('HGET', PREFIX .. memory, id)
-    record = type(found) == 'string' and WAYS[string.match(found, '^%l+')] and found
+    record = type(found) == 'string' and found
   end
   local how = record and string.match(record, '^%l+') or otherwise or result and 'done' or 'unknown'
   return standing(how, id, nil, { result = result, record = record })
