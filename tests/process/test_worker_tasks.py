@@ -263,7 +263,11 @@ def test_what_a_task_returned_is_kept_for_as_long_as_was_asked(harness: ChildHar
 
 @pytest.mark.parametrize(
     ("expression", "said"),
-    [("{1}", "result is of type set"), ("[{'a': float('nan')}]", "result[0].a is nan"), ("'x' * 2000", "max_result_kb")],
+    [
+        ("{1}", "result is of type set"),
+        ("[{'a': float('nan')}]", "result[0].a is nan"),
+        ("'x' * 2000", "max_result_kb"),
+    ],
 )
 def test_a_result_that_cannot_be_kept_is_refused_and_the_task_is_done(
     harness: ChildHarness, expression: str, said: str

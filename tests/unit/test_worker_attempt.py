@@ -5,7 +5,6 @@ import contextvars
 import dataclasses
 import os
 import threading
-import os
 from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any

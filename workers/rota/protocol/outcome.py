@@ -17,8 +17,8 @@ ARGS_PER_SETTLEMENT = 4
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0. `refused`: why it is not, though
-    it was to be."""
+    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0. `refused`: why it is not,
+    though it was to be."""
 
     result: bytes = b""
     result_ttl_ms: int = 0
@@ -63,8 +63,8 @@ Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expir
 
 
 class Settlement(NamedTuple):
-    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to be
-    remembered."""
+    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to
+    be remembered."""
 
     entry: Entry
     outcome: Outcome
@@ -98,7 +98,6 @@ def pack_settlement(settlement: Settlement) -> bytes:
         text = entry.text
         return b"$%d\r\n%b\r\n$4\r\ndone\r\n$%d\r\n%b\r\n$0\r\n\r\n" % (len(text), text, len(account), account)
     return pack(settlement_args(settlement)).data
-
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:
