@@ -43,6 +43,8 @@ TYPES: Final = {
     "sent": "string",
     "nodes": "hash",
     "result": "string",
+    "waiters": "hash",
+    "replies": "list",
     "meta": "hash",
 }
 """The type of each key, as docs/protocol.md has it."""

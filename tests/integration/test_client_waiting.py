@@ -24,12 +24,18 @@ from rota.protocol.store import Blame
 from servers import Server
 from waiting import until
 
-SECONDS = 60  # generous: whoever is not woken asks again after ten
+SECONDS = 30
 MANY = 500
 SERVING = one_tier("q")
 RESULT = Done(b'{"sum":7}', 60_000)
 
 Asking = Callable[..., "Future[Any]"]
+
+
+@pytest.fixture(autouse=True)
+def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or whoever was not woken would learn of the end by the safety net.
+    monkeypatch.setattr(waiting_thread, "ASK_ALL_SECONDS", 1000.0)
 
 
 @pytest.fixture(name="ask")
@@ -261,7 +267,6 @@ class TestTimeouts:
     def test_a_wait_after_the_thread_has_ended_begins_anew(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(waiting_thread, "ASK_ALL_SECONDS", 1000.0)
         monkeypatch.setattr(waiting_thread, "LINGER_SECONDS", 0.01)
         owner, claim = fleet.claimed("a")
         fleet.turn(owner, SERVING, (claim, RESULT), limit=0)
@@ -322,6 +327,21 @@ class TestInterruptions:
 
 
 class TestLosses:
+    def test_who_missed_a_wake_up_asks_again(
+        self, client: Client, fleet: Fleet, ask: Asking, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(waiting_thread, "ASK_ALL_SECONDS", 0.2)
+        owner, claim = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        with fleet.redis.pipeline() as together:
+            together.delete(fleet.keys.waiters)
+            together.set(fleet.keys.waiters, "another type")
+            together.execute()
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)
+        fleet.redis.delete(fleet.keys.waiters)
+        assert asked.result(SECONDS).state is State.DONE
+
     def test_a_connection_that_is_lost_is_made_anew_and_what_was_forgotten_noted_again(
         self, client: Client, fleet: Fleet, ask: Asking
     ) -> None:
