@@ -149,7 +149,7 @@ MUTATIONS: Final = (
         "who waits is not woken, and learns of an end when it asks all again",
         LuaFunction("shared/waiters", "wake", "", ""),
         Tests("tests/integration/test_client_waiting.py", "TestEnds and purge", r"WaitTimeout: task a has not ended"),
-        60,
+        90,
     ),
     Mutation(
         "what a dead worker had finished is not read from its slot",
