@@ -14,7 +14,7 @@ local function standing(state, id, e, more)
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
     more.body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or false,
     state == 'running' and any_progress and progress_of(id) or '', e.died and from_score(e.died) or 0,
-    more.record or '',
+    more.record or '', e.kind or '', e.ready or 0,
   }
 end
 
