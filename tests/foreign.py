@@ -43,6 +43,8 @@ TYPES: Final = {
     "sent": "string",
     "nodes": "hash",
     "result": "string",
+    "waiters": "hash",
+    "replies": "list",
     "meta": "hash",
 }
 """The type of each key, as docs/protocol.md has it."""
@@ -90,7 +92,7 @@ class Place:
 
 def every_key(keys: Keys, owner: str) -> list[Place]:
     """A key of each function: of a served queue, of a living owner, of a live task."""
-    given = {"queue": "default", "owner": owner, "unique_key": "k", "nonce": "n", "task_id": LIVE}
+    given = {"queue": "default", "owner": owner, "unique_key": "k", "nonce": "n", "task_id": LIVE, "client": "c"}
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]
     assert len(found) == len(TYPES), f"no keys: {sorted(TYPES.keys() - set(_functions()))}"
     return found

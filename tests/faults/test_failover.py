@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import redis
 
 import rota
 from fleets import Measure, RunningFleet
+from rota.protocol.keys import Keys
 from rota.server.durability import Durability
 from sentinels import Sentinels
 from server_fixtures import Producer, extra_runs
@@ -165,6 +167,27 @@ def test_a_primary_that_is_demoted_while_workers_sleep_at_it_wakes_them_to_the_n
     until(lambda: fleet.journal("end", label="woken"), "work that goes on", AFTER_FAILOVER_SECONDS)
     assert fleet.workers() == workers
     assert not fleet.log("worker.exited")
+
+
+def test_who_waits_for_a_task_through_a_failover_is_told_of_its_end(service: Sentinels, namespace: str) -> None:
+    primary = service.primary()
+    with ThreadPoolExecutor(1) as threads, rota.Client(service.url, namespace) as client:
+        handle = client.enqueue("note", queue="default")
+        ended = threads.submit(handle.wait, 60)
+        with redis.Redis(port=primary.port) as asking:
+            until(lambda: asking.hlen(Keys(namespace).waiters), "a waiter that is known")
+        until(lambda: service.replicated(primary), "replicas that have the task")
+        primary.kill()
+        service.wait_for_another(primary)
+        assert until(lambda: _cancelled(handle), "a new primary that cancels it")
+        assert ended.result().state == "cancelled"
+
+
+def _cancelled(handle: "rota.Handle[object]") -> bool:
+    try:
+        return handle.cancel() == "cancelled"
+    except (rota.Uncertain, rota.Unavailable):
+        return False
 
 
 def test_the_old_primary_comes_back_as_a_replica_and_can_be_the_primary_again(

@@ -146,6 +146,12 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "who waits is not woken, and learns of an end when it asks all again",
+        LuaFunction("shared/waiters", "wake", "", ""),
+        Tests("tests/integration/test_client_waiting.py", "TestEnds and purge", r"WaitTimeout: task a has not ended"),
+        90,
+    ),
+    Mutation(
         "what a dead worker had finished is not read from its slot",
         PythonFunction("rota_supervisor.master.core.dying", "died", bugs.died_without_outcomes),
         Tests("tests/e2e/test_claims_of_several.py", "no_finished_task_of_a_killed_worker", r"assert .*"),

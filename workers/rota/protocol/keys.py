@@ -51,6 +51,7 @@ class Keys:
     pulse = _Single("pulse")
     nodes = _Single("nodes")
     meta = _Single("meta")
+    waiters = _Single("waiters")
 
     def _key(self, rest: str) -> str:
         return f"{{{self.namespace}}}:{rest}"
@@ -75,3 +76,6 @@ class Keys:
 
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")
+
+    def replies(self, client: str) -> str:
+        return self._key(f"replies:{client}")

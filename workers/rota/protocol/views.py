@@ -71,6 +71,18 @@ def _kind(raw: Raw) -> str:
 parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended, _kind, int)
 
 
+def parse_waited(raw: Raw) -> list[TaskState | None]:
+    """`[a state or nil...]`"""
+    return [None if state is None else _parse_waited(state) for state in raw]
+
+
+def _parse_waited(raw: Raw) -> TaskState:
+    try:
+        return parse_status(raw)
+    except ValueError:  # what stands in place of a record is none: that must not keep others waiting
+        return TaskState("unknown")
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old."""

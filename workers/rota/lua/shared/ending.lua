@@ -64,6 +64,7 @@ end
 -- not to be remembered. `owner`: who ran them, '-' when they waited.
 local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
 local function note_ends(how, now, owner, ids, texts, accounts)
+  if any_waiters then tell_waiters(how, ids) end
   keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
   if not (keep > 0 and keep <= MOST_KEPT) then return end
   local head, records, n = how .. string.format(' %.0f ', now) .. owner .. ' ', {}, 0
