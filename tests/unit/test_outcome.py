@@ -28,7 +28,7 @@ _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
     (DONE, ("done", b"", 0)),
     (Done(), ("done", b"", 0)),
     (Done(b'{"a":1}', 60_000), ("done", b'{"a":1}', 60_000)),
-    (RetryOutcome(1_500_000), ("retry", 1_500_000, "")),
+    (RetryOutcome(1_500_000), ("retry", 1_500_000, b"")),
     (DeadOutcome(b'{"reason":"x"}'), ("dead", b'{"reason":"x"}', "")),
     (Release(), ("release", "", "")),
     (CancelledOutcome(), ("cancelled", "", "")),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+AT_MOST_ONCE: Final = "at_most_once"  # the reason of what was started once, may not be again, and did not end
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
 

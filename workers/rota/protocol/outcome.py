@@ -25,9 +25,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The attempt failed and another is due `delay_us` microseconds after it is settled."""
+    """The attempt failed and another is due `delay_us` microseconds after it is settled. `account`: what is kept of it
+    meanwhile, a JSON object."""
 
     delay_us: int
+    account: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
     match settlement.outcome:
         case Done(result, ttl_ms):
             return text, "done", result, ttl_ms
-        case RetryOutcome(delay_us):
-            return text, "retry", delay_us, ""
+        case RetryOutcome(delay_us, account):
+            return text, "retry", delay_us, account
         case DeadOutcome(epitaph):
             return text, "dead", epitaph, ""
         case Release():

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
 from rota.child.life import NANOSECONDS
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_task import TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
+from rota.errors import TimeLimit
 from rota.hooks import Hooks
+from rota.options import TaskOptions
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import Epitaph, error_line, traceback_text
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, Outcome, RetryOutcome
@@ -119,7 +121,7 @@ class ShortLimits:
 class Executor:
     """Makes attempts. `limit_ns`: the fleet's time limit in nanoseconds. `started` is called at each start before the
     function, as a task that kills its worker has started too. `alone` keeps copies of this process out of it.
-    `random` returns a number in [0, 1).
+    `random` returns a number in [0, 1). `begin`: see `rota.worker.begin`.
     """
 
     limit_ns: int
@@ -131,6 +133,7 @@ class Executor:
     alone: NoCopies
     random: Callable[[], float]
     short_limits: ShortLimits
+    begin: Callable[[Entry], Entry | None]
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempt | None:
         """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
@@ -138,25 +141,49 @@ class Executor:
         `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
         """
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
-        limit_ns, soft_limit_ns = self.limit_ns, 0
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
-        slot.start_task(TaskInSlot(entry.text, "", at_ns, at_ns + limit_ns, anchor.received_ns, claimed.unstarted))
+        deadline_ns = at_ns + self.limit_ns
+        slot.start_task(TaskInSlot(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted))
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
-        slot.name_task(name)
-        if isinstance(prepared, Runnable):
-            limit_ns, soft_limit_ns = prepared.limit_ns, prepared.soft_limit_ns
-            slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
+        ready = prepared if isinstance(prepared, Runnable) else None
+        slot.name_task(name, self._verdict(ready, entry.failures) if ready is not None else 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
-        if start_ns > claimed.start_by_ns:
+        begun = None if start_ns > claimed.start_by_ns else entry
+        if begun is not None and ready is not None and ready.options.is_started_once:
+            begun = self.begin(entry)
+            at_ns = start_ns = boottime_ns()
+        if begun is None:
             slot.end_task()
             return None
-        attempt = Attempt(entry, name, times_of(entry, anchor, start_ns), limit_ns, slot)
-        if soft_limit_ns:
-            attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
-            self.short_limits.met(soft_limit_ns, at_ns)
+        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot)
+        if ready is not None:
+            self._set_limits(attempt, ready, at_ns)
         self._carry_out(claimed, prepared, attempt)
         return attempt
+
+    def _verdict(self, ready: Runnable, failures: int) -> int:
+        """What the master is to do when it has to end this attempt. Decided once for each number of failures, so that a
+        task asks for it in one look."""
+        known = ready.verdicts.get(failures)
+        if known is None:
+            known = ready.verdicts[failures] = self._decide(ready.options, failures).to_word()
+        return known
+
+    def _decide(self, options: TaskOptions, failures: int) -> Verdict:
+        if options.is_started_once:
+            return Verdict()  # that it has begun is its end
+        with self.alone:  # the back-off may be the application's function
+            decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), self.random)
+        retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
+        return Verdict(True, retry_us, options.crash_limit or 0)
+
+    def _set_limits(self, attempt: Attempt, ready: Runnable, from_ns: int) -> None:
+        attempt.limit_ns, soft_limit_ns = ready.limit_ns, ready.soft_limit_ns
+        if soft_limit_ns:
+            attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, from_ns + soft_limit_ns
+            self.short_limits.met(soft_limit_ns, from_ns)
+        self.slot.extend_task(from_ns + ready.limit_ns, attempt.soft_deadline_ns)
 
     def call_dead_hooks(self, attempt: Attempt) -> None:
         """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death

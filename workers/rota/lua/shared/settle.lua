@@ -1,8 +1,10 @@
 -- Settle entries of an owner's in-flight list: n x `entry verb first second` from ARGV[at] on, as in
 -- rota/protocol/outcome.py. Each is gated on the entry being in the list, so a late or repeated call finds nothing.
 
--- How the life of a task that did not end well goes on.
-local function settle_otherwise(e, verb, first, now)
+-- How the life of a task that did not end well goes on. Its worker knows that the attempt ended, or was none: the mark
+-- of a task that may be started once at most goes.
+local function settle_otherwise(e, verb, first, second, now)
+  e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
   if verb == 'cancelled' or verb == 'expired' then
     end_task(e, verb)
   elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
@@ -13,6 +15,7 @@ local function settle_otherwise(e, verb, first, now)
   elseif verb == 'retry' then
     e.failures = e.failures + 1
     e.kind = 'r'
+    if second ~= '' then keep_account(e, 'E', second) end
     delay(e, now + math.max(0, tonumber(first) or 0))
   else
     e.releases = e.releases + 1
@@ -55,7 +58,7 @@ local function settle(inflight, at, n, now)
         keep_result(e.id, ARGV[s + 2], ARGV[s + 3])
         clear_up(e)
       elseif not is_former then
-        settle_otherwise(e, verb, ARGV[s + 2], now)
+        settle_otherwise(e, verb, ARGV[s + 2], ARGV[s + 3], now)
         if verb == 'release' then of.released = of.released + 1 end
       end
     end
