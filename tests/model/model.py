@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
-from model.items import UNKNOWN_QUEUE, New, Serving, Task
+from model.items import UNKNOWN_QUEUE, New, Serving, Task, begun_text
 from model.steering import NONCE_US, Steering
 
 CRASH_LIMIT = 3
@@ -111,6 +111,7 @@ class Model(Steering):
         if task.is_shell:
             self.places.shell_is_gone(task)
             return
+        task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of it
         if verb in {"done", "expired"} or task.cancelled or verb == "cancelled":
             self.places.end(task, verb if verb in {"done", "expired"} else "cancelled")
             if verb == "done" and result:
@@ -140,12 +141,21 @@ class Model(Steering):
         self._settle(owner, outcomes, serving)
         held = self.places.inflight.get(owner, [])
         texts = [task.text for task in held]
+        running = running if running in texts else begun_text(running)
         unstarted = held[texts.index(running) + 1 :] if running in texts else []
         for task in reversed(unstarted):
             self.places.let_go(owner, task.text)
             self._credit(serving, task.queue)
-            self._go_on(task, ("release", 0, ""))
+            if task.has_begun and not (task.cancelled or task.is_shell):
+                task.releases += 1
+                self.places.bury(task)
+            else:
+                self._go_on(task, ("release", 0, ""))
         return len(unstarted)
+
+    def begin(self, owner: str, text: str) -> str:
+        """Before it is started, a task that may be started once at most."""
+        return self.places.begin(owner, text) if owner in self.leases.expires else ""
 
     # Owning
 
@@ -197,7 +207,7 @@ class Model(Steering):
     ) -> Retired:
         self.places.at(now)
         stale = self._settle(owner, outcomes, serving)
-        return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale)), serving)
+        return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale), stale=stale), serving)
 
     def _retire(
         self, now: int, owner: str, ran: Mapping[str, str] | None, retired: Retired, serving: Serving
@@ -213,7 +223,7 @@ class Model(Steering):
             account, last = self._charge(task, ran, serving)
             if task.cancelled:
                 self.places.end(task, "cancelled")
-            elif last:
+            elif last or task.has_begun:
                 retired.dead.insert(0, task.text)
                 self.places.bury(task)
             else:

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from model.items import Bare, New, Task
+from model.items import Bare, New, Task, begun_text
 
 Item = Task | Bare
 
@@ -115,6 +115,15 @@ class Places:
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
 
+    def begin(self, owner: str, text: str) -> str:
+        """The text that the entry has from now on, "" when the owner has no such entry."""
+        begun = begun_text(text)
+        task = next((held for held in self.inflight.get(owner, []) if held.text in {text, begun}), None)
+        if not task:
+            return ""
+        task.flag = begun.rpartition(" ")[2]
+        return begun
+
     def let_go(self, owner: str, text: str) -> Task | None:
         """Take the task of this entry from the owner, who may not have it."""
         task = next((held for held in self.inflight.get(owner, []) if held.text == text), None)
@@ -129,6 +138,9 @@ class Places:
         self.accounts[task.id] = account
 
     def give_back(self, task: Task) -> None:
+        if task.has_begun:
+            self.bury(task)
+            return
         self.lanes[task.queue, task.lane].insert(0, task)
         self.marked.add(task.queue)
 

@@ -13,7 +13,7 @@ from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
-from rota.protocol.entry import parse_entry
+from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired
 from rota.registry import Registry
 from rota.worker.application import NoCopies, Runner
@@ -27,7 +27,8 @@ SECOND_NS = 1_000_000_000
 
 
 class Place:
-    """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called."""
+    """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called;
+    `begins`: the entries for which Redis was asked whether they may begin."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
@@ -35,6 +36,8 @@ class Place:
         self.claimed = 0
         self.rings: list[int] = []
         self.looks: list[TaskInSlot | None] = []
+        self.begins: list[bytes] = []
+        self.may_begin = True
         settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
         self.executor = Executor(
@@ -47,11 +50,21 @@ class Place:
             NoCopies(),
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
+            self.begin,
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:
         name = function.__name__
         self.registry.add(Task(function, name, TaskOptions(**options)))
+
+    def begin(self, entry: Entry) -> Entry | None:
+        """As `rota.worker.begin` does, with `may_begin` for Redis."""
+        self.begins.append(entry.text)
+        if not self.may_begin:
+            return None
+        begun = parse_entry(entry.text[:-1] + b"b")
+        self.slot.begin_task(begun.text, boottime_ns())
+        return begun
 
     def look(self) -> None:
         self.looks.append(self.slot.current_task())
