@@ -14,8 +14,8 @@ from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Settlement, pack_settlement
 from rota.server.server_errors import ServerError
-from rota.worker.attempt import ShortLimits
 from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
+from rota.worker.limits import ShortLimits
 from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code, Process
 from simulation.server import Parked, Task

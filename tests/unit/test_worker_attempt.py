@@ -1,24 +1,32 @@
 """An attempt, from the claim to the outcome, in a process that lives on whatever it meets."""
 
+import asyncio
+import contextvars
+import dataclasses
+import os
+import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
 
 from child_settings import worker_settings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
-from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
+from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
+from rota.client.accounts import attempts_of
 from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import Entry, parse_entry
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired
+from rota.protocol.epitaph import read_accounts
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, RetryOutcome
 from rota.registry import Registry
 from rota.worker.application import NoCopies, Runner
-from rota.worker.attempt import Attempt, Executor, ShortLimits
+from rota.worker.attempt import Attempt, Executor
 from rota.worker.claims import Claimed
+from rota.worker.limits import ShortLimits
 from rota.worker.prepare import Preparer
 from rota.worker.times import Anchor
 
@@ -51,6 +59,7 @@ class Place:
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
             self.begin,
+            max_result_kb=1,
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:
@@ -141,6 +150,56 @@ def test_what_comes_too_late_is_not_run_and_not_left_in_the_slot() -> None:
     assert place.try_attempt(_body("resize"), start_by_ns=boottime_ns() - 1) is None
     assert not place.looks
     assert place.slot.current_task() is None
+
+
+def test_redis_is_told_before_a_task_starts_that_may_start_once_at_most() -> None:
+    place = Place()
+
+    def charge() -> None:
+        place.look()
+
+    place.declare(charge, crash_limit=0, time_limit=7.0)
+    attempt = place.attempt(_body("charge"))
+    (seen,) = place.looks
+    assert seen is not None
+    assert place.begins == [b"id-1 default i 1000 1000 0 0 0 0 -"]
+    assert seen.entry == attempt.entry.text == b"id-1 default i 1000 1000 0 0 0 0 b"
+    assert round((seen.deadline_ns - seen.started_ns) / SECOND_NS, 3) == 7.0
+    assert seen.verdict == 0
+    assert attempt.settlement().entry.text == seen.entry
+
+
+def test_what_may_not_begin_is_not_run_and_not_left_in_the_slot() -> None:
+    place = Place()
+
+    def charge() -> None:
+        place.look()
+
+    place.declare(charge, crash_limit=0)
+    place.may_begin = False
+    assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
+    assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None  # nor asked for when it is late
+    assert (place.looks, len(place.begins)) == ([], 1)
+    assert place.slot.current_task() is None
+
+
+def test_the_back_off_is_asked_once_for_each_number_of_failures_and_redis_by_no_other_task() -> None:
+    place = Place()
+    asked: list[int] = []
+
+    def resize() -> None:
+        place.look()
+
+    def patience(failures: int) -> float:
+        asked.append(failures)
+        return 3.0
+
+    place.declare(resize, backoff=patience, crash_limit=5)
+    for _ in range(3):
+        place.attempt(_body("resize"))
+    verdicts = [Verdict.from_word(seen.verdict) for seen in place.looks if seen is not None]
+    assert verdicts == [Verdict(True, 3_000_000, 5)] * 3
+    assert (asked, place.begins) == ([1], [])
 
 
 def test_the_slot_tells_how_many_of_the_claim_come_after_the_task() -> None:
@@ -251,3 +310,67 @@ def test_no_hook_is_told_of_a_task_that_lives() -> None:
     place.declare(resize)
     place.executor.call_dead_hooks(place.attempt(_body("resize")))
     assert not place.looks
+
+
+def test_a_task_says_how_far_it_is_from_its_threads_and_coroutines_too() -> None:
+    place = Place()
+    said: list[bytes] = []
+
+    def look() -> None:
+        running = place.slot.current_task()
+        assert running is not None
+        said.append(place.slot.progress_of(running.entry))
+
+    def steps() -> None:
+        current_task().progress(1, 3)
+        look()
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(lambda: current_task().progress(2, 3, "thread"),))
+        thread.start()
+        thread.join()
+        look()
+
+    async def coroutine() -> None:
+        await asyncio.create_task(_say_progress(3))
+        look()
+
+    place.declare(steps)
+    place.declare(coroutine)
+    assert place.attempt(_body("steps")).outcome == Done()
+    assert place.attempt(_body("coroutine")).outcome == Done()
+    assert [(text.split(b" ")[:2], text.split(b" ")[3]) for text in said] == [
+        ([b"1", b"3"], b""), ([b"2", b"3"], b"thread"), ([b"3", b"-"], b""),
+    ]  # fmt: skip
+
+
+async def _say_progress(done: float) -> None:
+    current_task().progress(done)
+
+
+def test_a_task_that_says_what_is_no_number_fails() -> None:
+    place = Place()
+
+    def wrong() -> None:
+        current_task().progress("half")  # type: ignore[arg-type]  # that is the claim
+
+    place.declare(wrong, retries=0)
+    outcome = place.attempt(_body("wrong")).outcome
+    assert isinstance(outcome, DeadOutcome)
+    assert b"a number from 0 to 9e15, not 'half'" in outcome.epitaph
+
+
+def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
+    place = Place()
+    executor = dataclasses.replace(place.executor, owner="node:8:1")
+    place.executor = executor
+
+    def fails() -> None:
+        raise ValueError("bad")
+
+    place.declare(fails, retries=1)
+    outcome = place.attempt(_body("fails")).outcome
+    assert isinstance(outcome, RetryOutcome)
+    [account] = attempts_of(read_accounts(outcome.account, "why"))
+    assert (account.attempt, account.reason, account.error) == (1, "failed", "ValueError: bad")
+    assert (account.node, account.pid) == ("node", os.getpid())
+    assert account.run_seconds > 0

@@ -20,8 +20,9 @@ from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
 from rota.worker import bell, prepare
 from rota.worker.application import NoCopies, Runner, call_hook
-from rota.worker.attempt import Executor, ShortLimits
+from rota.worker.attempt import Executor
 from rota.worker.begin import Beginner
+from rota.worker.limits import ShortLimits
 from rota.worker.loop import Loop
 from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
@@ -86,6 +87,8 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
             random.random,
             ShortLimits(life.slot, life.ring_master),
             Beginner(life, store, link, waiter, fence).begin,
+            settings.max_result_kb,
+            life.owner,
         ),
         report=report,
         recycling=Recycling(life, span, growth),

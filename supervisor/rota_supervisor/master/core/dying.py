@@ -5,7 +5,7 @@ from typing import Final
 
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.protocol.entry import Entry
-from rota.protocol.epitaph import AT_MOST_ONCE
+from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED
 from rota.protocol.outcome import join_settlements, pack_settlement
 from rota.protocol.store import FIRST_HELD, Blame
 from rota.protocol.wire import NOTHING, Packed
@@ -175,7 +175,7 @@ def _given_back(entry: Entry, asked: do.Retire) -> list[do.Effect]:
 
 
 def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
-    reason = AT_MOST_ONCE if entry.has_begun else "crashed"
+    reason = AT_MOST_ONCE if entry.has_begun else CRASHED
     return [
         do.AddToCounter(m.TASKS_DEAD, (entry.queue, asked.task_name, reason)),
         do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, asked.task_name, "dead")),

@@ -2,18 +2,16 @@
 which left it in its slot."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from rota.child.slot_task import TaskInSlot, Verdict
 from rota.protocol.entry import MICROSECONDS, parse_entry
+from rota.protocol.epitaph import TIME_LIMIT
 from rota.protocol.outcome import DeadOutcome, RetryOutcome, Settlement
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.death import Death, epitaph_of
 from rota_supervisor.master.core.reasons import Reason
-
-_REASON: Final = "time_limit"
 
 
 def verdict_on(task: TaskInSlot | None) -> Verdict:
@@ -30,22 +28,22 @@ def settlement_of(death: Death) -> Settlement | None:
         entry = parse_entry(task.entry)
     except (ValueError, KeyError):  # the task wrote over it
         return None
-    account = epitaph_of(death, _REASON)
+    account = epitaph_of(death, TIME_LIMIT)
     outcome = DeadOutcome(account) if verdict.retry_us is None else RetryOutcome(verdict.retry_us, account)
     return Settlement(entry, outcome)
 
 
 def tell(settlement: Settlement, asked: do.Retire) -> Iterator[do.Effect]:
     """Log and count a failure by the time limit, as a worker does with those that it sees itself."""
-    entry, outcome = settlement
+    entry, outcome = settlement.entry, settlement.outcome
     task, queue = asked.task_name, entry.queue
     fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": asked.owner, "attempt": entry.attempt}
     if isinstance(outcome, RetryOutcome):
         yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "retry"))
         yield do.AddToCounter(m.TASK_RETRIES, (queue, task))
         seconds = outcome.delay_us / MICROSECONDS
-        yield do.warning(names.TASK_RETRIED, **fields, reason=_REASON, retry_in_seconds=seconds)
+        yield do.warning(names.TASK_RETRIED, **fields, reason=TIME_LIMIT, retry_in_seconds=seconds)
     else:
         yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "dead"))
-        yield do.AddToCounter(m.TASKS_DEAD, (queue, task, _REASON))
-        yield do.error(names.TASK_DEAD, **fields, reason=_REASON)
+        yield do.AddToCounter(m.TASKS_DEAD, (queue, task, TIME_LIMIT))
+        yield do.error(names.TASK_DEAD, **fields, reason=TIME_LIMIT)
