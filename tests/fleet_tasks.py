@@ -62,6 +62,28 @@ def hold(label: str) -> None:
 
 
 @rota.task
+def advance(label: str, note: str) -> None:
+    """Tell of its progress, step by step, until there is a file `release-LABEL`."""
+    write("start", label)
+    steps = 0
+    while not (FOLDER / f"release-{label}").exists():
+        steps += 1
+        rota.current_task().progress(steps, 1_000_000, note)
+        time.sleep(0.005)
+    write("end", label)
+
+
+@rota.task(retries=3, backoff="linear", base=0.01, jitter=False)
+def live(ends: list[str]) -> None:
+    """End each attempt as it is told: killed, well, or with that error."""
+    end = ends[rota.current_task().attempt - 1]
+    if end == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if end != "well":
+        raise ValueError(end)
+
+
+@rota.task
 def tell_time(label: str) -> None:
     """Tell the server's own time, in whole microseconds."""
     server().sendall(b"TIME\r\n")
@@ -141,6 +163,15 @@ def once(label: str, seconds: float = 0.005) -> None:
 def hold_once(label: str) -> None:
     """Start once at most, and run until there is a file `release-LABEL`."""
     hold(label)
+
+
+@rota.task(retries=0, result_ttl=600)
+def answer(label: str, fails: bool) -> dict[str, str]:
+    """Take 2 ms, and return or raise."""
+    spin(label, 0.002)
+    if fails:
+        raise ValueError(label)
+    return {"label": label}
 
 
 @rota.task(retries=0)

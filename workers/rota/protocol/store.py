@@ -248,8 +248,8 @@ class Store:
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], ended_keep: int = DEFAULT_ENDED_KEEP
     ) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and how many ends the fleet is to
-        remember."""
+        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and how many ends the fleet is
+        to remember."""
         return self._command("announce", pack((node, heartbeat, ttl_ms, ended_keep, *queues)), int)
 
     def open(self) -> Command[str]:
@@ -269,6 +269,11 @@ class Store:
     def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
         """A page of the dead set, latest first; `count` up to BATCH."""
         return self._command("dead", pack((offset, count)), views.parse_dead_page)
+
+    def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[views.Peeked]:
+        """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
+        Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
+        return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
 
     def audit(self) -> Command[views.Audit]:
         """The books of the namespace."""
