@@ -113,7 +113,7 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
-@rota.task(time_limit=1)
+@rota.task(time_limit=1, base=0)
 def shrug() -> None:
     """Let nothing stop it that can be caught."""
     write("start", "")
@@ -175,6 +175,27 @@ def wait_inside(label: str) -> None:
         rota.current_task().beat()
         handle.wait_started(10)
         write("end", f"inside-{label}")
+
+
+@rota.task(time_limit=2, retries=0)
+def oversleep() -> None:
+    """Sleep beyond the time limit."""
+    write("start", "")
+    time.sleep(600)
+
+
+@rota.task(crash_limit=0)
+def once(label: str, seconds: float = 0.005) -> None:
+    """Start once at most, and take so long."""
+    write("start", label)
+    time.sleep(seconds)
+    write("end", label)
+
+
+@rota.task(crash_limit=0)
+def hold_once(label: str) -> None:
+    """Start once at most, and run until there is a file `release-LABEL`."""
+    hold(label)
 
 
 @rota.task(retries=0, result_ttl=600)
