@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from rota.durations import utc_datetime
+from rota.durations import Duration, utc_datetime
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.epitaph import read_epitaph
 from rota.protocol.replies import CancelWord
@@ -78,9 +78,9 @@ class Handle(Generic[R_co]):
         """Where the task stands now. Never raises: see `Client.status`."""
         return self.client.status(self.id)
 
-    def cancel(self) -> CancelWord:
-        """End the task if it still waits; mark it if it runs. Raises as `Client.cancel`."""
-        return self.client.cancel(self.id)
+    def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+        """End the task if it still waits, have `rota.Cancelled` raised in it if it runs: see `Client.cancel`."""
+        return self.client.cancel(self.id, kill_after)
 
 
 def status_of(task_id: str, found: TaskState) -> TaskStatus:

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- End a waiting task; mark a running one. An empty body is the mark: the claim drops such an entry, and the master
--- learns of a running one at its next renewal.
+-- End a waiting task; mark a running one by an empty body, and order its node to tell the worker. A claim drops what is
+-- marked, it ends wherever it would go on, and renewals name those in flight: an order that is lost is only late.
 -- with: prefix clock entry lists doorbell books in_use former ending
 -- KEYS[1]  tasks
--- ARGV     id
+-- ARGV     id, after how many ms its process is killed if it has not ended, or `-`
 -- returns  cancelled | running | dead | unknown
-local id = ARGV[1]
+local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what stays for a node that is no more
+local id, kill_after = ARGV[1], ARGV[2]
 guard_places()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 if not body then return 'unknown' end
@@ -17,8 +18,21 @@ if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   end_task(e or { id = id, flag = 'u' }, 'cancelled')
   return 'cancelled'
 end
+
+-- The node is what stands in an owner's name before its slot and its life. A key of another type loses the order.
+local function order(owner)
+  local orders = PREFIX .. 'orders:' .. (string.match(owner, '^(.*):%d+:%d+$') or owner)
+  local pushed = redis.pcall('RPUSH', orders, kill_after .. ' ' .. id .. ' ' .. owner)
+  if type(pushed) ~= 'number' then return end
+  if pushed > MOST_ORDERS then redis.call('LTRIM', orders, -MOST_ORDERS, -1) end
+  redis.call('PEXPIRE', orders, ORDERS_MS)
+end
+
 local owner = holder_of(id)
 redis.call('HSET', PREFIX .. 'tasks', id, '')
-if owner then return 'running' end
+if owner then
+  order(owner)
+  return 'running'
+end
 free_unique_key({ id = id, flag = 'u' }) -- now: the claim that drops it may be long in coming
 return 'cancelled'

@@ -11,6 +11,7 @@ from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
+from rota.errors import Cancelled
 from rota.hooks import Hooks
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import Epitaph, error_line, traceback_text
@@ -31,7 +32,7 @@ _REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds lo
 @dataclass(slots=True)
 class Attempt:
     """An attempt, running or ended. `times`: as if it started now, until the function is called. `soft_limit_ns` and
-    `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit.
+    `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit. `number`: of the task among those of this life.
 
     Of one that ended, `reason` is that of a death, else ""; `error` what was wrong, in a line; `exception` what the
     task raised.
@@ -42,6 +43,7 @@ class Attempt:
     times: Times
     limit_ns: int
     slot: Slot
+    number: int
     runtime_seconds: float = 0.0
     outcome: Outcome = DONE
     reason: str = ""
@@ -66,6 +68,7 @@ class Attempt:
                 self.times.lag_seconds,
                 utc_datetime(self.times.start_us + self.limit_ns // _NANOSECONDS_A_MICROSECOND),
                 self._extend,
+                self.is_cancelled,
             )
         return self._current
 
@@ -74,6 +77,10 @@ class Attempt:
         self.times = times
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
+
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled while it ran."""
+        return self.slot.cancelled == self.number
 
     def die(self, reason: str, why: str) -> None:
         """There is no further attempt: the task is dead."""
@@ -151,7 +158,7 @@ class Executor:
         if start_ns > claimed.start_by_ns:
             slot.end_task()
             return None
-        attempt = Attempt(entry, name, times_of(entry, anchor, start_ns), limit_ns, slot)
+        attempt = Attempt(entry, name, times_of(entry, anchor, start_ns), limit_ns, slot, slot.task_number)
         if soft_limit_ns:
             attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
             self.short_limits.met(soft_limit_ns, at_ns)
@@ -216,6 +223,9 @@ class Executor:
             attempt.runtime_seconds = time.monotonic() - started
 
     def _judge(self, ready: Runnable, attempt: Attempt, exception: BaseException) -> None:
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # whatever it raised: there is no next attempt
+            attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
+            return
         with self.alone:  # the back-off may be the application's function
             decided = decide(ready.options, attempt.entry.failures + 1, exception, self.random)
         match decided:

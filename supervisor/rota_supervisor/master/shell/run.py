@@ -25,6 +25,7 @@ from rota_supervisor.master.effects import shown
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.listening import Listening
 from rota_supervisor.master.effects.notify_socket import NotifySocket
+from rota_supervisor.master.effects.orders import Orders
 from rota_supervisor.master.effects.processes import Processes, bell_fd
 from rota_supervisor.master.effects.redis_calls import RedisCalls, RedisWatch
 from rota_supervisor.master.effects.slots import ClaimWatch, now_seconds
@@ -128,6 +129,10 @@ class _Master:
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, state.surroundings.node, memory, background, happened
         )
+        orders = self._redis.store.keys.orders(state.surroundings.node)
+        self._orders = Orders(
+            self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
+        )
         self._display = shown.Display(memory)
         self._report = shown.StackReport(state, memory, self._processes.stacks, background)
         self._asking = Asking(inbox, memory)
@@ -143,6 +148,7 @@ class _Master:
             do.ForkWorker: processes.fork,
             do.Tell: processes.tell,
             do.SetQuiet: processes.set_quiet,
+            do.TellCancelled: processes.tell_cancelled,
             do.CloseChannels: processes.close_channels,
             do.FreeSlot: processes.free_slot,
             do.PreparePlace: listening.prepare_place,
@@ -171,6 +177,7 @@ class _Master:
         node = state.surroundings.node
         log.logger().info(events.FLEET_STARTING, node=node, namespace=config.namespace, listen=self._listening.place)
         keep(self._redis.watch_eviction)
+        keep(self._orders.listen)
         self._background.start(self._serve())
         file = watching.ConfigWatch(options.file, lambda: state.content, lambda: ask(RequestKind.RELOAD))
         keep(lambda: file.watch(lambda: bool(options.code) or state.config.watch_config))
@@ -194,6 +201,7 @@ class _Master:
         self._processes.close()
         self._listening.close()
         await self._redis.connection.close()
+        await self._redis.parked.close()
         for fd in self._death_pipe:
             os.close(fd)
 
