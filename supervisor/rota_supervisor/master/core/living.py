@@ -269,7 +269,6 @@ def cancel_ordered(state: MasterState, event: events.CancelOrdered, now: float) 
         child.kill_after, child.kill_at = event.kill_after, now + event.kill_after
     if is_told:
         return []
-    told = do.info(
-        names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, kill_after_seconds=event.kill_after
-    )
+    limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
+    told = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
     return [told, do.TellCancelled(child.ref, event.number)]
