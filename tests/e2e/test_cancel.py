@@ -1,4 +1,4 @@
-"""A task that runs is cancelled from outside: raised inside it at once, over the whole fleet, or its process is killed."""
+"""A running task is cancelled from outside: Cancelled is raised inside it at once, or its process is killed."""
 
 import functools
 import statistics
@@ -26,7 +26,7 @@ def _start(fleet: RunningFleet, label: str, task: str = "linger", how: str = "en
     return handle
 
 
-def _until_ended(fleet: RunningFleet, handle: rota.Handle[None]) -> None:
+def _until_ended(handle: rota.Handle[None]) -> None:
     until(lambda: handle.status().state not in ("running", "ready", "scheduled"), "its end")
 
 
@@ -40,7 +40,7 @@ def test_a_running_task_is_told_at_once_and_ends_as_cancelled_without_a_retry(
         assert handle.cancel() == "running"
         [told] = fleet.wait_for("cancelled", label=f"task{number}")
         took.append(told.at - asked_at)
-        _until_ended(fleet, handle)
+        _until_ended(handle)
     measured("seconds from cancel() to Cancelled in the task, median", statistics.median(took))
     measured("seconds from cancel() to Cancelled in the task, p99", sorted(took)[ROUNDS * 99 // 100 - 1])
     until(lambda: fleet.metrics().total("rota_tasks_processed_total", outcome="cancelled") == ROUNDS)
@@ -54,16 +54,16 @@ def test_what_a_task_does_with_it_decides_how_it_ends_and_its_end_frees_its_uniq
     fleet.wait_for("start", label="unique")
     assert unique().duplicate
     first.cancel()
-    _until_ended(fleet, first)
+    _until_ended(first)
     second = unique()
     assert not second.duplicate
     second.cancel()
-    _until_ended(fleet, second)
+    _until_ended(second)
     handles = {how: _start(fleet, how, how=how) for how in ("fails", "returns")}
     for how, handle in handles.items():
         handle.cancel()
         fleet.wait_for("cancelled", label=how)
-        _until_ended(fleet, handle)
+        _until_ended(handle)
     audit = fleet.asked("audit")
     assert (audit["cancelled"], audit["done"], audit["live"]) == (3, 1, 0)
     assert all(len(fleet.journal("start", label=how)) == 1 for how in handles)
@@ -78,7 +78,7 @@ def test_one_that_does_not_listen_is_killed_after_the_time_asked_and_charged_wit
     said = fleet.rota("task", "cancel", handle.id, "--kill-after", "0.5")
     assert said.returncode == 0, said.stderr
     assert "killed if it has not ended 0.5 s later" in said.stderr
-    _until_ended(fleet, handle)
+    _until_ended(handle)
     assert time.time() - asked_at > 0.5
     [killed] = until(lambda: fleet.log("worker.killed"))
     assert (killed["reason"], killed["limit"], killed["limit_value"]) == ("cancelled", "kill_after", 0.5)
@@ -118,7 +118,7 @@ def test_an_order_that_comes_while_the_masters_line_is_cut_is_told_when_it_is_ba
         until(lambda: _kill_connections(redis_client, "rota:orders") == 1)
         handle.cancel(kill_after=0.1)
         fleet.wait_for("cancelled", label=f"task{number}")
-        _until_ended(fleet, handle)  # the time to the kill was not lost either
+        _until_ended(handle)  # the time to the kill was not lost either
     until(lambda: not redis_client.keys(f"{{{fleet.namespace}}}:orders:*"), "no order is left")
     until(fleet.is_whole)
 
@@ -130,11 +130,11 @@ def test_a_task_whose_order_is_lost_is_told_at_the_next_renewal(fleets: Fleets, 
     handle = _start(fleet, "task")
     assert handle.cancel() == "running"
     fleet.wait_for("cancelled", label="task")
-    _until_ended(fleet, handle)
+    _until_ended(handle)
     redis_client.delete(f"{{{fleet.namespace}}}:orders:{node}")
     later = _start(fleet, "later", how="goes on")
     later.cancel(kill_after=0.1)
-    _until_ended(fleet, later)
+    _until_ended(later)
     until(fleet.is_whole)
 
 
