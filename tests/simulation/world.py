@@ -1,5 +1,6 @@
 """The simulated world: nodes, a server, what lies between, and one line of time through all of it."""
 
+import math
 from random import Random
 
 from rota_supervisor.config.model import Config
@@ -61,9 +62,13 @@ class World:
         elif own_fault and isinstance(process, Worker) and process.code is Code.WORKERS_FLAP:
             self.witness.has_died_early(process)
 
-    def enqueue(self, seconds: float) -> None:
-        """A task that takes so long."""
-        self.server.enqueue(Task(f"t{len(self.server.tasks)}", seconds))
+    def enqueue(self, seconds: float, cancel_after: float = math.inf) -> None:
+        """A task that takes so long, and is cancelled in so many seconds if it has not ended."""
+        task = Task(f"t{len(self.server.tasks)}", seconds)
+        self.server.enqueue(task)
+        if cancel_after < math.inf:
+            kill_after = self.random.choice(["-", "100", "1500"])
+            self.timeline.after(cancel_after, lambda: None if task.ended else self.server.cancel(task, kill_after))
 
     # Judging
 
