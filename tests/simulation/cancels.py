@@ -31,7 +31,6 @@ class OrdersLine(AioConnection):
             else:
                 answer.set_result(heard)
 
-        place, server, network = self._caller.place, self._server, self._network
         if args[0] == "LREM":
             self._network.call(self._caller, lambda _: self._server.take_off(self._caller.place, args[-1]), hear)
         else:
@@ -50,4 +49,4 @@ class OrdersLine(AioConnection):
 
         if network.up is Up.UP and caller.place not in network.cut:
             server.wait_for_order(caller.place, serve)
-        caller.later(PARK_SECONDS, end)
+        network.timeline.after(PARK_SECONDS, end)

@@ -1,6 +1,5 @@
 """One seed from the first start to the last stop: faults, quiet, whole again, drained."""
 
-import math
 import random as the_random_module
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +32,6 @@ ENCORES: Final = 0.3
 ENCORE_SECONDS: Final = 0.15  # two or three failed starts
 FLAPS: Final = 0.005
 LOOK_SECONDS: Final = 0.25
-CANCELLED_SHARE: Final = 0.2  # of tasks
 FLAPPING_SECONDS: Final = 20.0
 KILLS_MENDED_WITHIN: Final = 1.5  # an import of at most 0.3 s, workers that take 0.5 s, failed starts that cost 0.3 s
 TASKS_ENDED_WITHIN: Final = 120.0
@@ -146,8 +144,7 @@ class _Story:
         for _ in range(self._random.choice([3, 8, 16])):
             seconds = self._random.choice([0.01, 0.01, 0.1, 0.5, 1.5, 1000.0 if self._random.random() < 0.1 else 0.02])
             at = self._random.uniform(0, 8)
-            cancel_after = self._random.uniform(0, 2) if self._random.random() < CANCELLED_SHARE else math.inf
-            world.timeline.after(at, partial(world.enqueue, seconds, cancel_after))
+            world.timeline.after(at, partial(world.enqueue, seconds))
 
     def _suffer(self) -> None:
         self._run(self._random.choice([0.0, 0.3, 1.5, 1.5]))

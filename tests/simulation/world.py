@@ -1,6 +1,5 @@
 """The simulated world: nodes, a server, what lies between, and one line of time through all of it."""
 
-import math
 from random import Random
 
 from rota_supervisor.config.model import Config
@@ -34,6 +33,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.excused: set[str] = set()  # nodes that may lose leases: they were frozen, stopped, or badly connected
         self.clock_moved_at: float | None = None
+        self._cancels = Random(~seed)  # of its own: where nobody cancels, all is as it would be
+        self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
     def say(self, where: str, what: str, about: object = "") -> None:
         """A line of the trace."""
@@ -62,13 +63,14 @@ class World:
         elif own_fault and isinstance(process, Worker) and process.code is Code.WORKERS_FLAP:
             self.witness.has_died_early(process)
 
-    def enqueue(self, seconds: float, cancel_after: float = math.inf) -> None:
-        """A task that takes so long, and is cancelled in so many seconds if it has not ended."""
+    def enqueue(self, seconds: float) -> None:
+        """A task that takes so long, if nobody cancels it."""
         task = Task(f"t{len(self.server.tasks)}", seconds)
         self.server.enqueue(task)
-        if cancel_after < math.inf:
-            kill_after = self.random.choice(["-", "100", "1500"])
-            self.timeline.after(cancel_after, lambda: None if task.ended else self.server.cancel(task, kill_after))
+        if self._cancels.random() < self._cancelled_share:
+            kill_after = self._cancels.choice(["-", "100", "1500"])
+            cancel = lambda: None if task.ended else self.server.cancel(task, kill_after)  # noqa: E731 - one word
+            self.timeline.after(self._cancels.uniform(0, 2), cancel)
 
     # Judging
 
