@@ -1,31 +1,30 @@
 """`rota task`: enqueue a task by name, look at one, cancel one."""
 
 import contextlib
-import dataclasses
 import json
 import sys
 import warnings
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rota.durations import positive_milliseconds
-from rota.protocol.names import fault_in_name
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.task_show import TASK_ID, check_id, show
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
-
-_TASK_ID = click.argument("task_id", metavar="ID")
 
 
 @click.group(cls=command.Group)
 def task() -> None:
     """Enqueue, show and cancel a task."""
+
+
+task.add_command(show)
 
 
 @task.command(context_settings={"ignore_unknown_options": True})
@@ -111,32 +110,7 @@ def _send(config: Config, name: str, options: Mapping[str, Any]) -> tuple[str, b
 
 
 @task.command()
-@_TASK_ID
-def show(task_id: str) -> None:
-    """Show where a task stands. Exit 1 when nothing is known of it."""
-    from rota.client import status  # noqa: PLC0415 - used here only
-
-    _check_id(task_id)
-    state = command.current_state()
-    with state.redis() as (_, store, connection):
-        found = status.status_of(task_id, connection.run(store.status(task_id)))
-    if found.state is status.State.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}": never enqueued, or forgotten since')
-    values = {key: _plain(value) for key, value in dataclasses.asdict(found).items() if value not in ("", None)}
-    if state.json:
-        output.put_json(values)
-        return
-    epitaph, crash = values.pop("epitaph", {}), values.pop("last_crash", {})
-    for key, value in {**values, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}}.items():
-        output.put_field(key, value)
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-@task.command()
-@_TASK_ID
+@TASK_ID
 @click.option(
     "--kill-after",
     type=float,
@@ -145,7 +119,7 @@ def _plain(value: Any) -> Any:
 )
 def cancel(task_id: str, kill_after: float | None) -> None:
     """End a task that waits; have one that runs told to end. Exit 1 when it is dead or unknown."""
-    _check_id(task_id)
+    check_id(task_id)
     state = command.current_state()
     try:
         kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "--kill-after")
@@ -165,8 +139,3 @@ def cancel(task_id: str, kill_after: float | None) -> None:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
         case CancelWord.UNKNOWN:
             raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}"')
-
-
-def _check_id(task_id: str) -> None:
-    if fault := fault_in_name("id", task_id):
-        raise Failure(ExitCode.USAGE, fault)

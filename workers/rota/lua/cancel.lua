@@ -1,21 +1,32 @@
 #!lua flags=allow-oom
 -- End a waiting task; mark a running one by an empty body, and order its node to tell the worker. A claim drops what is
 -- marked, it ends wherever it would go on, and renewals name those in flight: an order that is lost is only late.
--- with: prefix clock entry lists doorbell books in_use former ending
+-- with: prefix clock entry bare lists doorbell books in_use former ending
 -- KEYS[1]  tasks
 -- ARGV     id, after how many ms its process is killed if it has not ended, or `-`
 -- returns  cancelled | running | dead | unknown
 local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what stays for a node that is no more
-local id, kill_after = ARGV[1], ARGV[2]
+local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
 guard_places()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 if not body then return 'unknown' end
-local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+local ticket = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
 if redis.call('ZSCORE', PREFIX .. 'dead', id) then return 'dead' end
+
+-- What is known of one that waits. Nobody looks for an entry in a lane: then it is what its body says.
+local _, queue, name = bare_names(body)
+local account = NO_RUN .. (name or '-')
+local e = ticket or {
+  id = id, queue = queue or 'unknown', kind = 'i', failures = 0, crashes = 0, losses = 0, releases = 0, flag = 'u',
+}
+local due = redis.call('ZSCORE', PREFIX .. 'delayed', id)
+e.due, e.ready = due and from_score(due) or 0, 0
+e.text = entry_text(e)
+
 if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   redis.call('HDEL', PREFIX .. 'tickets', id)
-  if e then count('delayed:' .. e.queue, -1) end
-  end_task(e or { id = id, flag = 'u' }, 'cancelled')
+  if ticket then count('delayed:' .. e.queue, -1) end
+  end_task(e, 'cancelled', now, '-', account)
   return 'cancelled'
 end
 
@@ -34,5 +45,7 @@ if owner then
   order(owner)
   return 'running'
 end
-free_unique_key({ id = id, flag = 'u' }) -- now: the claim that drops it may be long in coming
+-- Now, as the claim that drops it may be long in coming: it frees its key, and its end is told.
+free_unique_key({ id = id, flag = 'u' })
+if body ~= '' then note_ends('cancelled', now, '-', { id }, { e.text }, { account }) end
 return 'cancelled'
