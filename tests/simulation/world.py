@@ -64,8 +64,10 @@ class World:
             self.witness.has_died_early(process)
 
     def enqueue(self, seconds: float) -> None:
-        """A task that takes so long, if nobody cancels it."""
-        task = Task(f"t{len(self.server.tasks)}", seconds)
+        """A task that takes so long, if nobody cancels it. Some may be started once at most, some have a limit of
+        crashes of their own."""
+        once, crash_limit = self.random.choice([(False, 0), (False, 0), (True, 0), (False, 1), (False, 5)])
+        task = Task(f"t{len(self.server.tasks)}", seconds, once, crash_limit)
         self.server.enqueue(task)
         if self._cancels.random() < self._cancelled_share:
             kill_after = self._cancels.choice(["-", "100", "1500"])
@@ -90,9 +92,11 @@ class World:
         if sorted([*places, *ended]) != sorted(task.id for task in server.tasks):
             raise Violation("a task is in no place, or in two")
         for task in server.tasks:
-            explained = 1 + task.crashes + task.losses + task.releases
+            explained = 1 if task.once else 1 + task.failures + task.crashes + task.losses + task.releases
             if task.starts > explained:
                 raise Violation(f"{task.id} was started {task.starts} times, {explained} are explained")
+            if task.begun and task in server.lane:
+                raise Violation(f"{task.id} may be started once at most, has begun, and waits for another start")
 
 
 def _not_whole(node: Node) -> str:

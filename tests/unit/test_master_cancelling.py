@@ -112,7 +112,7 @@ def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, w
     worker.state, worker.why = ChildState.KILLED, Reason.CANCELLED
     core.take(Died(SLOT, worker.nonce, ProcessEnd(signal.SIGKILL), TaskInSlot(ENTRY, "send", 1, FOREVER_NS)))
     [retire] = core.done(Retire)
-    assert retire.blame.ran == ()
+    assert retire.blame.crash is None
     [(name, fields)] = [(event, fields) for event, fields in core.logged if event == events.WORKER_KILLED]
     assert (name, fields["reason"], fields["limit"], fields["limit_value"]) == (
         events.WORKER_KILLED,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
 
-from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.client.arguments import fault_in_result
@@ -26,6 +25,7 @@ from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.claims import Claimed
+from rota.worker.limits import ShortLimits, verdict_on
 from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
 from rota.worker.times import Times, times_of
 
@@ -33,8 +33,6 @@ _NANOSECONDS_A_MICROSECOND: Final = 1000
 _MILLISECONDS_A_SECOND: Final = 1000
 _KIBIBYTE: Final = 1024
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
-_ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
-_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late
 
 
 @dataclass(slots=True)
@@ -133,32 +131,11 @@ class Attempt:
         self.slot.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
-class ShortLimits:
-    """Shows the master the shortest soft limit under a second of the last minute: so long it looks as often."""
-
-    def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
-        self._slot = slot
-        self._ring_master = ring_master
-        self._shortest_ns = _ROUND_NS
-        self._met_ns = 0
-
-    def met(self, soft_limit_ns: int, at_ns: int) -> None:
-        """The slot shows a task with this limit, that began at this time (CLOCK_BOOTTIME)."""
-        if soft_limit_ns >= _ROUND_NS:
-            return
-        is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
-        if is_news or soft_limit_ns == self._shortest_ns:
-            self._shortest_ns, self._met_ns = soft_limit_ns, at_ns
-            self._slot.show_soft_limit(soft_limit_ns, at_ns)
-        if is_news:  # this task may be over before the master looks by itself
-            self._ring_master()
-
-
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Makes attempts. `limit_ns`: the fleet's time limit in nanoseconds. `started` is called at each start before the
     function, as a task that kills its worker has started too. `alone` keeps copies of this process out of it.
-    `random` returns a number in [0, 1).
+    `random` returns a number in [0, 1). `begin`: see `rota.worker.begin`.
     """
 
     limit_ns: int
@@ -170,6 +147,7 @@ class Executor:
     alone: NoCopies
     random: Callable[[], float]
     short_limits: ShortLimits
+    begin: Callable[[Entry], Entry | None]
     max_result_kb: int
     owner: str = ""
 
@@ -179,26 +157,43 @@ class Executor:
         `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
         """
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
-        limit_ns, soft_limit_ns, who = self.limit_ns, 0, b""
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
-        slot.start_task(TaskInSlot(entry.text, "", at_ns, at_ns + limit_ns, anchor.received_ns, claimed.unstarted))
+        deadline_ns = at_ns + self.limit_ns
+        slot.start_task(TaskInSlot(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted))
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
-        slot.name_task(name)
-        if isinstance(prepared, Runnable):
-            limit_ns, soft_limit_ns, who = prepared.limit_ns, prepared.soft_limit_ns, prepared.ran_by
-            slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
+        ready = prepared if isinstance(prepared, Runnable) else None
+        verdict = None if ready is None else ready.verdicts.get(entry.failures)
+        if verdict is None and ready is not None:
+            verdict = self._decide(ready, entry.failures)
+        slot.name_task(name, verdict or 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
-        if start_ns > claimed.start_by_ns:
+        begun = None if start_ns > claimed.start_by_ns else entry
+        if not verdict and begun is not None and ready is not None and ready.options.is_started_once:
+            begun = self.begin(entry)
+            at_ns = start_ns = boottime_ns()
+        if begun is None:
             slot.end_task()
             return None
-        attempt = Attempt(entry, name, times_of(entry, anchor, start_ns), limit_ns, slot, slot.task_number)
-        attempt.ran_by = who
-        if soft_limit_ns:
-            attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
-            self.short_limits.met(soft_limit_ns, at_ns)
+        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot, slot.task_number)
+        if ready is not None:
+            attempt.ran_by = ready.ran_by
+            self._set_limits(attempt, ready, at_ns)
         self._carry_out(claimed, prepared, attempt)
         return attempt
+
+    def _decide(self, ready: Runnable, failures: int) -> int:
+        """What the master is to do if it has to end this attempt: decided once for each number of failures."""
+        with self.alone:  # the back-off may be the application's function
+            word = ready.verdicts[failures] = verdict_on(ready.options, failures, self.random).to_word()
+        return word
+
+    def _set_limits(self, attempt: Attempt, ready: Runnable, from_ns: int) -> None:
+        attempt.limit_ns, soft_limit_ns = ready.limit_ns, ready.soft_limit_ns
+        if soft_limit_ns:
+            attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, from_ns + soft_limit_ns
+            self.short_limits.met(soft_limit_ns, from_ns)
+        self.slot.extend_task(from_ns + ready.limit_ns, attempt.soft_deadline_ns)
 
     def call_dead_hooks(self, attempt: Attempt) -> None:
         """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death

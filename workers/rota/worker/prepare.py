@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rota.client.tasks import Task
 
 _KIBIBYTE: Final = 1024
+_MOST_REMEMBERED: Final = 1000
 
 
 class NotRunnable(StrEnum):
@@ -32,7 +33,7 @@ class NotRunnable(StrEnum):
 class Runnable(NamedTuple):
     """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
     `soft_limit_ns` its soft one, 0 for none. `ran_by`: for the account of its run, empty when its end is not to be
-    remembered."""
+    remembered. `verdicts`: what was decided of this task for its master, by failures."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
@@ -41,6 +42,7 @@ class Runnable(NamedTuple):
     limit_ns: int
     soft_limit_ns: int
     ran_by: bytes
+    verdicts: dict[int, int]
 
     @property
     def name(self) -> str:
@@ -65,7 +67,8 @@ class Preparer:
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
         self._pid = os.getpid()
-        self._declared: dict[str, tuple[TaskOptions, int, int, bytes]] = {}
+        self._declared: dict[str, _InForce] = {}
+        self._verdicts: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
         """Decode a body, find its task, fit its arguments, and work out its options."""
@@ -83,8 +86,9 @@ class Preparer:
             return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
         return Runnable(task, args, kwargs, *self._options(task, body.options))
 
-    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int, int, bytes]:
-        """The options in force, both time limits (without one of its own a task has the fleet's), and who runs it."""
+    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> "_InForce":
+        """The options in force, both time limits (without one of its own a task has the fleet's), who runs it, and the
+        verdicts."""
         known = self._declared.get(task.name)
         if known is not None and not enqueued:
             return known
@@ -96,7 +100,17 @@ class Preparer:
         if soft_limit >= time_limit:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
         who = ran_by(self._pid, task.name) if options.remember else b""
-        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS), who
+        verdicts = self._verdicts_of(task.name, options.retries)
+        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS), who, verdicts
         if not enqueued:
             self._declared[task.name] = worked_out
         return worked_out
+
+    def _verdicts_of(self, name: str, retries: int) -> dict[int, int]:
+        # Any producer may ask for any number of retries.
+        if len(self._verdicts) >= _MOST_REMEMBERED:
+            self._verdicts.clear()
+        return self._verdicts.setdefault((name, retries), {})
+
+
+_InForce = tuple[TaskOptions, int, int, bytes, dict[int, int]]
