@@ -243,6 +243,19 @@ async def overstay_in_loop(how: str) -> None:
     tell("ended early")
 
 
+@task(retries=3)
+def linger(label: str) -> None:
+    tell(f"lingering {label}")
+    while True:
+        time.sleep(0.001)
+
+
+@task(retries=3)
+async def linger_in_loop(label: str) -> None:
+    tell(f"lingering {label}")
+    await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
+
+
 @task(retries=0, soft_time_limit=1)
 def beat_on() -> None:
     tell("staying")

@@ -1,6 +1,7 @@
 """The task module of fleets under test. Each start and each end is a line of JSON in a journal,
 beside this file or in the folder that the nodes of a fleet share."""
 
+import asyncio
 import contextlib
 import ctypes
 import functools
@@ -59,6 +60,34 @@ def hold(label: str) -> None:
     while not (FOLDER / f"release-{label}").exists():
         time.sleep(0.005)
     write("end", label)
+
+
+@rota.task(retries=3)
+def linger(label: str, how: str = "ends") -> None:
+    """Run until it is cancelled, and tell when. Then let that out, fail, return, or go on."""
+    write("start", label)
+    while True:
+        try:
+            time.sleep(600)
+        except rota.Cancelled:
+            write("cancelled", label)
+            if how == "ends":
+                raise
+            if how == "fails":
+                raise ValueError("while it cleaned up") from None
+            if how == "returns":
+                return
+
+
+@rota.task
+async def linger_in_loop(label: str) -> None:
+    """The same, where it is cancelled through the loop."""
+    write("start", label)
+    try:
+        await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
+    except asyncio.CancelledError:
+        write("cancelled", label)
+        raise
 
 
 @rota.task

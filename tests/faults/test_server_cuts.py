@@ -20,8 +20,8 @@ LOAD = 200
 WORKERS = 4
 DEMOTED_SECONDS = 2.0
 MOST_TRIES_A_SECOND = 4  # the back-off is at 0.2 s when the first of them fails, and doubles
-# What a fleet of that many workers holds open: they, two of the poller, the master, the exporter.
-CONNECTIONS = WORKERS + 4
+# What a fleet of that many workers holds open: they, two of the poller, two of the master, the exporter.
+CONNECTIONS = WORKERS + 5
 
 
 @contextmanager

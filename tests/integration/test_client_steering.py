@@ -161,6 +161,12 @@ def test_a_running_task_is_marked(client: Client, fleet: Fleet) -> None:
     assert fleet.run(fleet.store.renew(20_000, [owner])).cancelled == ("a",)
 
 
+@pytest.mark.parametrize("kill_after", [0, -1, float("nan"), timedelta(0)])
+def test_a_time_to_kill_that_is_none_is_refused(client: Client, kill_after: float) -> None:
+    with pytest.raises(ValueError, match="kill_after must be"):
+        client.cancel("a", kill_after=kill_after)
+
+
 def test_an_unknown_task_cannot_be_cancelled(client: Client) -> None:
     assert client.cancel("nobody") is CancelWord.UNKNOWN
     with pytest.raises(rota.InvalidName, match="id 'a b'"):

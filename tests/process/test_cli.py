@@ -319,6 +319,8 @@ def test_a_task_is_enqueued_shown_and_cancelled(rota: Rota) -> None:
     assert (shown["state"], shown["queue"], shown["name"]) == ("scheduled", "bulk", "resize")
     assert "state:             scheduled\n" in rota("task", "show", task_id).out
 
+    refused = rota("task", "cancel", task_id, "--kill-after", "0")
+    assert (refused.code, "--kill-after must be more than 0 seconds" in refused.err) == (2, True)
     assert rota("task", "cancel", task_id).err == f"rota: cancelled {task_id}\n"
 
 

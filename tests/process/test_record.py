@@ -18,6 +18,10 @@ def test_a_recorded_run_replays_to_the_same_effects(fleet: Mastered) -> None:
     holder = until(lambda: fleet.starts("x"))[0]
     os.kill(holder, signal.SIGKILL)
     until(lambda: fleet.log("task.recovered"), "what it ran is given back")
+    fleet.push("hold", "y")
+    until(lambda: fleet.starts("y"))
+    assert fleet.rota("task", "cancel", "y", "--kill-after", "60").returncode == 0
+    until(lambda: fleet.log("task.cancelled"), "it ends as cancelled")
     fleet.configure("workers = 3\n")
     fleet.hup()
     until(lambda: len(fleet.children("worker", "ready")) == 3)
@@ -27,4 +31,5 @@ def test_a_recorded_run_replays_to_the_same_effects(fleet: Mastered) -> None:
     kinds = {json.loads(line)["items"][0][1]["class"] for line in recorded.read_text().splitlines()[1:]}
     met = {kind.rpartition(":")[2] for kind in kinds}
     assert {"Ticked", "Died", "Requested", "OwnersRegistered", "OwnerRetired", "ConfigurationRead", "Looked"} <= met
+    assert "CancelOrdered" in met
     assert list(differences(recorded)) == []

@@ -1,4 +1,4 @@
-"""The soft time limit in a worker process: what becomes of the task, and that nothing else is harmed.
+"""The soft time limit and a cancel in a worker process: what becomes of the task, and that nothing else is harmed.
 
 The signal is the master's to send; here the test sends it.
 """
@@ -67,14 +67,39 @@ def test_the_operators_soft_limit_is_in_the_slot_and_a_short_one_rings_the_maste
     harness.release()
 
 
-def _rain(worker: Child, is_over: Callable[[], bool]) -> int:
+def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None] = lambda: None) -> int:
     """Signals at random times, some thousands a second: more, and the worker would do nothing but hear them."""
     sent, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline and (sent % 200 or not is_over()):
+        cancel()
         worker.process.send_signal(SOFT_LIMIT_SIGNAL)
         time.sleep(random.random() * 0.0003)
         sent += 1
     return sent
+
+
+# Cancelled
+
+
+@pytest.mark.parametrize("name", ["linger", "linger_in_loop"])
+def test_a_running_task_that_the_roster_names_ends_as_cancelled_and_the_next_one_is_done(
+    harness: ChildHarness, name: str
+) -> None:
+    worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
+    for number in range(3):
+        task_id = harness.enqueue(name, str(number))
+        until(lambda label=number: f"lingering {label}" in harness.ran())  # type: ignore[misc]  # a default
+        harness.run(harness.store.cancel(task_id))
+        worker.slot.cancelled = worker.slot.task_number
+        worker.process.send_signal(SOFT_LIMIT_SIGNAL)
+        harness.enqueue("note", f"after {number}")
+        until(lambda done=number + 1: harness.run(harness.store.audit()).done == done)  # type: ignore[misc]
+    audit = harness.run(harness.store.audit())
+    assert (audit.cancelled, audit.live, audit.missing) == (3, 0, 0)
+    assert sum(line.startswith("lingering") for line in harness.ran()) == 3
+
+
+# Among thousands of signals
 
 
 def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_client_say_to_the_server(
@@ -85,16 +110,34 @@ def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_cl
     )
     worker.until_phase(Phase.IDLE)
     harness.start_poller()  # it brings the retries back
-    for number in range(400):
-        harness.enqueue("hurry", str(number), queue="hurried")
-    sent = _rain(worker, lambda: harness.run(harness.store.audit()).done == 400)
+    ids = [harness.enqueue("hurry", str(number), queue="hurried") for number in range(400)]
+    named: set[str] = set()
+
+    def cancel_some() -> None:
+        """As the master does with what an order names: every fifth task, while it runs."""
+        running = worker.slot.held_up()
+        if running is None or running.task.id in named or ids.index(running.task.id) % 5:
+            return
+        if harness.run(harness.store.cancel(running.task.id)) == "running":
+            named.add(running.task.id)
+            worker.slot.cancelled = running.number
+
+    def ended() -> int:
+        audit = harness.run(harness.store.audit())
+        return audit.done + audit.cancelled
+
+    sent = _rain(worker, lambda: ended() == 400, cancel_some)
     worker.terminate()
     assert worker.exit_code() == 0
     audit = harness.run(harness.store.audit())
     later = harness.connection.execute("LLEN", harness.store.keys.ready_lane("later"))
     assert (audit.missing, audit.accepted, audit.live) == (0, 400 + later, later)
-    retried = harness.events("task.retried")
+    retried, cancelled = harness.events("task.retried"), harness.events("task.cancelled")
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
+    assert 0 < audit.cancelled <= len(named), sent
+    assert {line["task_id"] for line in cancelled} <= named
+    assert any(line["error"].startswith("Cancelled") for line in cancelled), sent
     # Neither lost its connection, nor was anything settled twice, or claimed and forgotten.
-    assert {line["event"] for line in harness.events() if line["slot"] == 1} == {"worker.started", "task.retried"}
+    said = {line["event"] for line in harness.events() if line["slot"] == 1}
+    assert said == {"worker.started", "task.retried", "task.cancelled"}

@@ -128,6 +128,12 @@ class Checks:
                 require(now > over_at, f"slot {child.slot} is killed before its deadline")
                 late = now - max(over_at, self._node.awake_since)
                 require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
+            case Reason.CANCELLED if isinstance(process, Worker):
+                is_meant = process.running and process.slot.is_cancelled()
+                require(is_meant, f"slot {child.slot} is killed for a cancelled task that it does not run")
+                require(now > child.kill_at, f"slot {child.slot} is killed before the time that its task was given")
+                late = now - max(child.kill_at, self._node.awake_since)
+                require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
             case Reason.STOP:
                 stop = self._node.state.stop
                 leave_by = stop.leave_by if child.in_hand else min(stop.leave_by, stop.idle_leave_by)
@@ -206,6 +212,9 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
         ran = now - max(process.looked_at, node.awake_since)
         allowed = process.settings.time_limit_seconds + HARD_LIMIT_GRACE_SECONDS + spare
         require(ran <= allowed, f"slot {number} runs its task for {ran:.2f} s")
+        if process.slot.is_cancelled():
+            stays = now - max(child.kill_at, node.awake_since)
+            require(stays <= spare, f"slot {number} runs on for {stays:.2f} s after the time that was given")
     if isinstance(process, Worker) and process.deaf and child.state is ChildState.DRAINING:
         stays = now - max(node.checks.told_at(child), node.awake_since)
         allowed = 2 * process.settings.time_limit_seconds + node.state.config.limits.beat_seconds + 1.0 + spare

@@ -9,7 +9,16 @@ from rota.protocol.wire import Packed
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildRef
-from rota_supervisor.master.core.effects import CloseChannels, ForkWorker, FreeSlot, Order, SetQuiet, Spawn, Tell
+from rota_supervisor.master.core.effects import (
+    CloseChannels,
+    ForkWorker,
+    FreeSlot,
+    Order,
+    SetQuiet,
+    Spawn,
+    Tell,
+    TellCancelled,
+)
 from rota_supervisor.master.core.events import (
     Died,
     Event,
@@ -43,6 +52,7 @@ class SimulatedKernel:
             ForkWorker: self._fork,
             Tell: self._tell,
             SetQuiet: self._set_quiet,
+            TellCancelled: self._tell_cancelled,
             FreeSlot: lambda effect: self._node.memory.slot(effect.slot).begin(0),
             CloseChannels: lambda _: None,
         }
@@ -104,6 +114,14 @@ class SimulatedKernel:
                 process = self._node.processes.get(child.pid)
                 if isinstance(process, Worker):
                     process.later(0.0, process.look_up)
+
+    def _tell_cancelled(self, effect: TellCancelled) -> None:
+        child = effect.child
+        slot, process = self._node.memory.slot(child.slot), self._node.processes.get(child.pid)
+        if slot.nonce == child.nonce:
+            slot.cancelled = effect.number
+            if isinstance(process, Worker):
+                process.later(0.0, process.told_of_cancel)
 
     def _record_of(self, ref: ChildRef) -> Child:
         child = self._node.state.children.get(ref.slot, ref.nonce)

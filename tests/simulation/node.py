@@ -1,5 +1,6 @@
 """One node: the product's master, its effects carried out on a loop and a process table of the node's own."""
 
+import asyncio
 import math
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -27,10 +28,12 @@ from rota_supervisor.master.core.effects import (
 from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested
 from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.orders import Orders
 from rota_supervisor.master.effects.redis_calls import RedisCalls
 from rota_supervisor.master.effects.shown import write_log
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop
 from simulation.calls import CALLS, MasterConnection
+from simulation.cancels import OrdersLine
 from simulation.checks import Checks
 from simulation.children import Zygote
 from simulation.kernel import SimulatedKernel
@@ -99,6 +102,7 @@ class Node:
         self.checks = Checks(self)
         self.kernel = SimulatedKernel(self)
         self.connection = MasterConnection(self, self.world.network, self.world.server)
+        self._listen_for_orders()
         calls = RedisCalls(self.connection, CALLS, self.name, self.memory, self._background, self._happened)
         ignored = dict.fromkeys(
             (AddToCounter, SetGauge, SetGaugeToNow, PutUpNotice, ListenAt, DropPreparedPlace), _ignore
@@ -117,6 +121,12 @@ class Node:
         )
         self._tick_at = self.boottime()
         self.nudge()
+
+    def _listen_for_orders(self) -> None:
+        line, works = OrdersLine(self, self.world.network, self.world.server), asyncio.Event()
+        works.set()
+        orders = Orders(line, "", works, self.state.children, self.memory, self._background, self._happened)
+        self.loop.call_soon(lambda: self._background.start(orders.listen()))
 
     def _happened(self, event: Event) -> None:
         self.inbox.happened(event)

@@ -4,6 +4,7 @@ import random as the_random_module
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -143,7 +144,7 @@ class _Story:
         for _ in range(self._random.choice([3, 8, 16])):
             seconds = self._random.choice([0.01, 0.01, 0.1, 0.5, 1.5, 1000.0 if self._random.random() < 0.1 else 0.02])
             at = self._random.uniform(0, 8)
-            world.timeline.after(at, lambda seconds=seconds: world.enqueue(seconds))  # type: ignore[misc]  # a default
+            world.timeline.after(at, partial(world.enqueue, seconds))
 
     def _suffer(self) -> None:
         self._run(self._random.choice([0.0, 0.3, 1.5, 1.5]))

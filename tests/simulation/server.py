@@ -28,6 +28,7 @@ class Task:
     crashes: int = 0
     losses: int = 0
     releases: int = 0
+    cancelled: bool = False
     ended: str = ""
 
     @property
@@ -74,6 +75,8 @@ class Server:
     longest_us: int = 0  # the longest lease in use
     longest_at: int = 0  # when it was asked for
     parked: list[Parked] = field(default_factory=list)
+    orders: dict[str, list[bytes]] = field(default_factory=dict)
+    lines: dict[str, Callable[[bytes], None]] = field(default_factory=dict)
 
     @property
     def now_us(self) -> int:
@@ -89,7 +92,7 @@ class Server:
     def turn(self, owner: str, held: list[str], done: list[str], limit: int) -> tuple[str, list[Task]]:
         """Settle and claim: `ok`, `again` or `lost`, with the claims."""
         for task in self._settle(owner, done):
-            task.ended = "done"
+            task.ended = "cancelled" if task.cancelled else "done"
         if owner not in self.owners:
             return "lost", []
         mine = self.inflight.setdefault(owner, [])
@@ -105,8 +108,7 @@ class Server:
         for task in self._settle(owner, released):
             task.releases += 1
             task.begun = False  # by its worker's word
-            self.lane.appendleft(task)
-        self._ring()
+            self._give_back(task, dead=False)
 
     def begin(self, owner: str, task: Task) -> bool:
         """Before it is started, a task that may be started once at most; whether its worker still has it."""
@@ -138,6 +140,37 @@ class Server:
             mine.remove(task)
         return settled
 
+    # Cancelling
+
+    def cancel(self, task: Task, kill_after: str) -> None:
+        """End it where it waits; mark it where it runs, and leave an order for the node of its owner."""
+        task.cancelled = True
+        owner = next((owner for owner, held in self.inflight.items() if task in held), None)
+        if owner is None:
+            self.lane.remove(task)
+            task.ended = "cancelled"
+            return
+        node = owner.split(":")[0]
+        self.orders.setdefault(node, []).append(f"{kill_after} {task.id} {owner}".encode())
+        self._serve_line(node)
+
+    def wait_for_order(self, node: str, answer: Callable[[bytes], None]) -> None:
+        """A call that waits for the first order of a node, which stays where it is."""
+        self.lines[node] = answer
+        self._serve_line(node)
+
+    def is_waiting(self, node: str, answer: Callable[[bytes], None]) -> bool:
+        """Whether that call still waits: not when it was answered, or is not here."""
+        return self.lines.get(node) is answer
+
+    def take_off(self, node: str, order: object) -> None:
+        """An order was taken in."""
+        self.orders[node] = [each for each in self.orders.get(node, []) if each != order]
+
+    def _serve_line(self, node: str) -> None:
+        if self.orders.get(node) and node in self.lines:
+            self.lines.pop(node)(self.orders[node][0])
+
     # Owning
 
     def register(self, lease_ms: int, places: list[str]) -> list[str]:
@@ -150,14 +183,15 @@ class Server:
             self.witness.registered(names[-1])
         return names
 
-    def renew(self, lease_ms: int, owners: list[str]) -> list[str]:
-        """Answers those that are lost."""
+    def renew(self, lease_ms: int, owners: list[str]) -> tuple[list[str], list[str]]:
+        """Answers those that are lost, and which tasks that they hold were cancelled."""
         expires = self.now_us + lease_ms * 1000
         self._note_lease(lease_ms * 1000)
         for owner in owners:
             if owner in self.owners:
                 self.owners[owner] = expires
-        return [owner for owner in owners if owner not in self.owners]
+        cancelled = [task.id for owner in owners for task in self.inflight.get(owner, []) if task.cancelled]
+        return [owner for owner in owners if owner not in self.owners], cancelled
 
     def _longest_in_use(self) -> int:
         return self.longest_us if abs(self.now_us - self.longest_at) <= 2 * self.longest_us else 0
@@ -201,8 +235,8 @@ class Server:
         return list(reversed(self.inflight.pop(owner, [])))
 
     def _give_back(self, task: Task, *, dead: bool) -> None:
-        if dead or task.begun:
-            task.ended = "dead"
+        if dead or task.begun or task.cancelled:
+            task.ended = "cancelled" if task.cancelled else "dead"
         else:
             self.lane.appendleft(task)
             self._ring()

@@ -33,6 +33,8 @@ MET: Final = (
     "max_rss",
     "reason=hung",
     "reason=timeout",
+    "task.cancel_told",
+    "reason=cancelled",
     "reason=boot",
     "reason=stop",
     "reason=lost",

@@ -89,6 +89,10 @@ class Witness:
         late = now - max(worker.soft_until, worker.node.awake_since)
         require(late <= SLACK_SECONDS, f"slot {slot} is interrupted {late:.3f} s after its soft limit")
 
+    def cancelled(self, worker: Worker, task: Task) -> None:
+        """A worker is told to end its task."""
+        require(task.cancelled, f"slot {worker.slot_number} is told to end {task.id}, which nobody cancelled")
+
     # Restarts
 
     def has_died_early(self, worker: Process) -> None:

@@ -205,7 +205,7 @@ class Worker(Process):
         self._attempts += 1
         self.began_at = self.looked_at = looked_ns / NANOSECONDS
         self.world.witness.allowed(self, task)
-        self._soft_seconds, self._give_up = 0.0, lambda: None
+        self._soft_seconds, self._give_up, self._task = 0.0, lambda: None, task
         if random.random() < trouble.soft_limits and not task.once:
             self._soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
         limit_ns, soft_ns = self._deadlines(looked_ns)
@@ -251,6 +251,7 @@ class Worker(Process):
             self.later(self.settings.time_limit_seconds / 2, lambda: self._beat(attempt))
         self.later(task.seconds, lambda: self._end_task(task, attempt))
         self._give_up = lambda: self._end_task(task, attempt)
+        self.told_of_cancel()  # it may have come before the start
 
     def _beat(self, attempt: int) -> None:
         """The task says that it comes along: its limits begin anew."""
@@ -265,6 +266,13 @@ class Worker(Process):
         self.interrupted_for = self.soft_until
         if self.world.random.random() >= self.world.trouble.swallowed:
             self.later(0.0, self._give_up)
+
+    def told_of_cancel(self) -> None:
+        """The master says that a task was cancelled, this one or one before. Some do not listen."""
+        if self.running and self.slot.is_cancelled():
+            self.world.witness.cancelled(self, self._task)
+            if self.world.random.random() >= self.world.trouble.swallowed:
+                self.later(0.0, self._give_up)
 
     def _end_task(self, task: Task, attempt: int) -> None:
         if not self.running or attempt != self._attempts:

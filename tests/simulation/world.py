@@ -33,6 +33,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.excused: set[str] = set()  # nodes that may lose leases: they were frozen, stopped, or badly connected
         self.clock_moved_at: float | None = None
+        self._cancels = Random(~seed)  # of its own: where nobody cancels, all is as it would be
+        self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
     def say(self, where: str, what: str, about: object = "") -> None:
         """A line of the trace."""
@@ -62,9 +64,15 @@ class World:
             self.witness.has_died_early(process)
 
     def enqueue(self, seconds: float) -> None:
-        """A task that takes so long. Some may be started once at most, some have a limit of crashes of their own."""
+        """A task that takes so long, if nobody cancels it. Some may be started once at most, some have a limit of
+        crashes of their own."""
         once, crash_limit = self.random.choice([(False, 0), (False, 0), (True, 0), (False, 1), (False, 5)])
-        self.server.enqueue(Task(f"t{len(self.server.tasks)}", seconds, once, crash_limit))
+        task = Task(f"t{len(self.server.tasks)}", seconds, once, crash_limit)
+        self.server.enqueue(task)
+        if self._cancels.random() < self._cancelled_share:
+            kill_after = self._cancels.choice(["-", "100", "1500"])
+            cancel = lambda: None if task.ended else self.server.cancel(task, kill_after)  # noqa: E731 - one word
+            self.timeline.after(self._cancels.uniform(0, 2), cancel)
 
     # Judging
 

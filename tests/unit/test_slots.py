@@ -104,7 +104,7 @@ class _Restless(Slot):
     """A slot in which another task stands at each look."""
 
     @property
-    def _task_number(self) -> int:
+    def task_number(self) -> int:
         self._words[4] += 2
         return self._words[4] | 1
 

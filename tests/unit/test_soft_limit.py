@@ -1,4 +1,5 @@
-"""The soft time limit: it comes out of the call that is over it, and nowhere else, whenever the signal comes."""
+"""The soft time limit and a cancel: they come out of the call that they are meant for, and nowhere else, whenever the
+signal comes."""
 
 import logging
 import os
@@ -15,7 +16,7 @@ import pytest
 
 from rota.child.signals import SOFT_LIMIT_SIGNAL
 from rota.child.slots import boottime_ns
-from rota.errors import TimeLimit
+from rota.errors import Cancelled, TimeLimit
 from rota.soft_limit import SoftLimit, soft_limit, time_limit_deferred
 from rota.telemetry.log import Logger
 from rota.telemetry.log_foreign import ForeignHandler
@@ -42,6 +43,28 @@ def limit() -> Iterator[SoftLimit]:
     signal.signal(SOFT_LIMIT_SIGNAL, before)
 
 
+class Cancels:
+    """What the roster says: the number of the task that runs, and of the one that was cancelled last."""
+
+    running = cancelled = 0
+
+    def is_cancelled(self) -> bool:
+        return self.running == self.cancelled
+
+    def cancel(self, number: int) -> None:
+        """As the master does."""
+        self.cancelled = number
+        _tell()
+
+
+@pytest.fixture
+def cancels(limit: SoftLimit, monkeypatch: pytest.MonkeyPatch) -> Cancels:
+    cancels = Cancels()
+    cancels.running = 1
+    monkeypatch.setattr(limit, "_is_cancelled", cancels.is_cancelled)
+    return cancels
+
+
 def test_a_signal_before_the_deadline_or_outside_of_a_call_does_nothing(limit: SoftLimit) -> None:
     def task() -> str:
         _tell()
@@ -63,29 +86,23 @@ def test_a_signal_after_the_deadline_ends_what_runs(limit: SoftLimit) -> None:
 
 
 def test_it_comes_once_and_again_only_after_a_beat(limit: SoftLimit) -> None:
-    def task() -> list[str]:
-        caught = []
-        for _ in range(2):
-            try:
-                _tell()
-                caught.append("went on")
-            except TimeLimit:
-                caught.append("told")
-        limit.extend(boottime_ns() - 1)
+    caught = []
+
+    def listen() -> None:
         try:
             _tell()
+            caught.append("went on")
         except TimeLimit:
-            caught.append("told again")
-        return caught
+            caught.append("told")
 
-    deadline_ns = boottime_ns() + MILLISECOND_NS
+    def task() -> None:
+        for _ in range(2):
+            limit.extend(boottime_ns() - 1)
+            listen()
+            listen()
 
-    def late() -> list[str]:
-        while boottime_ns() < deadline_ns:
-            pass
-        return task()
-
-    assert limit.call(deadline_ns, late, (), {}) == ["told", "went on", "told again"]
+    limit.call(boottime_ns() + _LATER_NS, task, (), {})
+    assert caught == ["told", "went on"] * 2
 
 
 def test_a_call_of_ours_is_finished_first(limit: SoftLimit) -> None:
@@ -126,6 +143,49 @@ def test_what_a_thread_of_the_task_calls_keeps_nothing_from_the_task(limit: Soft
     thread.join()
 
 
+# Cancelled
+
+
+def test_a_cancel_ends_what_runs_with_a_limit_or_without_and_comes_once(limit: SoftLimit, cancels: Cancels) -> None:
+    def task() -> None:
+        with pytest.raises(Cancelled):
+            cancels.cancel(1)
+        _tell()  # as a renewal names it again
+        raise KeyError("went on")
+
+    for deadline_ns in (0, boottime_ns() + _LATER_NS):
+        cancels.cancelled = 0
+        with pytest.raises(KeyError):
+            limit.call(deadline_ns, task, (), {})
+
+
+def test_one_that_came_before_the_function_was_called_keeps_it_from_running(limit: SoftLimit, cancels: Cancels) -> None:
+    cancels.cancel(1)
+    with pytest.raises(Cancelled):
+        limit.call(0, pytest.fail, ("it was called",), {})
+
+
+def test_the_cancel_of_one_task_ends_no_other(limit: SoftLimit, cancels: Cancels) -> None:
+    def task() -> str:
+        _tell()
+        return "done"
+
+    cancels.cancel(1)  # late: it has returned
+    cancels.running = 3
+    assert limit.call(0, task, (), {}) == "done"
+
+
+def test_a_task_that_was_told_of_its_limit_can_still_be_cancelled(limit: SoftLimit, cancels: Cancels) -> None:
+    def task() -> None:
+        limit.extend(boottime_ns() - 1)
+        with pytest.raises(TimeLimit):
+            _tell()
+        cancels.cancel(1)
+
+    with pytest.raises(Cancelled):
+        limit.call(boottime_ns() + _LATER_NS, task, (), {})
+
+
 # What follows runs in a process of its own, as it listens to forks for good.
 
 _FORKS = """
@@ -142,7 +202,7 @@ def before():
 
 told, done = [], []
 os.register_at_fork(before=before)
-soft_limit.install(SOFT_LIMIT_SIGNAL)
+soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: False)
 
 def task():
     soft_limit.extend(boottime_ns() - 1)
@@ -205,25 +265,30 @@ class _Books:
             self.second += 1
 
 
-def test_of_thousands_of_signals_at_any_step_none_escapes_into_our_own_code(limit: SoftLimit) -> None:
-    books, outcomes = _Books(), {"done": 0, "told": 0}
+def test_of_thousands_of_signals_at_any_step_none_escapes_into_our_own_code(limit: SoftLimit, cancels: Cancels) -> None:
+    books, outcomes = _Books(), {"done": 0, "over": 0, "cancelled": 0}
 
-    def task(steps: int) -> None:
-        for _ in range(steps):
+    def task(steps: int, cancelled_at: int) -> None:
+        for step in range(steps):
+            if step == cancelled_at:
+                cancels.cancelled = cancels.running  # the signal for it is among those that rain
             books.protocol_call()
 
     with _rain():
-        for _ in range(20_000):
+        for number in range(1, 40_000, 2):
             # This loop stands for the worker's: whatever is raised in it, outside of the try, fails the test.
-            deadline_ns = boottime_ns() + random.randrange(100_000)
+            deadline_ns = boottime_ns() + random.randrange(100_000) if random.random() < 0.7 else 0
+            cancels.running = number
             outcome = "done"
             try:
-                limit.call(deadline_ns, task, (random.randrange(12),), {})
+                limit.call(deadline_ns, task, (random.randrange(12), random.randrange(24)), {})
             except TimeLimit:
-                outcome = "told" if boottime_ns() >= deadline_ns else "told too early"
+                outcome = "over" if 0 < deadline_ns <= boottime_ns() else "over too early"
+            except Cancelled:
+                outcome = "cancelled" if cancels.cancelled == number else "another was"
             outcomes[outcome] += 1
             assert books.first == books.second
-    assert min(outcomes["done"], outcomes["told"]) > 500, outcomes
+    assert min(outcomes.values()) > 500, outcomes
 
 
 def test_a_line_of_the_application_is_logged_whole_and_its_handler_left_free(limit: SoftLimit) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Generator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,13 +18,15 @@ from rota.child.slots import Slot, boottime_ns
 from rota.client.accounts import attempts_of
 from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
+from rota.errors import Cancelled, Dead, Retry
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.epitaph import read_accounts
-from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, RetryOutcome
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
 from rota.registry import Registry
+from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, Executor
 from rota.worker.claims import Claimed
@@ -43,6 +45,7 @@ class Place:
     def __init__(self, registry: Registry | None = None) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
         self.hooks = Hooks()
+        self.runner = Runner()
         self.claimed = 0
         self.rings: list[int] = []
         self.looks: list[TaskInSlot | None] = []
@@ -55,7 +58,7 @@ class Place:
             Preparer(self.registry, settings),
             self.hooks,
             self.slot,
-            Runner(),
+            self.runner,
             lambda *_: None,
             NoCopies(),
             lambda: 0.5,
@@ -80,6 +83,11 @@ class Place:
     def look(self) -> None:
         self.looks.append(self.slot.current_task())
 
+    def cancel(self) -> None:
+        """As the master does, and as if its signal came at once."""
+        self.slot.cancelled = self.slot.task_number
+        soft_limit.signalled()
+
     def attempt(self, body: bytes) -> Attempt:
         made = self.try_attempt(body, start_by_ns=boottime_ns() + 60 * SECOND_NS)
         assert made is not None
@@ -89,6 +97,7 @@ class Place:
         self.claimed += 1
         entry = parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % self.claimed)
         now_ns = boottime_ns()
+        soft_limit._is_cancelled = self.slot.is_cancelled
         claimed = Claimed(entry, body, Anchor(2000, now_ns, now_ns), 3, start_by_ns)
         return self.executor.attempt(claimed, now_ns)
 
@@ -340,6 +349,7 @@ def test_a_task_says_how_far_it_is_from_its_threads_and_coroutines_too() -> None
     place.declare(coroutine)
     assert place.attempt(_body("steps")).outcome == Done()
     assert place.attempt(_body("coroutine")).outcome == Done()
+    place.runner.close()
     assert [(text.split(b" ")[:2], text.split(b" ")[3]) for text in said] == [
         ([b"1", b"3"], b""), ([b"2", b"3"], b"thread"), ([b"3", b"-"], b""),
     ]  # fmt: skip
@@ -426,3 +436,89 @@ def test_the_account_of_a_run_says_when_it_began_how_long_it_took_and_who_ran_it
     place.declare(lambda: None, name="late", expires=0.000001)
     assert place.attempt(_body("late")).settlement().account == f" 0 0 {os.getpid()} late".encode()
     assert place.attempt(b"").settlement().account == f" 0 0 {os.getpid()} -".encode()
+
+
+# Cancelled while it ran
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome"),
+    [(None, Done), (Cancelled(), CancelledOutcome), (ValueError(), CancelledOutcome), (Retry(5), CancelledOutcome),
+     (Dead("why"), CancelledOutcome), (SystemExit(), CancelledOutcome)],
+)  # fmt: skip
+def test_a_cancelled_task_has_no_next_attempt_whatever_it_raises_and_is_done_when_it_returns(
+    raised: BaseException | None, outcome: type[Outcome]
+) -> None:
+    place, seen = Place(), []
+
+    def linger() -> None:
+        try:
+            place.cancel()
+        except Cancelled:
+            seen.append(current_task().cancelled)
+        if raised is not None:
+            raise raised
+
+    place.declare(linger, retries=5)
+    attempt = place.attempt(_body("linger"))
+    assert (type(attempt.outcome), attempt.exception) == (outcome, raised)
+    assert seen == [True]
+
+
+def test_a_coroutine_is_cancelled_through_its_loop_and_cancelled_comes_out_of_it() -> None:
+    place, seen = Place(), []
+
+    async def linger() -> None:
+        asyncio.get_running_loop().call_later(0.01, place.cancel)
+        try:
+            await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
+        except asyncio.CancelledError:
+            seen.append("cleaned up")
+            raise
+
+    place.declare(linger)
+    attempt = place.attempt(_body("linger"))
+    place.runner.close()
+    assert (attempt.outcome, type(attempt.exception), seen) == (CancelledOutcome(), Cancelled, ["cleaned up"])
+
+
+def test_a_coroutine_that_somebody_else_cancels_has_failed() -> None:
+    place = Place()
+
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    place.declare(give_up, retries=0)
+    attempt = place.attempt(_body("give_up"))
+    place.runner.close()
+    assert isinstance(attempt.outcome, DeadOutcome)
+
+
+def test_hooks_see_that_a_task_was_cancelled() -> None:
+    place, seen = Place(), []
+
+    def around(_task: CurrentTask) -> Generator[None, None, None]:
+        try:
+            yield
+        except Cancelled as told:
+            seen.append(str(told))
+            raise
+
+    place.hooks.around.append(around)
+    place.declare(place.cancel)
+    assert place.attempt(_body("cancel")).outcome == CancelledOutcome()
+    assert seen == ["the task was cancelled"]
+
+
+def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
+    place, asked = Place(), []
+
+    def ask() -> None:
+        asked.append(current_task().cancelled)
+
+    place.declare(ask)
+    place.declare(place.cancel)
+    for name in ("ask", "cancel", "ask"):
+        place.attempt(_body(name))
+    assert asked == [False, False]
+    assert not CurrentTask("id", "name", "queue", "immediate", 1, 0, datetime.now(UTC), 0.0).cancelled

@@ -36,7 +36,7 @@ class Place:
         self.report = Report(worker_settings(log=settings), Recorder(self.slot.metrics))
 
     def end(self, outcome: Outcome) -> None:
-        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 0.5, outcome))
+        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 1, 0.5, outcome))
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
         found = RegionReader(self.slot.metrics).read()

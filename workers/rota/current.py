@@ -28,6 +28,12 @@ class CurrentTask:
     deadline: datetime | None = None
     extend: Callable[[], datetime | None] | None = field(default=None, repr=False, compare=False)
     report: Callable[[float, float | None, str], None] | None = field(default=None, repr=False, compare=False)
+    ask_cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody cancelled the task: for code that asks, where `rota.Cancelled` cannot be raised."""
+        return self.ask_cancelled is not None and self.ask_cancelled()
 
     def beat(self) -> None:
         """Say that the task makes progress: its time limits begin anew, and `deadline` moves with them."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 Duration = float | timedelta
 
 MICROSECONDS = 1_000_000
+_MILLISECONDS = 1_000
 MAX_SECONDS = 100 * 365.25 * 86_400  # Lua's numbers hold microseconds exactly up to the year 2255
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -37,6 +38,11 @@ def positive_seconds(duration: Duration, what: str) -> float:
     if value <= 0:
         raise ValueError(f"{what} must be more than 0 seconds, got {duration!r}")
     return value
+
+
+def positive_milliseconds(duration: Duration, what: str) -> int:
+    """A duration that is more than none in whole milliseconds. Raises as `seconds` does."""
+    return round(positive_seconds(duration, what) * _MILLISECONDS)
 
 
 def microseconds(duration: Duration, what: str) -> int:

@@ -177,4 +177,8 @@ class TimeLimit(BaseException):
 
 
 class Cancelled(BaseException):
-    """Raised inside a running task that somebody cancelled."""
+    """Raised inside a running task that somebody cancelled; catch it to clean up, then raise it again.
+
+    It comes where TimeLimit comes, and once. A task that lets it or any other exception out ends as cancelled, without
+    a further attempt; one that returns all the same is done. A task that raises it by itself ends as cancelled too.
+    """

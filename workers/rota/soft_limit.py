@@ -1,14 +1,16 @@
-"""The soft time limit: TimeLimit raised in the call of a task that is over it, and nowhere else.
+"""What ends a running task from outside: TimeLimit, once it is over its soft limit, and Cancelled, once somebody
+cancelled it. Both are raised in the call of that task, and nowhere else.
 
 The master signals a worker, whose handler Python runs between any two steps of the main thread, and what a handler
 raises comes out there. So it raises only
 
-1. while a call is under a limit (`SoftLimit.call`), whose deadline is read from the clock once more,
+1. while a task is called (`SoftLimit.call`), whose deadline is read from the clock once more, and whose number is
+   compared with the one that the master wrote on the roster: a signal that comes late ends no other task,
 2. and not in a call to our own code that the task makes (`time_limit_deferred`): there it waits until that is over, so
    that no answer is left unread on a connection, and no enqueue is torn in two;
 3. nor around a fork, where Python prints what is raised, and drops it.
 
-Nothing of it runs for a task without a soft limit. Applications import this with the client, so it imports little.
+Applications import this with the client, so it imports little.
 """
 
 import os
@@ -18,32 +20,38 @@ from _thread import get_ident, interrupt_main
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from rota.errors import TimeLimit
+from rota.errors import Cancelled, TimeLimit
 
 R = TypeVar("R")
+Ending = TimeLimit | Cancelled
 
 
 class SoftLimit:
-    """The limit of the call that this process's main thread makes now, if there is one.
+    """The limits of the call that this process's main thread makes now, if it makes one.
 
-    `_end` raises, or has a coroutine cancelled; None while nothing is under a limit. `_deadline_ns` (CLOCK_BOOTTIME) is
-    0 once that was done: it is done once a deadline. `_holds` has an item for each reason to wait. A list, as that
-    is changed without a step of Python's in which the handler could run. In a `with` block of the limit itself
-    TimeLimit waits for the block's end; threads of the task that make one keep nothing from it.
+    `_end` raises, or has a coroutine cancelled; None while nothing is called. `_deadline_ns` (CLOCK_BOOTTIME) is
+    0 without a soft limit, and once that was told: it is told once a deadline. That the task was cancelled is told once
+    a call (`_is_told`). `_holds` has an item for each reason to wait. A list, as that is changed without a step of
+    Python's in which the handler could run. In a `with` block of the limit itself what is to be raised waits for the
+    block's end; threads of the task that make one keep nothing from it.
     """
 
-    __slots__ = ("_deadline_ns", "_end", "_holds", "_thread")
+    __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_told", "_thread")
 
     def __init__(self) -> None:
         self._deadline_ns = 0
-        self._end: Callable[[], None] | None = None
+        self._end: Callable[[Ending], None] | None = None
         self._holds: list[None] = []
+        self._is_cancelled: Callable[[], bool] = _never
+        self._is_told = False
         self._thread = 0
 
-    def install(self, number: int) -> None:
-        """Listen to the signal, in the main thread; last of all who want to be called at forks."""
+    def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:
+        """Listen to the signal, in the main thread; last of all who want to be called at forks. `is_cancelled` returns
+        whether the task that runs was cancelled."""
+        self._is_cancelled = is_cancelled
         signal.signal(number, self.signalled)
         os.register_at_fork(
             before=partial(self._holds.append, None), after_in_parent=self._holds.pop, after_in_child=self._forget
@@ -53,15 +61,16 @@ class SoftLimit:
         os.register_at_fork(after_in_parent=again)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Call the function; TimeLimit comes out of it when the deadline passes meanwhile."""
+        """Call the function; Cancelled comes out of it when the task is cancelled meanwhile, TimeLimit when the
+        deadline passes, unless that is 0."""
         try:
-            self._begin(deadline_ns, _raise_time_limit)
+            self._begin(deadline_ns, _raise)
             return function(*args, **kwargs)
         finally:  # not a context manager: the handler could run in its `__exit__`, and raise before the limit is off
             self._end = None
 
-    async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[], None]) -> R:
-        """Await what the last call returned; `cancel` is called when the deadline passes meanwhile, at any step."""
+    async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
+        """Await what the last call returned; `cancel` is called with what should come out of it, at any step."""
         try:
             self._begin(self._deadline_ns, cancel)
             return await awaited
@@ -72,9 +81,9 @@ class SoftLimit:
         """The call has more time."""
         self._deadline_ns = deadline_ns
 
-    def is_over(self) -> bool:
-        """Whether the deadline has passed and TimeLimit was raised, with no new deadline since."""
-        return self._end is not None and self._deadline_ns == 0
+    def is_due(self, ending: Ending) -> bool:
+        """Whether what was told still holds: the call goes on, and has got no new deadline since."""
+        return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """The signal's handler."""
@@ -90,18 +99,24 @@ class SoftLimit:
             self._holds.pop()
             self.signalled()
 
-    def _begin(self, deadline_ns: int, end: Callable[[], None]) -> None:
+    def _begin(self, deadline_ns: int, end: Callable[[Ending], None]) -> None:
         self._holds.clear()
         self._thread = get_ident()
         self._deadline_ns = deadline_ns
+        self._is_told = False
         self._end = end
-        self.signalled()  # the signal may have come before
+        self._look()  # the signal may have come before
 
     def _look(self) -> None:
         end = self._end
-        if end is not None and 0 < self._deadline_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME):
+        if end is None:
+            return
+        if not self._is_told and self._is_cancelled():
+            self._is_told = True
+            end(Cancelled("the task was cancelled"))
+        elif 0 < self._deadline_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME):
             self._deadline_ns = 0
-            end()
+            end(TimeLimit("the soft time limit has passed"))
 
     def _forget(self) -> None:
         # A copy of the process is no task, and hears no signal.
@@ -110,8 +125,12 @@ class SoftLimit:
         self._holds.clear()
 
 
-def _raise_time_limit() -> None:
-    raise TimeLimit("the soft time limit has passed")
+def _never() -> bool:
+    return False
+
+
+def _raise(ending: Ending) -> NoReturn:
+    raise ending
 
 
 soft_limit: Final = SoftLimit()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rota
+from rota.durations import positive_milliseconds
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_end import put_end
@@ -128,19 +129,30 @@ def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[An
 
 @task.command()
 @TASK_ID
-def cancel(task_id: str) -> None:
-    """End a task that waits; ask for the end of one that runs. Exit 1 when it is dead or unknown."""
+@click.option(
+    "--kill-after",
+    type=float,
+    metavar="SECONDS",
+    help="Kill the process of one that runs, when it has not ended so long after it was told.",
+)
+def cancel(task_id: str, kill_after: float | None) -> None:
+    """End a task that waits; have one that runs told to end. Exit 1 when it is dead or unknown."""
     check_id(task_id)
     state = command.current_state()
+    try:
+        kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "--kill-after")
+    except ValueError as error:
+        raise Failure(ExitCode.USAGE, str(error)) from None
     with state.redis() as (_, store, connection):
-        word = connection.run(store.cancel(task_id))
+        word = connection.run(store.cancel(task_id, kill_after_ms))
     if state.json:
         output.put_json({"id": task_id, "answer": word})
     match word:
         case CancelWord.CANCELLED:
             output.say(f"cancelled {task_id}")
         case CancelWord.RUNNING:
-            output.say(f"{task_id} runs; it is asked to end")
+            killed = "" if kill_after is None else f", and killed if it has not ended {kill_after:g} s later"
+            output.say(f"{task_id} runs; it is told to end{killed}")
         case CancelWord.DEAD:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
         case CancelWord.UNKNOWN:

@@ -4,7 +4,7 @@ import pytest
 
 from protocol import Fleet, body_of, one_tier
 from rota.protocol.outcome import DeadOutcome, Done
-from rota.protocol.replies import CancelWord
+from rota.protocol.replies import CancelOrder, CancelWord, parse_order
 from rota.protocol.store import NewTask
 
 Q = one_tier("q")
@@ -33,6 +33,48 @@ def test_a_running_task_is_marked_and_an_unknown_one_is_said_to_be(fleet: Fleet)
     fleet.turn(fleet.register(), Q)
     assert fleet.run(fleet.store.cancel("a")) is CancelWord.RUNNING
     assert fleet.run(fleet.store.cancel("ghost")) is CancelWord.UNKNOWN
+
+
+def test_a_running_task_leaves_an_order_for_the_node_of_its_owner(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register("host:with:colons:8")
+    fleet.turn(owner, Q, limit=2)
+    fleet.run(fleet.store.cancel("a"))
+    fleet.run(fleet.store.cancel("b", kill_after_ms=1500))
+    orders = fleet.keys.orders("host:with:colons")
+    assert [parse_order(str(raw).encode()) for raw in fleet.redis.lrange(orders, 0, -1)] == [
+        CancelOrder(owner, "a", None),
+        CancelOrder(owner, "b", 1.5),
+    ]
+    assert 0 < fleet.redis.ttl(orders) <= 60
+
+
+def test_an_order_that_is_read_stays_in_its_place_with_its_time_until_it_is_taken_off(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    fleet.turn(fleet.register(), Q, limit=2)
+    fleet.run(fleet.store.cancel("a"))
+    fleet.run(fleet.store.cancel("b"))
+    orders = fleet.keys.orders("node")
+    before = fleet.redis.lrange(orders, 0, -1)
+    assert [fleet.redis.blmove(orders, orders, 1, "LEFT", "LEFT") for _ in range(2)] == [before[0]] * 2
+    assert fleet.redis.lrange(orders, 0, -1) == before
+    assert fleet.redis.lrem(orders, 1, str(before[0])) == 1
+    assert fleet.redis.blmove(orders, orders, 1, "LEFT", "LEFT") == before[1]
+    assert 0 < fleet.redis.ttl(orders) <= 60
+
+
+def test_orders_that_nobody_takes_do_not_grow_without_end(fleet: Fleet) -> None:
+    fleet.claimed("a")
+    for _ in range(1005):
+        fleet.run(fleet.store.cancel("a"))
+    assert fleet.redis.llen(fleet.keys.orders("node")) == 1000
+
+
+def test_a_key_of_another_type_costs_the_order_and_not_the_mark(fleet: Fleet) -> None:
+    owner, _ = fleet.claimed("a")
+    fleet.redis.set(fleet.keys.orders("node"), "no list")
+    assert fleet.run(fleet.store.cancel("a")) is CancelWord.RUNNING
+    assert fleet.run(fleet.store.renew(20_000, [owner])).cancelled == ("a",)
 
 
 def test_a_cancelled_waiting_task_frees_its_unique_key_at_once(fleet: Fleet) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 # What the master tells a worker besides. Real-time signals, as applications hardly use them; the first stays free.
 WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # look at your slot
-SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # your task's soft deadline has passed
+SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # your task's soft deadline has passed, or it was cancelled
 STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # write down your stack
 
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)

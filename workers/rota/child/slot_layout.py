@@ -28,7 +28,7 @@ class RosterFields(NamedTuple):
     quiet: int = 1
     watch_granted: int = 1
     watched: int = 1
-    unused: int = 1
+    cancelled: int = 1
 
 
 class HeaderFields(NamedTuple):

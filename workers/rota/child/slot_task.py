@@ -75,11 +75,12 @@ class TaskInSlot(NamedTuple):
 
 
 class TaskTimes(NamedTuple):
-    """When a task began, and its deadlines, as `TaskInSlot` has them."""
+    """When a task began, and its deadlines, as `TaskInSlot` has them; and its number among those of this life."""
 
     started_ns: int
     deadline_ns: int
     soft_deadline_ns: int
+    number: int
 
 
 class HeldUp(NamedTuple):

@@ -81,7 +81,7 @@ class Slot(ProgressPart):
         words[_OUTCOMES] = words[_NUMBER] = words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = 0
         self._forget_progress()
         words[_BEAT] = boottime_ns()
-        roster[ROSTER.pid] = roster[ROSTER.recalled] = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
+        self.pid = self.recalled = self.cancelled = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
         words[HEADER.seal] = roster[ROSTER.nonce] = nonce
 
     def enter(self, nonce: int, pid: int) -> bool:
@@ -178,23 +178,24 @@ class Slot(ProgressPart):
     @property
     def tasks_ended(self) -> int:
         """How many tasks have ended in this life."""
-        return self._task_number // 2
+        return self.task_number // 2
 
     @property
-    def _task_number(self) -> int:
+    def task_number(self) -> int:
+        """The number of the task that runs among those of this life; even when nothing runs."""
         return self._words[_NUMBER] if self.is_intact else 0
 
     def current_task(self) -> TaskInSlot | None:
         """The task that runs, or that ran when the process died; None when there is none."""
         words = self._words
         for _ in range(_LOOKS):
-            number = self._task_number
+            number = self.task_number
             if number % 2 == 0:
                 return None
             base = task_at(number)
             texts = self._get_text(base + _ENTRY, ENTRY_BYTES), name_in(self._get_text(base + _NAME, NAME_BYTES))
             task = TaskInSlot(*texts, *(words[base + field] for field in _NUMBERS))
-            if self._task_number == number:
+            if self.task_number == number:
                 return task
         return None
 
@@ -202,12 +203,12 @@ class Slot(ProgressPart):
         """Of the task that runs, without its texts: the master looks at all slots many times a second."""
         words = self._words
         for _ in range(_LOOKS):
-            number = self._task_number
+            number = self.task_number
             if number % 2 == 0:
                 return None
             base = task_at(number)
-            times = TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE])
-            if self._task_number == number:
+            times = TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE], number)
+            if self.task_number == number:
                 return times
         return None
 
@@ -283,14 +284,14 @@ class Slot(ProgressPart):
     def held_up_by(self) -> int:
         """The number of the task that runs while others of its claim wait, to be started after it or to be settled;
         0 when none does. Cheap, and right a moment later at the latest."""
-        words, number = self._words, self._task_number
+        words, number = self._words, self.task_number
         waits = number % 2 == 1 and (words[task_at(number) + _UNSTARTED] > 0 or words[_OUTCOMES] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:
         """The task that runs, and what waits to be settled before it; None when another began while this was read."""
-        number = self._task_number
+        number = self.task_number
         task, outcomes = self.current_task(), self.outcomes()
-        if task is None or self._task_number != number:
+        if task is None or self.task_number != number:
             return None
         return HeldUp(number, task, outcomes)

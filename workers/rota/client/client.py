@@ -18,7 +18,7 @@ from rota.client.sender import Sender
 from rota.client.status import Handle, State, TaskStatus, status_of
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.durations import Duration, positive_seconds
+from rota.durations import Duration, positive_milliseconds, positive_seconds
 from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.options import check_queue
 from rota.protocol.replies import CancelWord, Enqueued
@@ -182,13 +182,16 @@ class Client:
 
     # Steering
 
-    def cancel(self, task_id: str) -> CancelWord:
-        """End a task that waits (`cancelled`), mark one that runs (`running`); or say that it is dead or unknown.
+    def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
+        """End a task that waits (`cancelled`), have `rota.Cancelled` raised in one that runs (`running`); or say that
+        it is dead or unknown.
 
-        Raises InvalidName, Unavailable or Uncertain.
+        `kill_after`: so long after it was told its process is killed if it still runs. Raises InvalidName, ValueError
+        for a time that is none, Unavailable or Uncertain.
         """
         require_name("id", task_id)
-        return self._run(self._store.cancel(task_id), [task_id])
+        kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "kill_after")
+        return self._run(self._store.cancel(task_id, kill_after_ms), [task_id])
 
     def pause(self, queue: str) -> bool:
         """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""

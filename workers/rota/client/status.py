@@ -128,9 +128,9 @@ class Handle(Generic[R_co]):
         returned: R_co = self.client.result(self.id, timeout)
         return returned
 
-    def cancel(self) -> CancelWord:
-        """End the task if it still waits; mark it if it runs. Raises as `Client.cancel`."""
-        return self.client.cancel(self.id)
+    def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+        """End the task if it still waits, have `rota.Cancelled` raised in it if it runs: see `Client.cancel`."""
+        return self.client.cancel(self.id, kill_after)
 
 
 def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStatus:

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- End a waiting task; mark a running one. An empty body is the mark: the claim drops such an entry, and the master
--- learns of a running one at its next renewal.
+-- End a waiting task; mark a running one by an empty body, and order its node to tell the worker. A claim drops what is
+-- marked, it ends wherever it would go on, and renewals name those in flight: an order that is lost is only late.
 -- with: prefix clock entry bare lists doorbell books in_use former waiters ending
 -- KEYS[1]  tasks
--- ARGV     id
+-- ARGV     id, after how many ms its process is killed if it has not ended, or `-`
 -- returns  cancelled | running | dead | unknown
-local id, now = ARGV[1], redis_now()
+local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what stays for a node that is no more
+local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
 guard_places()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 if not body then return 'unknown' end
@@ -28,9 +29,22 @@ if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   end_task(e, 'cancelled', now, '-', account)
   return 'cancelled'
 end
+
+-- The node is what stands in an owner's name before its slot and its life. A key of another type loses the order.
+local function order(owner)
+  local orders = PREFIX .. 'orders:' .. (string.match(owner, '^(.*):%d+:%d+$') or owner)
+  local pushed = redis.pcall('RPUSH', orders, kill_after .. ' ' .. id .. ' ' .. owner)
+  if type(pushed) ~= 'number' then return end
+  if pushed > MOST_ORDERS then redis.call('LTRIM', orders, -MOST_ORDERS, -1) end
+  redis.call('PEXPIRE', orders, ORDERS_MS)
+end
+
 local owner = holder_of(id)
 redis.call('HSET', PREFIX .. 'tasks', id, '')
-if owner then return 'running' end
+if owner then
+  order(owner)
+  return 'running'
+end
 -- Now, as the claim that drops it may be long in coming: it frees its key, and its end is told.
 free_unique_key({ id = id, flag = 'u' })
 if body ~= '' then note_ends('cancelled', now, '-', { id }, { e.text }, { account }) end

@@ -68,6 +68,9 @@ class Keys:
     def inflight(self, owner: str) -> str:
         return self._key(f"inflight:{owner}")
 
+    def orders(self, node: str) -> str:
+        return self._key(f"orders:{node}")
+
     def unique(self, unique_key: str) -> str:
         return self._key(f"unique:{unique_key}")
 

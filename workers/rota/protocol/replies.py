@@ -146,6 +146,21 @@ class Renewed:
 parse_renewed = reply(Renewed, names_of, names_of)
 
 
+class CancelOrder(NamedTuple):
+    """A running task that is to be cancelled, as `cancel` leaves it for the node of its owner. `kill_after_seconds`:
+    after that its process is killed, None for never."""
+
+    owner: str
+    task_id: str
+    kill_after_seconds: float | None
+
+
+def parse_order(raw: bytes) -> CancelOrder:
+    """`MILLISECONDS-or-- ID OWNER`. Raises ValueError for anything else."""
+    kill_after, task_id, owner = text_of(raw).split(" ", 2)
+    return CancelOrder(owner, task_id, None if kill_after == "-" else int(kill_after) / 1000)
+
+
 @dataclass(frozen=True, slots=True)
 class Retired:
     """`alive`: the lease had not run out after all, nothing was done. `settled`: how many of the given
@@ -179,7 +194,7 @@ parse_swept = reply(Swept, int, int, int, names_of, _time_or_none)
 
 
 class CancelWord(StrEnum):
-    """What a cancel found: it waited and is ended, it runs and is marked, it is dead, or it is unknown."""
+    """What a cancel found: it waited and is ended, it runs and will be told, it is dead, or it is unknown."""
 
     CANCELLED = "cancelled"
     RUNNING = "running"

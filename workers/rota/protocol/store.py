@@ -287,9 +287,10 @@ class Store:
 
     # For people
 
-    def cancel(self, task_id: str) -> Command[replies.CancelWord]:
-        """End a waiting task; mark a running one."""
-        return self._command("cancel", pack((task_id,)), replies.parse_cancel)
+    def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[replies.CancelWord]:
+        """End a waiting task; have a running one told, and its process killed if it has not ended so much later."""
+        kill_after = "-" if kill_after_ms is None else kill_after_ms
+        return self._command("cancel", pack((task_id, kill_after)), replies.parse_cancel)
 
     def pause(self, queue: str) -> Command[int]:
         """Stop claims from a queue; 1 when it was not paused before."""

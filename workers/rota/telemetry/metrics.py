@@ -29,7 +29,10 @@ OTHER: Final = "_other"  # the value of every label of a series that found no ro
 # Label values that are sets fixed in advance. `queue`, `task`, `pool` and `slot` are bounded by the configuration.
 KINDS: Final = tuple(kind.label for kind in Kind)
 WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
-RESTART_REASONS: Final = ("crash", "signal", "oom", "hung", "timeout", "max_tasks", "max_rss", "reload", "boot")
+RESTART_REASONS: Final = (
+    *("crash", "signal", "oom", "hung", "timeout", "cancelled"),
+    *("max_tasks", "max_rss", "reload", "boot"),
+)
 CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
 RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
 RELOAD_RESULTS: Final = ("success", "failure")

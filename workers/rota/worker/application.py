@@ -9,8 +9,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from rota.errors import TimeLimit
-from rota.soft_limit import soft_limit
+from rota.soft_limit import Ending, soft_limit
 from rota.telemetry import events, log
 
 if TYPE_CHECKING:
@@ -92,15 +91,12 @@ class Runner:
         self._loop: asyncio.Runner | None = None
 
     def call(self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int) -> Any:
-        """Call the function and wait for its end; returns what it gives. Raises what it raises, and TimeLimit once its
-        soft deadline (CLOCK_BOOTTIME, 0 for none) has passed."""
-        if soft_deadline_ns:
-            answer = soft_limit.call(soft_deadline_ns, task.function, args, kwargs)
-        else:
-            answer = task.function(*args, **kwargs)
+        """Call the function and wait for its end; returns what it gives. Raises what it raises, Cancelled once the task
+        was cancelled, and TimeLimit once its soft deadline (CLOCK_BOOTTIME, 0 for none) has passed."""
+        answer = soft_limit.call(soft_deadline_ns, task.function, args, kwargs)
         # By the answer: a plain wrapper round an `async def` gives a coroutine as well.
         if answer is not None and isinstance(answer, Coroutine):
-            return self._await(_limited(answer) if soft_deadline_ns else answer)
+            return self._await(_limited(answer))
         return answer
 
     def close(self) -> None:
@@ -119,25 +115,26 @@ class Runner:
 
 
 async def _limited(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Await it under its soft limit, which cancels it through its loop, as `asyncio.timeout` does."""
+    """Await it. What ends it from outside cancels it through its loop, as `asyncio.timeout` does."""
     import asyncio  # noqa: PLC0415 - the loop that runs this has loaded it
 
-    loop, task, cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    cause: Ending | None = None
 
-    def cancel() -> None:
-        nonlocal cancelled
-        if task is not None and soft_limit.is_over():  # it has not beaten since
-            cancelled = True
+    def cancel(ending: Ending) -> None:
+        nonlocal cause
+        if task is not None and soft_limit.is_due(ending):
+            cause = ending
             task.cancel()
 
-    def cancel_soon() -> None:
+    def cancel_soon(ending: Ending) -> None:
         # Between two of its steps: a task that is cancelled in its last one would be, whatever it returned.
         with contextlib.suppress(RuntimeError):  # the application closed the loop
-            loop.call_soon_threadsafe(cancel)
+            loop.call_soon_threadsafe(cancel, ending)
 
     try:
         return await soft_limit.wait_for(coroutine, cancel_soon)
     except asyncio.CancelledError as error:
-        if not cancelled:
+        if cause is None:
             raise
-        raise TimeLimit("the soft time limit has passed") from error
+        raise cause from error

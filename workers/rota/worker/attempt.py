@@ -13,6 +13,7 @@ from rota.child.slots import Slot, boottime_ns
 from rota.client.arguments import fault_in_result
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
+from rota.errors import Cancelled
 from rota.hooks import Hooks
 from rota.protocol.body import encode_json
 from rota.protocol.ends import account_of, ran_by
@@ -37,7 +38,7 @@ NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was n
 @dataclass(slots=True)
 class Attempt:
     """An attempt, running or ended. `times`: as if it started now, until the function is called. `soft_limit_ns` and
-    `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit.
+    `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit. `number`: of the task among those of this life.
 
     Of one that ended, `reason` is that of a death, else ""; `error` what was wrong, in a line; `exception` what the
     task raised. `ran_by`: for the account of its run, empty when its end is not to be remembered.
@@ -48,6 +49,7 @@ class Attempt:
     times: Times
     limit_ns: int
     slot: Slot
+    number: int
     runtime_seconds: float = 0.0
     outcome: Outcome = DONE
     reason: str = ""
@@ -74,6 +76,7 @@ class Attempt:
                 utc_datetime(self.times.start_us + self.limit_ns // _NANOSECONDS_A_MICROSECOND),
                 self._extend,
                 self._report,
+                self.is_cancelled,
             )
         return self._current
 
@@ -82,6 +85,10 @@ class Attempt:
         self.times = times
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
+
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled while it ran."""
+        return self.slot.cancelled == self.number
 
     def settlement(self) -> Settlement:
         """What Redis is told of it: with the account of its run, unless its end is not to be remembered."""
@@ -169,7 +176,7 @@ class Executor:
         if begun is None:
             slot.end_task()
             return None
-        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot)
+        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot, slot.task_number)
         if ready is not None:
             attempt.ran_by = ready.ran_by
             self._set_limits(attempt, ready, at_ns)
@@ -249,6 +256,9 @@ class Executor:
             attempt.outcome = keep(answer, ready.options.result_ttl, self.max_result_kb)
 
     def _judge(self, ready: Runnable, attempt: Attempt, exception: BaseException) -> None:
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # whatever it raised: there is no next attempt
+            attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
+            return
         with self.alone:  # the back-off may be the application's function
             decided = decide(ready.options, attempt.entry.failures + 1, exception, self.random)
         match decided:

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from rota.child.settings import WorkerSettings
-from rota.errors import Retry
+from rota.errors import Cancelled, Retry
 from rota.protocol import outcome as outcomes
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 from rota.protocol.replies import TurnReply, TurnWord
@@ -197,6 +197,6 @@ def _log_attempt(attempt: Attempt) -> None:
         fields["error"] = attempt.error
     if isinstance(attempt.outcome, outcomes.RetryOutcome):
         fields["retry_in_seconds"] = attempt.outcome.delay_us / MICROSECONDS
-    if attempt.exception is not None and not isinstance(attempt.exception, Retry):
+    if attempt.exception is not None and not isinstance(attempt.exception, Retry | Cancelled):
         fields["exc_info"] = attempt.exception
     getattr(log.logger(), level)(event, **fields)

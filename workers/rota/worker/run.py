@@ -38,7 +38,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     log.adopt_foreign(settings.log)
     signals = StopSignals()
     signals.install()
-    soft_limit.install(SOFT_LIMIT_SIGNAL)
+    soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.is_cancelled)
     server = settings.server
     inherit_from_fleet(ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability))
     runner = Runner()

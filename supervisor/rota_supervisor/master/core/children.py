@@ -89,6 +89,7 @@ class Child:
     # What its slot showed last
     beat_at: float = 0.0  # its last sign of life
     busy: bool = False  # it runs a task
+    task_number: int = 0  # the number of its task among those of this life; 0 for none
     in_hand: bool = False  # it runs a task, or has outcomes that no answer has confirmed
     task_until: float = math.inf  # the hard limit of its task
     soft_until: float = math.inf  # the soft limit of its task
@@ -100,6 +101,9 @@ class Child:
 
     # What the master did with it
     interrupted_for: float = math.inf  # the soft limit for which its task was interrupted last
+    cancelled: int = 0  # the number of the task that it was told was cancelled, last
+    kill_after: float | None = None  # how many seconds that task was given to end; None for no limit
+    kill_at: float = math.inf  # when they are over
     dumped_at: float = -math.inf  # when it was last asked for its stack
     drain_asked_at: float = math.inf  # when it was told to drain
     has_begun_drain: bool = False  # its slot has shown that it drains

@@ -13,7 +13,15 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import stack_text
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.events import Died, ProcessEnd
-from rota_supervisor.master.core.reasons import AS_TOLD, ONE_TOO_MANY, RECYCLED, TIME_LIMIT, UNWANTED, Reason
+from rota_supervisor.master.core.reasons import (
+    AS_TOLD,
+    KILL_AFTER,
+    ONE_TOO_MANY,
+    RECYCLED,
+    TIME_LIMIT,
+    UNWANTED,
+    Reason,
+)
 from rota_supervisor.master.core.stopping import Stage, Stop
 
 STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of 4,096 bytes; the names take up to 1,000, the rest 600
@@ -114,6 +122,8 @@ class Death:
             return None
         if name == TIME_LIMIT:
             return None if task is None else (name, round((task.deadline_ns - task.started_ns) / NANOSECONDS, 3))
+        if name == KILL_AFTER:
+            return name, self.child.kill_after or 0.0
         value = getattr(self.limits, name)
         return name, self.child.patience(value) if self.reason is Reason.HUNG and self.was_stopped else value
 

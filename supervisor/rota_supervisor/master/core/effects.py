@@ -61,6 +61,13 @@ class SetQuiet(NamedTuple):
     quiet: bool
 
 
+class TellCancelled(NamedTuple):
+    """Tell a worker that the task of this number was cancelled. If another runs by then, that hears nothing of it."""
+
+    child: ChildRef
+    number: int
+
+
 class CloseChannels(NamedTuple):
     """Let go of the channel and the stack file of a child that is no more."""
 
@@ -228,7 +235,7 @@ class Leave(NamedTuple):
 
 
 Effect: TypeAlias = (
-    "Spawn | ForkWorker | Tell | SetQuiet | CloseChannels | FreeSlot | Register | RenewLeases | Retire"
+    "Spawn | ForkWorker | Tell | SetQuiet | TellCancelled | CloseChannels | FreeSlot | Register | RenewLeases | Retire"
     " | Recall | ReadConfiguration | PreparePlace | ListenAt | DropPreparedPlace | ConfigureLog | Respond"
     " | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PutUpNotice | NotifyManager | WriteReport | Leave"
 )

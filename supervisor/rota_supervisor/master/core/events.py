@@ -196,6 +196,17 @@ class ClaimHeldUp(NamedTuple):
     held_up: HeldUp
 
 
+class CancelOrdered(NamedTuple):
+    """Somebody cancelled the task of this number, which runs there. `kill_after`: seconds from now to the kill of its
+    process if it has not ended by then, None for no such order."""
+
+    slot: int
+    nonce: int
+    number: int
+    task_id: str
+    kill_after: float | None = None
+
+
 class RedisAnswered(NamedTuple):
     """Redis answers, for the first time or again."""
 
@@ -217,5 +228,5 @@ class EvictionPolicySeen(NamedTuple):
 Event: TypeAlias = (
     "Ticked | Requested | ConfigurationRead | PlacePrepared | PlaceTaken | Looked | Started | StackFileMade"
     " | ZygoteSaid | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | OwnerRetired"
-    " | ClaimHeldUp | RedisAnswered | RedisFailed | EvictionPolicySeen"
+    " | ClaimHeldUp | CancelOrdered | RedisAnswered | RedisFailed | EvictionPolicySeen"
 )

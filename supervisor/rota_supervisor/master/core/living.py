@@ -171,6 +171,7 @@ def _note(child: Child, look: events.Look, now: float, looked_before: float) -> 
     child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
     task = look.task
     child.busy = task is not None
+    child.task_number = task.number if task else 0
     child.task_until = task.deadline_ns / NANOSECONDS if task and task.deadline_ns else math.inf
     child.soft_until = task.soft_deadline_ns / NANOSECONDS if task and task.soft_deadline_ns else math.inf
     child.is_quiet = look.phase is Phase.QUIET
@@ -253,3 +254,21 @@ def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) ->
     state.recalled[event.slot] = mark
     finished, tiers = settlements_in(*held_up.outcomes), dying.tiers_of(state, child)
     return [do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, tiers)]
+
+
+def cancel_ordered(state: MasterState, event: events.CancelOrdered, now: float) -> list[do.Effect]:
+    """Tell the worker that its task was cancelled, once; and note until when it may go on. Renewals name the task again
+    as long as it runs."""
+    child = state.children.get(event.slot, event.nonce)
+    if child is None or child.state in UNSEEN:
+        return []
+    is_told = child.cancelled == event.number
+    if not is_told:
+        child.cancelled, child.kill_after, child.kill_at = event.number, None, math.inf
+    if event.kill_after is not None:
+        child.kill_after, child.kill_at = event.kill_after, now + event.kill_after
+    if is_told:
+        return []
+    limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
+    told = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
+    return [told, do.TellCancelled(child.ref, event.number)]

@@ -5,7 +5,8 @@ Performing an action moves its child at once (`ticking.perform`), so a second pl
 Deadlines:
 
 1. Whoever starts has boot_seconds. Outside of a task a child beats within beat_seconds; inside one the task's own
-   time limit rules. Who is stopped has beat_seconds, whatever it does; a poller and an exporter less.
+   time limit rules, and what was given to one that was cancelled. Who is stopped has beat_seconds, whatever it does; a
+   poller and an exporter less.
 2. Who was told to drain has beat_seconds to begin, from the end of the task in which it was told: a task may have put
    another handler in place of ours, and its process would work on for ever.
 3. When the fleet leaves there is one deadline for all of a pool; while Redis is away a sooner one for those that have
@@ -127,6 +128,8 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
         return math.inf, Reason.STOP
     if child.busy:
         found = child.task_until + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT
+        if child.cancelled == child.task_number:
+            found = min(found, (child.kill_at, Reason.CANCELLED))
     elif state in STARTING:
         found = max(child.asked_at, awake_since) + desired.boot_seconds, Reason.BOOT
     else:

@@ -7,6 +7,7 @@ from typing import Final, Self
 from rota.protocol.entry import CrashKind
 
 TIME_LIMIT: Final = "time_limit_seconds"
+KILL_AFTER: Final = "kill_after"
 UNWANTED: Final = "its generation or its pool is not wanted any more"
 ONE_TOO_MANY: Final = "it was one too many"
 AS_TOLD: Final = " as it was told"
@@ -49,6 +50,16 @@ class Reason(StrEnum):
     OOM = "oom", Facts(": the kernel ran out of memory for this cgroup", mark=CrashKind.OOM)
     HUNG = "hung", _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", CrashKind.HUNG)
     TIMEOUT = "timeout", _hit(TIME_LIMIT, ", by its master: the task was over its time limit", CrashKind.TIMEOUT)
+    CANCELLED = (
+        "cancelled",
+        Facts(
+            ", by its master: its task was cancelled, and had not ended {value:g} s later",
+            KILL_AFTER,
+            is_expected=True,
+            blames_task=False,
+            asks_for_stack=True,
+        ),
+    )
     BOOT = "boot", _hit("boot_seconds", " before it was ready")
     LOST = "lost", Facts(": its lease was lost", blames_task=False, counted_as="crash")
     MAX_TASKS = "max_tasks", _expected(": recycled between tasks, as it had run as many as it may", limit="max_tasks")

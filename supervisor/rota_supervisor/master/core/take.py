@@ -63,6 +63,7 @@ _TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Ef
     events.LeasesRenewed: living.leases_renewed,
     events.OwnerRetired: dying.owner_retired,
     events.ClaimHeldUp: living.claim_held_up,
+    events.CancelOrdered: living.cancel_ordered,
     events.RedisAnswered: _redis_answered,
     events.RedisFailed: _redis_failed,
     events.EvictionPolicySeen: _eviction_policy_seen,

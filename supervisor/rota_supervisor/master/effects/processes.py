@@ -217,6 +217,13 @@ class Processes:
                 with contextlib.suppress(*UNREACHABLE):
                     os.kill(pid, WAKE_SIGNAL)
 
+    def tell_cancelled(self, effect: do.TellCancelled) -> None:
+        """Write down which task it is, then send the signal."""
+        slot = self._memory.slot(effect.child.slot)
+        if slot.nonce == effect.child.nonce:
+            slot.cancelled = effect.number
+            self.tell(do.Tell(effect.child, do.Order.INTERRUPT))
+
     # Hearing
 
     def hear(self) -> Iterator[Event]:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
@@ -27,6 +27,7 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import events as seen
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.orders import PARK_SECONDS, cancelled_in
 from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
@@ -113,7 +114,16 @@ class RedisCalls:
             slot = self._memory.slot(each.slot)
             if each.owner not in renewed.lost and slot.nonce == each.nonce:
                 slot.renewed_ns = sent_ns
+        if renewed.cancelled:
+            self._look_for(batch, renewed.cancelled)
         return tuple(renewed.lost)
+
+    def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[str]) -> None:
+        """Report those of these tasks that run. For most, an order has been there before."""
+        for each in batch:
+            found = cancelled_in(each, self._memory.slot(each.slot), cancelled)
+            if found is not None:
+                self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
         """Publish that this master lives, which queues it serves, and how many ends are to be remembered."""
@@ -150,22 +160,24 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 
 
 class RedisWatch:
-    """The connection, and what is noticed there.
+    """The connection, and what is noticed there. `parked` is another, for calls that wait.
 
     `silent_since`: since when (CLOCK_BOOTTIME seconds) the server owes an answer that no later one has made up for;
-    `inf` when it owes none.
+    `inf` when it owes none. `works`: set while it answers.
     """
 
     def __init__(self, state: MasterState, happened: Callable[[seen.Event], None]) -> None:
         self._state = state
         self._happened = happened
         self.silent_since = math.inf
+        self.works = asyncio.Event()
         self.store = Store(state.config.namespace)
         for name in _SCRIPTS:  # later there may be no descriptor left, or another version's text in the file
             load_script(name)
         watch = ConnectionWatch(self._answered, self._failed, self._asked)
         address = parse_address(state.config.redis_url)
         self.connection = AioConnection(address, "rota:master", self._patience, watch)
+        self.parked = AioConnection(address, "rota:orders", lambda: PARK_SECONDS + self._patience())
 
     def _patience(self) -> float:
         # One lost answer must not cost a lease, which a reload may have made shorter.
@@ -176,6 +188,7 @@ class RedisWatch:
 
     def _answered(self) -> None:
         self.silent_since = math.inf
+        self.works.set()
         if not self._state.redis_up:
             self._happened(seen.RedisAnswered())
 
@@ -183,6 +196,8 @@ class RedisWatch:
         is_away = not isinstance(error, Refused)
         if not is_away:  # it answers, though not as we like
             self.silent_since = math.inf
+        else:
+            self.works.clear()
         self._happened(seen.RedisFailed(error.reason, str(error), is_away))
 
     # In these two a ServerError needs no more: the watch above has reported it.

@@ -25,6 +25,7 @@ from rota_supervisor.master.effects import shown
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.listening import Listening
 from rota_supervisor.master.effects.notify_socket import NotifySocket
+from rota_supervisor.master.effects.orders import Orders
 from rota_supervisor.master.effects.processes import Processes, bell_fd
 from rota_supervisor.master.effects.progress import ProgressCarrier
 from rota_supervisor.master.effects.redis_calls import RedisCalls, RedisWatch
@@ -131,6 +132,10 @@ class _Master:
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, state.surroundings.node, memory, background, happened
         )
+        orders = self._redis.store.keys.orders(state.surroundings.node)
+        self._orders = Orders(
+            self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
+        )
         self._display = shown.Display(memory)
         self._report = shown.StackReport(state, memory, self._processes.stacks, background)
         self._asking = Asking(inbox, memory)
@@ -146,6 +151,7 @@ class _Master:
             do.ForkWorker: processes.fork,
             do.Tell: processes.tell,
             do.SetQuiet: processes.set_quiet,
+            do.TellCancelled: processes.tell_cancelled,
             do.CloseChannels: processes.close_channels,
             do.FreeSlot: processes.free_slot,
             do.PreparePlace: listening.prepare_place,
@@ -174,6 +180,7 @@ class _Master:
         node = state.surroundings.node
         log.logger().info(events.FLEET_STARTING, node=node, namespace=config.namespace, listen=self._listening.place)
         keep(self._redis.watch_eviction)
+        keep(self._orders.listen)
         keep(self._progress.carry)
         self._background.start(self._serve())
         file = watching.ConfigWatch(options.file, lambda: state.content, lambda: ask(RequestKind.RELOAD))
@@ -198,6 +205,7 @@ class _Master:
         self._processes.close()
         self._listening.close()
         await self._redis.connection.close()
+        await self._redis.parked.close()
         for fd in self._death_pipe:
             os.close(fd)
 

@@ -1,0 +1,147 @@
+"""A running task is cancelled from outside: Cancelled is raised inside it at once, or its process is killed."""
+
+import functools
+import statistics
+import time
+
+import pytest
+import redis
+
+import rota
+from fleets import Fleets, Measure, RunningFleet
+from waiting import until
+
+ROUNDS = 100
+
+
+@pytest.fixture
+def fleet(fleets: Fleets) -> RunningFleet:
+    return fleets.start()
+
+
+def _start(fleet: RunningFleet, label: str, task: str = "linger", how: str = "ends") -> rota.Handle[None]:
+    args = [label] if task == "linger_in_loop" else [label, how]
+    handle = fleet.client.enqueue(task, args=args, queue="default")
+    fleet.wait_for("start", label=label)
+    return handle
+
+
+def _until_ended(handle: rota.Handle[None]) -> None:
+    until(lambda: handle.status().state not in ("running", "ready", "scheduled"), "its end")
+
+
+def test_a_running_task_is_told_at_once_and_ends_as_cancelled_without_a_retry(
+    fleet: RunningFleet, measured: Measure
+) -> None:
+    took = []
+    for number in range(ROUNDS):
+        handle = _start(fleet, f"task{number}", "linger_in_loop" if number % 4 == 0 else "linger")
+        asked_at = time.time()
+        assert handle.cancel() == "running"
+        [told] = fleet.wait_for("cancelled", label=f"task{number}")
+        took.append(told.at - asked_at)
+        _until_ended(handle)
+    measured("seconds from cancel() to Cancelled in the task, median", statistics.median(took))
+    measured("seconds from cancel() to Cancelled in the task, p99", sorted(took)[ROUNDS * 99 // 100 - 1])
+    until(lambda: fleet.metrics().total("rota_tasks_processed_total", outcome="cancelled") == ROUNDS)
+    assert len(fleet.journal("start")) == ROUNDS
+    assert fleet.books_balance()
+
+
+def test_what_a_task_does_with_it_decides_how_it_ends_and_its_end_frees_its_unique_key(fleet: RunningFleet) -> None:
+    unique = functools.partial(fleet.client.enqueue, "linger", args=["unique"], queue="default", unique=True)
+    first = unique()
+    fleet.wait_for("start", label="unique")
+    assert unique().duplicate
+    first.cancel()
+    _until_ended(first)
+    second = unique()
+    assert not second.duplicate
+    second.cancel()
+    _until_ended(second)
+    handles = {how: _start(fleet, how, how=how) for how in ("fails", "returns")}
+    for how, handle in handles.items():
+        handle.cancel()
+        fleet.wait_for("cancelled", label=how)
+        _until_ended(handle)
+    audit = fleet.asked("audit")
+    assert (audit["cancelled"], audit["done"], audit["live"]) == (3, 1, 0)
+    assert all(len(fleet.journal("start", label=how)) == 1 for how in handles)
+
+
+def test_one_that_does_not_listen_is_killed_after_the_time_asked_and_charged_with_nothing(fleet: RunningFleet) -> None:
+    handle = _start(fleet, "stubborn", how="goes on")
+    before = fleet.workers()
+    handle.cancel()
+    fleet.wait_for("cancelled", label="stubborn")
+    asked_at = time.time()
+    said = fleet.rota("task", "cancel", handle.id, "--kill-after", "0.5")
+    assert said.returncode == 0, said.stderr
+    assert "killed if it has not ended 0.5 s later" in said.stderr
+    _until_ended(handle)
+    assert time.time() - asked_at > 0.5
+    [killed] = until(lambda: fleet.log("worker.killed"))
+    assert (killed["reason"], killed["limit"], killed["limit_value"]) == ("cancelled", "kill_after", 0.5)
+    assert "linger (" in killed["stack"]
+    until(lambda: fleet.is_whole() and fleet.workers() != before, "another worker in its place")
+    assert fleet.metrics().total("rota_process_restarts_total", role="worker", reason="cancelled") == 1
+    assert len(fleet.journal("start", label="stubborn")) == 1
+    assert len(fleet.log("task.cancel_told")) == 1
+    audit = fleet.asked("audit")
+    assert (audit["cancelled"], audit["live"], audit["missing"]) == (1, 0, 0)
+
+
+def test_the_task_that_follows_a_cancelled_one_hears_nothing_of_it(fleets: Fleets) -> None:
+    fleet = fleets.start(workers=1)
+    for number in range(20):
+        handle = _start(fleet, f"first{number}")
+        handle.cancel()
+        handle.cancel()
+        fleet.client.enqueue("spin", args=[f"next{number}", 0.02], queue="default")
+        fleet.wait_for("end", label=f"next{number}")
+
+
+# Orders that are lost
+
+
+def _kill_connections(client: redis.Redis, name: str) -> int:
+    """Cut those that have this name; returns how many there were."""
+    named = [each["id"] for each in client.client_list() if each["name"] == name]
+    return sum(client.client_kill_filter(_id=number) for number in named)
+
+
+def test_an_order_that_comes_while_the_masters_line_is_cut_is_told_when_it_is_back(
+    fleet: RunningFleet, redis_client: redis.Redis
+) -> None:
+    for number in range(5):
+        handle = _start(fleet, f"task{number}", how="goes on")
+        until(lambda: _kill_connections(redis_client, "rota:orders") == 1)
+        handle.cancel(kill_after=0.1)
+        fleet.wait_for("cancelled", label=f"task{number}")
+        _until_ended(handle)  # the time to the kill was not lost either
+    until(lambda: not redis_client.keys(f"{{{fleet.namespace}}}:orders:*"), "no order is left")
+    until(fleet.is_whole)
+
+
+def test_a_task_whose_order_is_lost_is_told_at_the_next_renewal(fleets: Fleets, redis_client: redis.Redis) -> None:
+    fleet = fleets.start(lease={"seconds": 4, "renew_seconds": 0.5})
+    node = fleet.status()["node"]
+    redis_client.set(f"{{{fleet.namespace}}}:orders:{node}", "no list, so that no order reaches the master")
+    handle = _start(fleet, "task")
+    assert handle.cancel() == "running"
+    fleet.wait_for("cancelled", label="task")
+    _until_ended(handle)
+    redis_client.delete(f"{{{fleet.namespace}}}:orders:{node}")
+    later = _start(fleet, "later", how="goes on")
+    later.cancel(kill_after=0.1)
+    _until_ended(later)
+    until(fleet.is_whole)
+
+
+def test_an_order_for_a_node_that_is_no_more_does_not_stay(fleets: Fleets, redis_client: redis.Redis) -> None:
+    fleet = fleets.start(lease={"seconds": 4, "renew_seconds": 1})
+    handle = _start(fleet, "task")
+    fleet.kill_all()
+    assert handle.cancel() == "running"
+    [orders] = redis_client.keys(f"{{{fleet.namespace}}}:orders:*")
+    assert 0 < redis_client.ttl(orders) <= 60

@@ -1,0 +1,52 @@
+"""The line on which a master hears of cancelled tasks: for the product's `Orders`, over the simulated network."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from rota.protocol.wire import Arg
+from rota.server.aio_connection import AioConnection
+from rota.server.server_errors import ConnectionLost, ServerError
+from rota_supervisor.master.effects.orders import PARK_SECONDS
+from simulation.network import Caller, Network, Up
+from simulation.server import Server
+
+
+class OrdersLine(AioConnection):
+    """The connection that is parked at the list of a node."""
+
+    def __init__(self, caller: Caller, network: Network, server: Server) -> None:
+        self._caller = caller
+        self._network = network
+        self._server = server
+
+    async def execute(self, *args: Arg) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def hear(heard: bytes | ServerError | None) -> None:
+            if answer.done():
+                return
+            if isinstance(heard, ServerError):
+                answer.set_exception(heard)
+            else:
+                answer.set_result(heard)
+
+        if args[0] == "LREM":
+            self._network.call(self._caller, lambda _: self._server.take_off(self._caller.place, args[-1]), hear)
+        else:
+            self._park(hear)
+        return await answer
+
+    def _park(self, hear: Callable[[bytes | ServerError | None], None]) -> None:
+        caller, network, server = self._caller, self._network, self._server
+
+        def serve(order: bytes) -> None:
+            network.answer(caller, lambda: hear(order))
+
+        def end() -> None:
+            waits = server.is_waiting(caller.place, serve)
+            hear(None if waits else ConnectionLost("silence", "silent"))
+
+        if network.up is Up.UP and caller.place not in network.cut:
+            server.wait_for_order(caller.place, serve)
+        network.timeline.after(PARK_SECONDS, end)

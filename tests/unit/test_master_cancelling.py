@@ -1,0 +1,213 @@
+"""A running task is cancelled: who is told, once, and when a process that goes on is killed."""
+
+import asyncio
+import signal
+from typing import Any
+
+import pytest
+
+from cores import Core
+from rota.child.slot_memory import SlotMemory
+from rota.child.slot_task import TaskInSlot, TaskTimes
+from rota.child.slots import Phase, Slot
+from rota.protocol.replies import CancelOrder, parse_order
+from rota.telemetry import events
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import Order, Retire, Tell, TellCancelled
+from rota_supervisor.master.core.events import CancelOrdered, Died, Event, Look, Looked, ProcessEnd, Ticked
+from rota_supervisor.master.core.plan import DUMP_SECONDS, next_look
+from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.targets import Desired
+from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.orders import Orders, cancelled_in
+
+SLOT, OWNER = 8, "node:8:1"
+ENTRY = b"id mail i 1 1 0 0 0 0 -"
+FOREVER_NS = 10**15
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Config(imports=("code",), workers=1))
+
+
+@pytest.fixture
+def worker(core: Core) -> Child:
+    child = core.child(Role.WORKER, SLOT)
+    child.owner, child.pid, child.ready_at, child.has_stack = OWNER, 77, 0.0, True
+    return child
+
+
+def _runs(core: Core, worker: Child, number: int) -> None:
+    """Its slot shows the task of that number; an even one is none."""
+    task = TaskTimes(1, FOREVER_NS, 0, number) if number % 2 else None
+    core.take(Looked((Look(SLOT, worker.nonce, Phase.BUSY, task, round(core.now * 1e9)),)))
+
+
+def _cancel(core: Core, worker: Child, number: int, kill_after: float | None = None) -> list[TellCancelled]:
+    before = len(core.done(TellCancelled))
+    core.take(CancelOrdered(SLOT, worker.nonce, number, "id", kill_after))
+    return core.done(TellCancelled)[before:]
+
+
+def _told(core: Core, now: float) -> list[Order]:
+    core.now = now
+    return [effect.order for effect in core.take(Ticked()) if isinstance(effect, Tell) and effect.child.slot == SLOT]
+
+
+def test_a_worker_is_told_once_however_often_renewals_name_its_task(core: Core, worker: Child) -> None:
+    _runs(core, worker, 7)
+    assert _cancel(core, worker, 7) == [TellCancelled(worker.ref, 7)]
+    assert _cancel(core, worker, 7) == []
+    assert _cancel(core, worker, 9) == [TellCancelled(worker.ref, 9)]
+    assert [event for event, _ in core.logged] == [events.TASK_CANCEL_TOLD] * 2
+
+
+@pytest.mark.parametrize("state", [ChildState.KILLED, ChildState.EXITED])
+def test_nobody_is_told_of_a_task_whose_worker_is_ending_or_is_another_by_now(
+    core: Core, worker: Child, state: ChildState
+) -> None:
+    core.take(CancelOrdered(SLOT, worker.nonce + 1, 7, "id"))
+    worker.state = state
+    assert _cancel(core, worker, 7) == []
+    assert core.done(TellCancelled) == []
+
+
+def test_one_that_goes_on_is_asked_for_its_stack_and_killed_after_the_time_that_was_given(
+    core: Core, worker: Child
+) -> None:
+    core.now = 10.0
+    _runs(core, worker, 7)
+    _cancel(core, worker, 7, kill_after=2.0)
+    assert next_look([worker], Desired((), boot_seconds=60, beat_seconds=30), 11.5) == 12.0
+    assert _told(core, 12.0) == []
+    assert _told(core, 12.1) == [Order.WRITE_STACK]
+    assert _told(core, 12.2 + DUMP_SECONDS) == [Order.KILL]
+    assert worker.why is Reason.CANCELLED
+
+
+def test_a_later_cancel_can_shorten_the_time_and_a_renewal_does_not_lengthen_it(core: Core, worker: Child) -> None:
+    _runs(core, worker, 7)
+    _cancel(core, worker, 7)
+    assert _told(core, 1000.0) == []
+    _cancel(core, worker, 7, kill_after=1.0)
+    _cancel(core, worker, 7)
+    assert _told(core, 1001.1) == [Order.WRITE_STACK]
+
+
+def test_a_task_that_follows_is_not_killed_for_the_one_before(core: Core, worker: Child) -> None:
+    _runs(core, worker, 7)
+    _cancel(core, worker, 7, kill_after=1.0)
+    _runs(core, worker, 9)
+    assert _told(core, 5.0) == []
+    _cancel(core, worker, 9)  # the time that was given to the one before is not that of this one
+    assert _told(core, 10.0) == []
+
+
+def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, worker: Child) -> None:
+    _runs(core, worker, 7)
+    _cancel(core, worker, 7, kill_after=0.5)
+    worker.state, worker.why = ChildState.KILLED, Reason.CANCELLED
+    core.take(Died(SLOT, worker.nonce, ProcessEnd(signal.SIGKILL), TaskInSlot(ENTRY, "send", 1, FOREVER_NS)))
+    [retire] = core.done(Retire)
+    assert retire.blame.crash is None
+    [(name, fields)] = [(event, fields) for event, fields in core.logged if event == events.WORKER_KILLED]
+    assert (name, fields["reason"], fields["limit"], fields["limit_value"]) == (
+        events.WORKER_KILLED,
+        "cancelled",
+        "kill_after",
+        0.5,
+    )
+    assert "its task was cancelled, and had not ended 0.5 s later" in fields["words"]
+    assert core.state.backoffs == {}
+    assert core.state.last_death is None
+
+
+# Orders: from the list of the node to the event
+
+
+def test_an_order_says_who_holds_which_task_and_what_is_none_is_refused() -> None:
+    assert parse_order(b"- id node:8:1") == CancelOrder(OWNER, "id", None)
+    assert parse_order(b"1500 id node:8:1") == CancelOrder(OWNER, "id", 1.5)
+    for raw in (b"", b"x", b"- id", b"x id node:8:1"):
+        with pytest.raises(ValueError, match=r"unpack|invalid literal"):
+            parse_order(raw)
+
+
+class _Line:
+    """The parked connection. `orders`: what stands on the list; the wait for more ends the test's listening."""
+
+    def __init__(self, *orders: bytes) -> None:
+        self.orders = list(orders)
+
+    async def execute(self, name: str, *args: Any) -> Any:
+        if name == "BLMOVE":
+            return self.orders[0] if self.orders else await asyncio.Event().wait()
+        assert name == "LREM"
+        self.orders.remove(args[2])
+        return 1
+
+
+class _Place:
+    """A node of one worker, with its slot and what its master is told."""
+
+    def __init__(self, core: Core, worker: Child) -> None:
+        self.memory = SlotMemory.create(SLOT + 1)
+        self.slot: Slot = self.memory.slot(SLOT)
+        self.slot.begin(worker.nonce)
+        self.core = core
+        self.told: list[Event] = []
+
+    def listen(self, *orders: bytes, meanwhile: Any = lambda: None) -> list[Event]:
+        """Take in these orders, and what follows within a tenth of a second."""
+        line: Any = _Line(*orders)
+
+        async def run() -> None:
+            works, background = asyncio.Event(), Background()
+            works.set()
+            listening = Orders(
+                line, "orders", works, self.core.state.children, self.memory, background, self.told.append
+            ).listen()
+            background.start(listening)
+            while line.orders:
+                await asyncio.sleep(0)
+            meanwhile()
+            deadline = asyncio.get_running_loop().time() + 0.1
+            while not self.told and asyncio.get_running_loop().time() < deadline:
+                await asyncio.sleep(0.001)
+            await background.cancel()
+
+        asyncio.run(run())
+        return self.told
+
+
+@pytest.fixture
+def place(core: Core, worker: Child) -> _Place:
+    return _Place(core, worker)
+
+
+def test_an_order_becomes_an_event_that_names_the_task_by_its_number(place: _Place, worker: Child) -> None:
+    place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))
+    assert place.listen(b"garbage", b"2500 id node:8:1") == [CancelOrdered(SLOT, worker.nonce, 1, "id", 2.5)]
+
+
+def test_an_order_for_a_task_that_is_about_to_start_waits_for_that(place: _Place, worker: Child) -> None:
+    begin = lambda: place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))  # noqa: E731 - one word
+    assert place.listen(b"- id node:8:1", meanwhile=begin) == [CancelOrdered(SLOT, worker.nonce, 1, "id")]
+
+
+@pytest.mark.parametrize("order", [b"- id node:8:2", b"- id node:9:3", b"- other node:8:1"])
+def test_an_order_for_another_life_or_another_task_tells_nobody(place: _Place, order: bytes) -> None:
+    place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))
+    assert place.listen(order) == []
+
+
+def test_of_several_cancelled_ids_the_one_that_a_worker_runs_is_found(place: _Place, worker: Child) -> None:
+    assert cancelled_in(worker, place.slot, {"id"}) is None
+    place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))
+    assert cancelled_in(worker, place.slot, {"other", "id"}) == CancelOrdered(SLOT, worker.nonce, 1, "id")
+    assert cancelled_in(worker, place.slot, {"other"}) is None
+    place.slot.end_task()
+    assert cancelled_in(worker, place.slot, {"id"}) is None
