@@ -2,14 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rota.poller.report import PollerReport
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.scripts import Script
-from rota.protocol.store import NO_TIERS, Blame, Command, Store
+from rota.protocol.store import NO_TIERS, Blame, Command, QueueShare, Store
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
@@ -67,7 +67,14 @@ class Calls(Store):
     def sweep(self, lease_ms: int) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
-    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:  # noqa: ARG002 - the signature is the product's
+    def announce(
+        self,
+        node: str,  # noqa: ARG002 - the signature is the product's
+        heartbeat: bytes,  # noqa: ARG002
+        ttl_ms: int,  # noqa: ARG002
+        queues: Sequence[str],  # noqa: ARG002
+        shares: Iterable[QueueShare] = (),  # noqa: ARG002
+    ) -> Command[int]:
         return _call(lambda server: len(server.owners))
 
 

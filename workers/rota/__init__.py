@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
+    from rota.client.consumer import Consumer, LeasedTask
     from rota.client.default import configure, enqueue_many
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         DuplicateTask,
         InvalidArguments,
         InvalidName,
+        LeaseLost,
         NoCurrentTask,
         NotConfigured,
         PayloadTooLarge,
@@ -39,12 +41,15 @@ __all__ = [
     "Call",
     "Cancelled",
     "Client",
+    "Consumer",
     "CurrentTask",
     "Dead",
     "DuplicateTask",
     "Handle",
     "InvalidArguments",
     "InvalidName",
+    "LeaseLost",
+    "LeasedTask",
     "NoCurrentTask",
     "NotConfigured",
     "PayloadTooLarge",
@@ -72,6 +77,7 @@ __all__ = [
 _HOMES = {
     "client.call": ("Call",),
     "client.client": ("Client",),
+    "client.consumer": ("Consumer", "LeasedTask"),
     "current": ("CurrentTask", "current_task"),
     "client.default": ("configure", "enqueue_many"),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),

@@ -97,6 +97,14 @@ class Uncertain(RotaError, TimeoutError):
         return self.ids[0] if self.ids else ""
 
 
+class LeaseLost(RotaError, RuntimeError):
+    """A task of a consumer is not held any more, so what was to be settled changed nothing.
+
+    Its lease ran out (the process was stopped, or cut off from the server), or its consumer was closed. The task runs
+    again, or has done so already.
+    """
+
+
 class RotaWarning(UserWarning):
     """The base of all warnings that Rota gives its callers."""
 

@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, and which queues it serves.
+-- A master's heartbeat: that it lives, and which queues it serves and how, for consumers to serve them alike.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
--- ARGV     node, heartbeat (JSON), ttl ms, queues
+-- ARGV     node, heartbeat (JSON), ttl ms, settings of the queues that are not plain (as in the tiers of a turn),
+--          queues that this node serves
 -- returns  how many nodes are alive
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
+redis.call('HLEN', PREFIX .. 'shares')
 redis.call('SCARD', PREFIX .. 'queues')
 local alive = 1
 for i = 1, #nodes, 2 do
@@ -19,7 +21,10 @@ for i = 1, #nodes, 2 do
   end
 end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for i = 4, #ARGV do
+for queue, share in string.gmatch(ARGV[4], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
+  redis.call('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
+end
+for i = 5, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
   redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
 end

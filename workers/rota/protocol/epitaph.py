@@ -8,10 +8,19 @@ import json
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final
 
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
+
+
+class NotRunnable(StrEnum):
+    """Why a body can never be called: reasons of its death."""
+
+    GARBAGE = "garbage"
+    UNKNOWN_TASK = "unknown_task"
+    ARGUMENTS = "arguments"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ class Keys:
     unique_keys = _Single("keys")
     paused = _Single("paused")
     served = _Single("served")
+    shares = _Single("shares")
+    consumers = _Single("consumers")
     totals = _Single("totals")
     pulse = _Single("pulse")
     nodes = _Single("nodes")

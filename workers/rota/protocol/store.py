@@ -97,9 +97,12 @@ def pack_tiers(tiers: Iterable[Domain]) -> Packed:
     domains = list(tiers)
     args: list[Arg] = [len(domains)]
     for domain in domains:
-        settings = "".join(map(_settings, domain.queues))
-        args += [domain.name, settings, len(domain.queues), *(share.name for share in domain.queues)]
+        args += [domain.name, _settings_of(domain.queues), len(domain.queues), *(share.name for share in domain.queues)]
     return pack(args)
+
+
+def _settings_of(shares: Iterable[QueueShare]) -> str:
+    return "".join(map(_settings, shares))
 
 
 def _settings(share: QueueShare) -> str:
@@ -108,6 +111,14 @@ def _settings(share: QueueShare) -> str:
         return ""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
     return f" {share.name}={cost} {share.cap} {share.interval_us} {share.burst}"
+
+
+def _read_share(name: str, settings: bytes) -> QueueShare:
+    # What masters published of a queue, `COST CAP INTERVAL BURST`, or nothing.
+    if not settings:
+        return QueueShare(name)
+    cost, cap, interval_us, burst = map(int, settings.split())
+    return QueueShare(name, VIRTUAL_UNIT / cost, cap, interval_us, burst)
 
 
 NO_TIERS = pack_tiers(())
@@ -154,6 +165,16 @@ class Blame:
     crash_limit: int = DEFAULT_CRASH_LIMIT
     loss_limit: int = DEFAULT_LOSS_LIMIT
     crash: CrashKind = CrashKind.CRASH
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What a consumer is told. `registered`: whether it still is; if not, the rest is empty. `cancelled`: ids it holds
+    that somebody asked to cancel. `shares`: how the fleet's masters serve its queues; plain ones where none does."""
+
+    registered: bool
+    cancelled: frozenset[str]
+    shares: tuple[QueueShare, ...]
 
 
 class Store:
@@ -230,9 +251,21 @@ class Store:
         """Give owners of in-flight lists that nobody registered one lease; returns how many there were."""
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
-    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`."""
-        return self._command("announce", pack((node, heartbeat, ttl_ms, *queues)), int)
+    def announce(
+        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], shares: Iterable[QueueShare] = ()
+    ) -> Command[int]:
+        """Publish a master's heartbeat, the queues it serves, and the shares of queues, all good for `ttl_ms`."""
+        return self._command("announce", pack((node, heartbeat, ttl_ms, _settings_of(shares), *queues)), int)
+
+    def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
+        """Extend the lease of a consumer, and say which queues it serves."""
+
+        def parse(raw: replies.Raw) -> Attended:
+            registered, cancelled, settings = raw
+            shares = tuple(map(_read_share, queues, settings)) if registered else ()
+            return Attended(bool(registered), frozenset(replies.names_of(cancelled)), shares)
+
+        return self._command("attend", pack((lease_ms, owner, *queues)), parse)
 
     def open(self) -> Command[str]:
         """Record our protocol version in a fresh namespace; returns what stands there."""
@@ -247,6 +280,10 @@ class Store:
     def status(self, task_id: str) -> Command[views.TaskState]:
         """Where an id stands. Looks into its lanes only as far as BATCH entries from the head."""
         return self._command("status", pack((task_id,)), views.parse_status)
+
+    def consumers(self) -> Command[views.Consumers]:
+        """The consumers: at most BATCH of them."""
+        return self._command("consumers", NOTHING, views.parse_consumers)
 
     def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
         """A page of the dead set, latest first; `count` up to BATCH."""

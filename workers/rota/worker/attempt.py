@@ -13,13 +13,13 @@ from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
 from rota.protocol.entry import Entry
-from rota.protocol.epitaph import Epitaph, error_line, traceback_text
+from rota.protocol.epitaph import Epitaph, NotRunnable, error_line, traceback_text
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, Outcome, RetryOutcome
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.claims import Claimed
-from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
+from rota.worker.prepare import Preparer, Runnable, Unfit
 from rota.worker.times import Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rota.child.life import NANOSECONDS
@@ -11,20 +10,13 @@ from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
+from rota.protocol.epitaph import NotRunnable
 from rota.registry import Registry
 
 if TYPE_CHECKING:
     from rota.client.tasks import Task
 
 _KIBIBYTE: Final = 1024
-
-
-class NotRunnable(StrEnum):
-    """Why a body can never be called: reasons of its death."""
-
-    GARBAGE = "garbage"
-    UNKNOWN_TASK = "unknown_task"
-    ARGUMENTS = "arguments"
 
 
 class Runnable(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
-from rota.protocol.store import Blame
+from rota.protocol.store import Blame, QueueShare
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
 from rota_supervisor.config.model import Config
@@ -92,11 +92,13 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, and announce for `lease_seconds` which queues this node serves. Followed by LeasesRenewed."""
+    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and how queues are to be
+    served. Followed by LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
     lease_seconds: float
+    shares: tuple[QueueShare, ...]
 
 
 class Retire(NamedTuple):
