@@ -9,7 +9,6 @@ local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
-redis.call('HLEN', PREFIX .. 'shares')
 redis.call('SCARD', PREFIX .. 'queues')
 local alive = 1
 for i = 1, #nodes, 2 do
@@ -22,7 +21,7 @@ for i = 1, #nodes, 2 do
 end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
 for queue, share in string.gmatch(ARGV[4], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
-  redis.call('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
+  redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
 end
 for i = 5, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)

@@ -9,24 +9,28 @@ local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local untill = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('ZCARD', PREFIX .. 'owners')
-redis.call('HLEN', PREFIX .. 'consumers')
 redis.call('HLEN', PREFIX .. 'served')
-redis.call('HLEN', PREFIX .. 'shares')
 redis.call('SCARD', PREFIX .. 'queues')
 if not extend_lease(owner, untill) then return { 0, {}, {} } end
 note_lease(lease, now)
 
-local cancelled, shares, queues = {}, {}, {}
+-- What no master has published, or somebody overwrote, is plain.
+local LONGEST_SHARE = 100
+local function published_share(queue)
+  local text = redis.pcall('HGET', PREFIX .. 'shares', queue)
+  if type(text) ~= 'string' or #text > LONGEST_SHARE then return '' end
+  local ends, share = string.match(text, '^(%d+) ([1-9]%d* %d+ %d+ %d+)$')
+  return (whole(ends) or 0) > now and share or ''
+end
+
+local cancelled, shares = {}, {}
 add_cancelled(owner, cancelled)
 for i = 3, #ARGV do
   local queue = ARGV[i]
-  queues[#queues + 1] = queue
   local served = whole(redis.call('HGET', PREFIX .. 'served', queue)) or 0
   if served < now + lease then redis.call('HSET', PREFIX .. 'served', queue, untill) end
-  redis.call('SADD', PREFIX .. 'queues', queue)
-  local ends, share =
-    string.match(redis.call('HGET', PREFIX .. 'shares', queue) or '', '^(%d+) ([1-9]%d* %d+ %d+ %d+)$')
-  shares[#shares + 1] = (whole(ends) or 0) > now and share or ''
+  redis.call('SADD', PREFIX .. 'queues', queue) -- so that a sweep sees bare pushes to it
+  shares[#shares + 1] = published_share(queue)
 end
-redis.call('HSET', PREFIX .. 'consumers', owner, table.concat(queues, ' '))
+redis.pcall('HSET', PREFIX .. 'consumers', owner, table.concat(ARGV, ' ', 3))
 return { 1, cancelled, shares }
