@@ -74,10 +74,9 @@ class Holds:
         turn = Turn(0, self.ids, settlements=join_settlements([packed]))
         reply = self._ask(self._store.turn(life.owner, life.tiers, turn), hold, packed)
         life.lost |= reply.word is TurnWord.LOST
-        is_gone = hold.entry.text in reply.stale
-        if not is_gone or (
-            hold.sent and not life.lost
-        ):  # while the owner lives, only its own outcome takes an entry off
+        # While an owner lives, only outcomes of its own take an entry off its list: then one sent before has counted.
+        counted_before = hold.sent is not None and not life.lost
+        if hold.entry.text not in reply.stale or counted_before:
             self._end(hold, Fate.SETTLED)
             return
         self._end(hold, Fate.LOST)
