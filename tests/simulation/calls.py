@@ -67,13 +67,13 @@ class Calls(Store):
     def sweep(self, lease_ms: int) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
-    def announce(
+    def announce(  # noqa: PLR0913 - the signature is the product's
         self,
-        node: str,  # noqa: ARG002 - the signature is the product's
+        node: str,  # noqa: ARG002 - as above, and so the others
         heartbeat: bytes,  # noqa: ARG002
         ttl_ms: int,  # noqa: ARG002
         queues: Sequence[str],  # noqa: ARG002
-        shares: Iterable[QueueShare] = (),  # noqa: ARG002
+        ended_keep: int = 0,  # noqa: ARG002
     ) -> Command[int]:
         return _call(lambda server: len(server.owners))
 

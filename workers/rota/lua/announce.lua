@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, and which queues it serves and how, for consumers to serve them alike.
+-- A master's heartbeat: that it lives, which queues it serves, and how many ends are to be remembered.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
--- ARGV     node, heartbeat (JSON), ttl ms, settings of the queues that are not plain (as in the tiers of a turn),
---          queues that this node serves
+-- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, queues
 -- returns  how many nodes are alive
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
+redis.call('HLEN', PREFIX .. 'meta')
 local alive = 1
 for i = 1, #nodes, 2 do
   local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
@@ -19,6 +19,8 @@ for i = 1, #nodes, 2 do
     alive = alive + 1
   end
 end
+redis.call('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4])
+if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
 for queue, share in string.gmatch(ARGV[4], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
