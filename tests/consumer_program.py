@@ -9,20 +9,26 @@ import sys
 import rota
 
 
+def say(what: str, task: rota.LeasedTask) -> None:
+    """Write a line."""
+    sys.stdout.write(f"{what} {task.id}\n")
+    sys.stdout.flush()
+
+
 def main(url: str, namespace: str, queue: str, lease_seconds: str) -> None:
     """Take tasks until standard input ends."""
     client = rota.Client(url, namespace, timeout_seconds=1)
     with client.consumer(queue, lease_seconds=float(lease_seconds)) as consumer:
         for task in consumer:
-            print("held", task.id, flush=True)
+            say("held", task)
             if not sys.stdin.readline():
                 return
             try:
                 task.done()
             except rota.LeaseLost:
-                print("lost", task.id, flush=True)
+                say("lost", task)
             else:
-                print("done", task.id, flush=True)
+                say("done", task)
 
 
 main(*sys.argv[1:])

@@ -85,7 +85,7 @@ def test_each_verb_does_what_it_says(client: Client, consumer: rota.Consumer) ->
     tasks["release"].release()
     found = {name: client.status(name) for name in tasks}
     assert {name: status.state.value for name, status in found.items()} == {
-        "done": "unknown",
+        "done": "done",
         "retry": "scheduled",
         "dead": "dead",
         "release": "ready",
@@ -94,6 +94,23 @@ def test_each_verb_does_what_it_says(client: Client, consumer: rota.Consumer) ->
     assert epitaph is not None
     assert (epitaph["reason"], epitaph["error"]) == ("asked", "no such image")
     assert found["release"].failures == 0
+    for verb in ("done", "dead"):
+        assert consumer.owner.startswith(found[verb].node)
+        assert found[verb].pid == os.getpid()
+
+
+def test_what_a_task_gave_is_kept_if_it_asked_for_that(client: Client, consumer: rota.Consumer) -> None:
+    push(client, "kept", "refused", result_ttl=60)
+    push(client, "dropped")
+    for task in (next(consumer), next(consumer), next(consumer)):
+        task.done(object() if task.id == "refused" else {"n": 1})
+    found = {task_id: client.status(task_id) for task_id in ("kept", "refused", "dropped")}
+    assert {name: status.has_result for name, status in found.items()} == {
+        "kept": True,
+        "refused": False,
+        "dropped": False,
+    }
+    assert "is of type object" in found["refused"].result_refused
 
 
 def test_retries_follow_the_options_the_task_was_declared_and_enqueued_with(
@@ -179,7 +196,7 @@ def test_a_sleeping_consumer_wakes_for_each_task_and_passes_the_token_on(client:
 
 def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, fleet: Fleet) -> None:
     shares = [QueueShare("q", cap=1), QueueShare("r", interval_us=200_000)]
-    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], shares))
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], shares=shares))
     push(client, "a", "b")
     with client.consumer("q", limit=2) as one, client.consumer("q") as two, ThreadPoolExecutor(1) as pool:
         first = next(one)
@@ -196,7 +213,7 @@ def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, flee
 
 
 def test_queues_share_a_consumer_by_the_weights_that_masters_publish(client: Client, fleet: Fleet) -> None:
-    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], [QueueShare("q", weight=3.0)]))
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], shares=[QueueShare("q", weight=3.0)]))
     for queue in ("q", "r"):
         fleet.push(*(f"{queue}{number}" for number in range(20)), queue=queue)
     taken = []

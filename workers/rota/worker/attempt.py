@@ -11,11 +11,10 @@ from typing import Any, Final, assert_never
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
-from rota.client.arguments import fault_in_result
+from rota.client.arguments import encode_result
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
-from rota.protocol.body import encode_json
 from rota.protocol.ends import account_of
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
@@ -30,7 +29,6 @@ from rota.worker.times import Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
 _MILLISECONDS_A_SECOND: Final = 1000
-_KIBIBYTE: Final = 1024
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
 _ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
 _REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late
@@ -273,19 +271,6 @@ class Executor:
                 attempt.die(reason, why, self.owner)
             case _:
                 assert_never(decided)
-
-
-def encode_result(value: Any, max_kb: int) -> bytes | str:
-    """What a task returned as strict JSON, or why it is not kept."""
-    try:
-        if fault := fault_in_result(value):
-            return f"{fault}; a result must be JSON"
-        result = encode_json(value)
-    except Exception as error:  # noqa: BLE001 - a subclass of the application's may do what it likes when it is read
-        return f"it cannot be written as JSON: {error_line(error)}"
-    if len(result) > max_kb * _KIBIBYTE:
-        return f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)"
-    return result
 
 
 def _has_expired(ready: Runnable, lag_seconds: float) -> bool:

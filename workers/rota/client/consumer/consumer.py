@@ -171,7 +171,7 @@ class Consumer(Iterator[LeasedTask]):
         found = task_of(claim, self._now_us, self._terms.most_bytes, default_registry, hold)
         self._rung_in_vain.reset()
         if not isinstance(found, LeasedTask):
-            self._unfit.append(pack_settlement(Settlement(claim.entry, found)))
+            self._unfit.append(pack_settlement(found))
             return None
         self._holds.add(hold)
         return found

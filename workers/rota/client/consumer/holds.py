@@ -14,7 +14,7 @@ from rota.client.consumer.lease import Life, Run
 from rota.client.consumer.task import Fate
 from rota.errors import LeaseLost, Unavailable, Uncertain
 from rota.protocol.entry import Entry
-from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement
+from rota.protocol.outcome import Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.protocol.store import Command, Store, Turn
 from rota.protocol.wire import Packed
@@ -35,12 +35,16 @@ class HeldTask:
         self._holds = holds
 
     @property
+    def owner(self) -> str:
+        return self.life.owner
+
+    @property
     def cancelled(self) -> bool:
         return self.entry.id in self.life.cancelled
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, settlement: Settlement) -> None:
         with self.settling:
-            self._holds.settle(self, outcome)
+            self._holds.settle(self, pack_settlement(settlement))
 
 
 class Holds:
@@ -66,10 +70,9 @@ class Holds:
         """Hold a task that is handed out."""
         self._held[hold.entry.text] = hold
 
-    def settle(self, hold: HeldTask, outcome: Outcome) -> None:
+    def settle(self, hold: HeldTask, packed: bytes) -> None:
         """End a hold by telling the server. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
         self._check(hold)
-        packed = pack_settlement(Settlement(hold.entry, outcome))
         life = hold.life
         turn = Turn(0, self.ids, settlements=join_settlements([packed]))
         reply = self._ask(self._store.turn(life.owner, life.tiers, turn), hold, packed)

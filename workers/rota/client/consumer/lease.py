@@ -118,8 +118,9 @@ class Lease:
                 self._attend(self.life)
                 pause = usual
             except (Unavailable, Uncertain) as error:
-                LOG.warning("the lease of %s was not renewed: %s", self.life.owner, error)
-                pause = min(_AGAIN_SECONDS, usual)
+                if pause == usual:  # the first of several
+                    LOG.warning("the lease of %s was not renewed: %s", self.life.owner, error)
+                pause = min(_AGAIN_SECONDS, usual / 2)
 
 
 def _place() -> str:

@@ -1,26 +1,43 @@
-"""A task in the hands of a program, and from a claim to it. What is decided here is pure."""
+"""A task in the hands of a program, and from a claim to it. Nothing here talks to Redis."""
 
+import math
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
 from random import random
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol, Self, assert_never
+from typing import Any, Final, Protocol, Self, assert_never
 
+from rota.client.arguments import encode_result
 from rota.client.consumer.lease import LOG
+from rota.client.settings import DEFAULT_MAX_RESULT_KB
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, LeaseLost, Retry
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
+from rota.protocol.ends import account_of
 from rota.protocol.entry import MICROSECONDS, Entry
-from rota.protocol.epitaph import Epitaph, NotRunnable, error_line, traceback_text
-from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
+from rota.protocol.outcome import (
+    DONE,
+    CancelledOutcome,
+    DeadOutcome,
+    Done,
+    Expired,
+    Outcome,
+    Release,
+    RetryOutcome,
+    Settlement,
+)
 from rota.protocol.replies import Claim
 from rota.registry import Registry
 from rota.retry import GiveUp, decide
 
-_UNDECLARED = TaskOptions()
+_UNDECLARED: Final = TaskOptions()
+_MILLISECONDS: Final = 1000
 
 
 class Fate(Enum):
@@ -39,10 +56,14 @@ class Hold(Protocol):
         """As far as is known here."""
 
     @property
+    def owner(self) -> str:
+        """Under which name the task is held."""
+
+    @property
     def cancelled(self) -> bool:
         """Whether somebody asked to cancel the task."""
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, settlement: Settlement) -> None:
         """End the hold. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
 
 
@@ -72,20 +93,27 @@ class LeasedTask:
     _entry: Entry = field(repr=False)
     _options: TaskOptions = field(repr=False)
     _hold: Hold = field(repr=False)
+    _claimed_us: int = field(repr=False)
+    _began: float = field(repr=False)  # monotonic
 
     @property
     def cancelled(self) -> bool:
         """Whether somebody asked to cancel it, as far as the last renewal of the lease told."""
         return self._hold.cancelled
 
-    def done(self) -> None:
-        """End it: it is done.
+    def done(self, result: object = None) -> None:
+        """End it: it is done. The result is kept if the task was declared or enqueued with a `result_ttl`; one that is
+        no JSON is refused, as that of a worker's task.
 
         Raises LeaseLost when it is no longer held, and nothing was changed; Unavailable when the server could not be
         asked for as long as the lease lasts, and Uncertain when it was asked and no answer came: the task is then held
         as before, and may be settled again.
         """
-        self._hold.settle(DONE)
+        kept = encode_result(result, DEFAULT_MAX_RESULT_KB) if self._options.result_ttl else ""
+        if isinstance(kept, str):
+            self._settle(DONE, refused=kept)
+        else:
+            self._settle(Done(kept, math.ceil(self._options.result_ttl * _MILLISECONDS)))
 
     def retry(self, delay: Duration | None = None) -> None:
         """End this attempt as failed: there is another one after `delay` (seconds or timedelta), or as the task's
@@ -98,7 +126,7 @@ class LeasedTask:
 
     def release(self) -> None:
         """Give it back to the head of its lane; that counts as no failure. Raises as `done`."""
-        self._hold.settle(Release())
+        self._settle(Release())
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +147,7 @@ class LeasedTask:
             case None:
                 self.done()
             case Cancelled():
-                self._hold.settle(CancelledOutcome())
+                self._settle(CancelledOutcome())
             case Exception():
                 if not isinstance(error, Retry | Dead):
                     LOG.error("task %s (%s) raised", self.id, self.name, exc_info=error)
@@ -130,39 +158,49 @@ class LeasedTask:
         return True
 
     def _fail(self, error: Exception) -> None:
-        self._hold.settle(outcome_of_failure(self._entry, self._options, error))
+        """By the rule of workers."""
+        decided = decide(self._options, self._entry.failures + 1, error, random)
+        match decided:
+            case RetryOutcome(delay_us):
+                self._settle(RetryOutcome(delay_us, self._account(FAILED, error_line(error))))
+            case GiveUp(reason, why):
+                trace = "" if error.__traceback__ is None else traceback_text(error)
+                self._settle(DeadOutcome(self._account(reason, why, trace)))
+            case _:
+                assert_never(decided)
+
+    def _settle(self, outcome: Outcome, refused: str = "") -> None:
+        account = b""
+        if self._options.remember:
+            run_us = round(self._run_seconds * MICROSECONDS)
+            account = account_of(self._claimed_us, run_us, os.getpid(), self.name, refused)
+        self._hold.settle(Settlement(self._entry, outcome, account))
+
+    def _account(self, reason: str, error: str, trace: str = "") -> bytes:
+        who = self._hold.owner, os.getpid(), self._run_seconds
+        return Account(reason, error, self.attempt, trace, *who).to_json(datetime.now(UTC))
+
+    @property
+    def _run_seconds(self) -> float:
+        return time.monotonic() - self._began
 
 
-def outcome_of_failure(entry: Entry, options: TaskOptions, error: Exception) -> Outcome:
-    """What follows a failed attempt, by the rule of workers."""
-    decided = decide(options, entry.failures + 1, error, random)
-    match decided:
-        case RetryOutcome():
-            return decided
-        case GiveUp(reason, why):
-            trace = "" if error.__traceback__ is None else traceback_text(error)
-            return _death(Epitaph(reason, why, entry.attempt, trace))
-        case _:
-            assert_never(decided)
-
-
-def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold: Hold) -> LeasedTask | Outcome:
-    """The task that was claimed at this Redis time, or its outcome when nobody is to run it."""
+def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold: Hold) -> LeasedTask | Settlement:
+    """The task that was claimed at this Redis time, or how it ends when nobody is to run it."""
     entry = claim.entry
     if not claim.body:
-        return CancelledOutcome()
+        return _unfit(entry, CancelledOutcome())
     try:
         body = decode_body(claim.body, most_bytes)
     except BodyError as error:
-        return _death(Epitaph(NotRunnable.GARBAGE, str(error), entry.attempt))
+        return _unfit(entry, _garbage(entry, str(error)))
     except Exception as error:  # noqa: BLE001 - a body nobody foresaw is no reason to end a program
-        why = f"it cannot be prepared: {error_line(error)}"
-        return _death(Epitaph(NotRunnable.GARBAGE, why, entry.attempt))
+        return _unfit(entry, _garbage(entry, f"it cannot be prepared: {error_line(error)}"))
     declared = registry.get(body.name)
     options = effective_options(_UNDECLARED if declared is None else declared.options, None, body.options)
     lag_seconds = max(0, now_us - entry.due_us) / MICROSECONDS
     if options.expires is not None and lag_seconds > options.expires:
-        return Expired()
+        return _unfit(entry, Expired(), body.name)
     return LeasedTask(
         id=entry.id,
         name=body.name,
@@ -178,8 +216,14 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
         _entry=entry,
         _options=options,
         _hold=hold,
+        _claimed_us=now_us,
+        _began=time.monotonic(),
     )
 
 
-def _death(epitaph: Epitaph) -> DeadOutcome:
-    return DeadOutcome(epitaph.to_json(datetime.now(UTC)))
+def _unfit(entry: Entry, outcome: Outcome, name: str = "") -> Settlement:
+    return Settlement(entry, outcome, account_of(0, 0, os.getpid(), name))
+
+
+def _garbage(entry: Entry, why: str) -> DeadOutcome:
+    return DeadOutcome(Account(NotRunnable.GARBAGE, why, entry.attempt).to_json(datetime.now(UTC)))
