@@ -91,7 +91,7 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
-@rota.task(time_limit=1)
+@rota.task(time_limit=1, base=0)
 def shrug() -> None:
     """Let nothing stop it that can be caught."""
     write("start", "")
@@ -119,6 +119,27 @@ def leave_daemon(label: str) -> None:
             os._exit(0)
         os.execlp("sh", "sh", "-c", f"echo $$ > {FOLDER}/daemon-{label}; sleep 600 & wait")
     os.wait()
+    hold(label)
+
+
+@rota.task(time_limit=2, retries=0)
+def oversleep() -> None:
+    """Sleep beyond the time limit."""
+    write("start", "")
+    time.sleep(600)
+
+
+@rota.task(crash_limit=0)
+def once(label: str, seconds: float = 0.005) -> None:
+    """Start once at most, and take so long."""
+    write("start", label)
+    time.sleep(seconds)
+    write("end", label)
+
+
+@rota.task(crash_limit=0)
+def hold_once(label: str) -> None:
+    """Start once at most, and run until there is a file `release-LABEL`."""
     hold(label)
 
 

@@ -67,6 +67,26 @@ def test_a_task_that_catches_everything_is_killed_a_second_after_its_hard_limit(
     fleet.wait_for("end", label="meanwhile")
 
 
+def test_the_hard_limit_spends_a_retry_and_with_none_left_the_task_is_dead_of_it_at_once(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    epitaph = dies(fleet, "oversleep")
+    assert (epitaph["reason"], epitaph["cause"], epitaph["limit"]) == ("time_limit", "timeout", "time_limit_seconds")
+    assert (epitaph["limit_value"], "oversleep" in str(epitaph["stack"])) == (2, True)
+    assert len(fleet.journal("start", name="oversleep")) == 1
+    [told] = fleet.log("task.dead")
+    assert (told["task"], told["reason"], told["role"]) == ("oversleep", "time_limit", "master")
+    assert not fleet.log("task.recovered")
+    labels = {"queue": "default", "task": "oversleep"}
+    assert fleet.metrics().total("rota_tasks_dead_total", reason="time_limit", **labels) == 1
+    fleet.client.enqueue("shrug", queue="default")
+    fleet.wait_for("start", 2, name="shrug")
+    retried = fleet.log("task.retried")[0]
+    assert (retried["task"], retried["reason"], retried["attempt"]) == ("shrug", "time_limit", 1)
+    assert fleet.metrics().total("rota_task_retries_total", task="shrug") == 1
+    assert fleet.journal("start", name="shrug")[1].crashes == 0
+    assert fleet.books_balance()
+
+
 def test_a_worker_stopped_in_its_task_is_killed_after_the_beat_limit_and_its_task_runs_again(fleets: Fleets) -> None:
     fleet = fleets.start(limits={"beat_seconds": 2})
     held = fleet.hold("a")

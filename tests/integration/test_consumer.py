@@ -354,6 +354,26 @@ def test_a_consumer_whose_renewal_finds_the_lease_lost_takes_tasks_again(client:
         waiting.result(30).done()
 
 
+def test_what_may_be_started_once_is_dead_when_its_consumer_lost_it(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
+    push(client, "lost", "given back", "done", crash_limit=0)
+    tasks = {task.id: task for task in (next(consumer) for _ in range(3))}
+    assert all(task.at_most_once for task in tasks.values())
+    tasks["done"].done()
+    tasks["given back"].release()
+    lose_lease(fleet, consumer.owner)
+    with pytest.raises(rota.LeaseLost):
+        tasks["lost"].done()
+    found = {task_id: client.status(task_id) for task_id in tasks}
+    assert {name: status.state.value for name, status in found.items()} == {
+        "done": "done",
+        "given back": "ready",
+        "lost": "dead",
+    }
+    assert (found["lost"].epitaph or {})["reason"] == "at_most_once"
+
+
 # The server away
 
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, texts_of
+from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, texts, texts_of
 from machine.working import OUTCOMES, VERBS, Working, modelled
 from model.answers import Retired as ModelRetired
 from protocol import ACCOUNT, LEASE_MS, pack_settlements
@@ -59,6 +59,7 @@ class Dying(Working):
     def _compare(self, reply: Retired, expected: ModelRetired) -> None:
         assert (reply.alive, reply.settled) == (expected.alive, expected.settled)
         assert (texts_of(reply.requeued), texts_of(reply.dead)) == (expected.requeued, expected.dead)
+        assert texts(reply.stale) == expected.stale
 
     def bury_worker(self, worker: Worker) -> None:
         self.zombies = [*self.zombies[-3:], worker]

@@ -24,6 +24,7 @@ from model.claims import Ask
 from model.items import UNKNOWN_QUEUE
 from model.model import Outcome as ModelOutcome
 from protocol import ACCOUNT, LEASE_MS, pack_settlements
+from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     CancelledOutcome,
     DeadOutcome,
@@ -190,6 +191,21 @@ class Working(Producing):
         settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending)
         command = self.fleet.store.recall(worker.owner, running, PACKED[worker.pool], settled)
         self.call(command, check, delivery, worker.owner)
+
+    @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
+    @rule(data=st.data(), delivery=DELIVERIES)
+    def begin_a_task(self, data: st.DataObject, delivery: str) -> None:
+        """A worker is about to start a task that may be started once at most. Without an answer it does not."""
+        worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
+        at = data.draw(st.integers(0, len(worker.claims) - 1))
+        entry, body = worker.claims[at]
+
+        def check(begun: bytes) -> None:
+            assert begun.decode() == self.model.begin(worker.owner, entry.text.decode())
+
+        begun = self.call(self.fleet.store.begin(worker.owner, entry.text), check, delivery, worker.owner)
+        if begun:
+            worker.claims[at] = Claim(parse_entry(begun), body)
 
     # Directed: what random steps find too seldom
 

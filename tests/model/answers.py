@@ -22,6 +22,7 @@ class Retired:
     settled: int = 0
     requeued: list[str] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

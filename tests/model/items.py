@@ -6,6 +6,13 @@ UNKNOWN_QUEUE = "unknown"
 """Where garbage of the delayed set is shown as dead: no queue could be read from it."""
 
 
+def begun_text(text: str) -> str:
+    """An entry that has begun has a `b` in its flag, before the mark of its last crash."""
+    head, _, flag = text.rpartition(" ")
+    kept, mark = (flag[:-1], flag[-1]) if flag[-1].isupper() else (flag, "")
+    return text if "b" in flag else f"{head} {kept.replace('-', '')}b{mark}"
+
+
 @dataclass
 class Task:
     """One live task: its counters are those of its entry. `starts` counts its claims, `order` tells which of two tasks
@@ -47,6 +54,11 @@ class Task:
     @property
     def lane(self) -> str:
         return "ready" if self.kind == "i" else "delayed"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it may be started once at most, and its worker has not said what came of that."""
+        return "b" in self.flag
 
     @property
     def suspicious(self) -> bool:

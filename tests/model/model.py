@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
 from model.ends import NO_RUN
-from model.items import UNKNOWN_QUEUE, New, Serving, Task
+from model.items import UNKNOWN_QUEUE, New, Serving, Task, begun_text
 from model.places import FAILURE
 from model.steering import NONCE_US, Steering
 
@@ -122,7 +122,9 @@ class Model(Steering):
         verb, delay, kept = outcome
         if task.is_shell:
             self.places.shell_is_gone(task)
-        elif verb in {"expired", "cancelled"}:
+            return
+        task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of it
+        if verb in {"expired", "cancelled"}:
             self.places.end_alone(task, verb, owner, self.account)
         elif task.cancelled:
             self.places.end_alone(task, "cancelled", owner, NO_RUN)
@@ -153,12 +155,21 @@ class Model(Steering):
         self._settle(owner, outcomes, serving)
         held = self.places.inflight.get(owner, [])
         texts = [task.text for task in held]
+        running = running if running in texts else begun_text(running)
         unstarted = held[texts.index(running) + 1 :] if running in texts else []
         for task in reversed(unstarted):
             self.places.let_go(owner, task.text)
             self._credit(serving, task.queue)
-            self._go_on(task, ("release", 0, ""), owner)
+            if task.has_begun and not (task.cancelled or task.is_shell):
+                task.releases += 1
+                self.places.bury(task)
+            else:
+                self._go_on(task, ("release", 0, ""), owner)
         return len(unstarted)
+
+    def begin(self, owner: str, text: str) -> str:
+        """Before it is started, a task that may be started once at most."""
+        return self.places.begin(owner, text) if owner in self.leases.expires else ""
 
     # Owning
 
@@ -210,7 +221,7 @@ class Model(Steering):
     ) -> Retired:
         self.places.at(now)
         stale = self._settle(owner, outcomes, serving)
-        return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale)), serving)
+        return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale), stale=stale), serving)
 
     def _retire(
         self, now: int, owner: str, ran: Mapping[str, str] | None, retired: Retired, serving: Serving
@@ -226,7 +237,7 @@ class Model(Steering):
             account, last = self._charge(task, ran, serving)
             if task.cancelled:
                 self.places.end_alone(task, "cancelled", owner, NO_RUN)
-            elif last:
+            elif last or task.has_begun:
                 retired.dead.insert(0, task.text)
                 self.places.bury(task)
             else:

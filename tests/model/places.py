@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from model.ends import Memory
-from model.items import Bare, New, Task
+from model.items import Bare, New, Task, begun_text
 
 Item = Task | Bare
 FAILURE = "E"
@@ -120,6 +120,15 @@ class Places:
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
 
+    def begin(self, owner: str, text: str) -> str:
+        """The text that the entry has from now on, "" when the owner has no such entry."""
+        begun = begun_text(text)
+        task = next((held for held in self.inflight.get(owner, []) if held.text in {text, begun}), None)
+        if not task:
+            return ""
+        task.flag = begun.rpartition(" ")[2]
+        return begun
+
     def let_go(self, owner: str, text: str) -> Task | None:
         """Take the task of this entry from the owner, who may not have it."""
         task = next((held for held in self.inflight.get(owner, []) if held.text == text), None)
@@ -138,6 +147,9 @@ class Places:
         self.accounts[task.id] = "\n".join([*before, account][-MOST_ACCOUNTS:])
 
     def give_back(self, task: Task) -> None:
+        if task.has_begun:
+            self.bury(task)
+            return
         self.lanes[task.queue, task.lane].insert(0, task)
         self.marked.add(task.queue)
 

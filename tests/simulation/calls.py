@@ -39,6 +39,12 @@ def _parse_nothing(raw: Any) -> Any:
     raise AssertionError(f"no server was asked, and yet it answered {raw!r}")
 
 
+def _outcomes_in(settlements: Packed) -> dict[str, str]:
+    """Their verbs by id: of each four arguments the first is an entry, the second its verb."""
+    texts = settlements.data.decode().split("\r\n")[1::2]
+    return {entry.partition(" ")[0]: verb for entry, verb in zip(texts[::4], texts[1::4], strict=True)}
+
+
 class Calls(Store):
     """The transitions that master and poller make."""
 
@@ -56,7 +62,8 @@ class Calls(Store):
         tiers: Packed = NO_TIERS,  # noqa: ARG002 - the signature is the product's
     ) -> Command[Retired]:
         def execute(server: Server) -> Retired:
-            server.retire_exited(owner, [task_id for task_id, _ in blame.ran], settlements.data.decode().split())
+            blamed = dict(blame.ran) if blame.crash is not None else {}
+            server.retire_exited(owner, blamed, blame.crash_limit, _outcomes_in(settlements))
             return GIVEN_BACK
 
         return _call(execute)
@@ -67,7 +74,7 @@ class Calls(Store):
     def sweep(self, lease_ms: int) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
-    def announce(  # noqa: PLR0913 - the signature is the product's
+    def announce(
         self,
         node: str,  # noqa: ARG002 - as above, and so the others
         heartbeat: bytes,  # noqa: ARG002

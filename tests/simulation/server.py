@@ -4,7 +4,7 @@ That the scripts do this is the business of the model test of the protocol; here
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -15,15 +15,25 @@ LOSS_LIMIT: Final = 5
 
 @dataclass(slots=True)
 class Task:
-    """One task and its books: `starts` must be explained by the rest."""
+    """One task and its books: `starts` must be explained by the rest. `once`: it may be started once at most; it has
+    `begun` when nobody but its worker knows whether it was. `crash_limit`: its own, 0 for the fleet's."""
 
     id: str
     seconds: float
+    once: bool = False
+    crash_limit: int = 0
+    begun: bool = False
     starts: int = 0
+    failures: int = 0
     crashes: int = 0
     losses: int = 0
     releases: int = 0
     ended: str = ""
+
+    @property
+    def text(self) -> bytes:
+        """Its entry, as a slot shows it."""
+        return f"{self.id} default i 1 1 {self.failures} {self.crashes} {self.losses} {self.releases} -".encode()
 
 
 class Witness(Protocol):
@@ -34,6 +44,9 @@ class Witness(Protocol):
 
     def registered(self, owner: str) -> None:
         """A life has begun."""
+
+    def blamed(self, task: Task, crash_limit: int) -> None:
+        """A task is charged with a crash, and judged by this limit."""
 
 
 @dataclass(slots=True)
@@ -91,8 +104,15 @@ class Server:
         """Outcomes that give tasks back."""
         for task in self._settle(owner, released):
             task.releases += 1
+            task.begun = False  # by its worker's word
             self.lane.appendleft(task)
         self._ring()
+
+    def begin(self, owner: str, task: Task) -> bool:
+        """Before it is started, a task that may be started once at most; whether its worker still has it."""
+        holds = owner in self.owners and task in self.inflight.get(owner, [])
+        task.begun |= holds
+        return holds
 
     def park(self, parked: Parked) -> None:
         """A BLPOP with a turn behind it."""
@@ -146,17 +166,25 @@ class Server:
         if lease_us >= self._longest_in_use():
             self.longest_us, self.longest_at = lease_us, self.now_us
 
-    def retire_exited(self, owner: str, ran: list[str], done: list[str]) -> None:
+    def retire_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
         """The process is known to be gone."""
-        for task in self._settle(owner, done):
-            task.ended = "done"
+        for task in self._settle(owner, list(outcomes)):
+            self._go_on(task, outcomes[task.id])
         self.witness.retired(owner, expired=False)
         for task in self._end(owner):
-            if task.id in ran:
+            if task.id in blamed:
                 task.crashes += 1
+                self.witness.blamed(task, crash_limit)
             else:
                 task.releases += 1
-            self._give_back(task, dead=task.id in ran and task.crashes >= CRASH_LIMIT)
+            self._give_back(task, dead=task.id in blamed and task.crashes >= crash_limit)
+
+    def _go_on(self, task: Task, verb: str) -> None:
+        if verb == "retry":
+            task.failures += 1
+            self._give_back(task, dead=False)
+        else:
+            task.ended = verb
 
     def retire_expired(self, owner: str) -> bool:
         """False when it is alive after all, or grace is on."""
@@ -173,7 +201,7 @@ class Server:
         return list(reversed(self.inflight.pop(owner, [])))
 
     def _give_back(self, task: Task, *, dead: bool) -> None:
-        if dead:
+        if dead or task.begun:
             task.ended = "dead"
         else:
             self.lane.appendleft(task)

@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
+from rota.protocol.store import DEFAULT_CRASH_LIMIT
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.master.core.backoff import TOLERATED
 from simulation.checks import SLACK_SECONDS
@@ -49,6 +50,11 @@ class Witness:
             require(up, f"{owner} is retired as expired while its fence lets it start tasks")
             excused = worker.place in self._world.excused or worker.node.frozen or not worker.has_moved_in
             require(excused, f"{owner} is retired as expired, and only the server was away")
+
+    def blamed(self, task: Task, crash_limit: int) -> None:
+        """A task is judged by its own limit of crashes, if it has one."""
+        limit = task.crash_limit or DEFAULT_CRASH_LIMIT
+        require(crash_limit == limit, f"{task.id} is judged by {crash_limit} crashes, and its limit is {limit}")
 
     def allowed(self, worker: Worker, task: Task) -> None:
         """A worker looked at its fence, and goes on to start a task: its lease lasts longer than the way there."""

@@ -9,11 +9,13 @@ from typing import Final
 from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_task import TaskInSlot, Verdict
 from rota.child.slots import Phase, RecycleReason, boottime_ns
+from rota.protocol.entry import parse_entry
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Settlement, pack_settlement
 from rota.server.server_errors import ServerError
-from rota.worker.attempt import ShortLimits
 from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
+from rota.worker.limits import ShortLimits
 from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code, Process
 from simulation.server import Parked, Task
@@ -23,7 +25,14 @@ PARK_SECONDS: Final = 5.0
 HOLD_SECONDS: Final = 0.2
 FENCED_TURN_NS: Final = 1_000_000_000
 START_WITHIN_SHARE: Final = 0.09  # of a lease: a start comes so much later than the look that allowed it, at most
+_RETRIES: Final = 1
 settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
+
+
+def _verdict_on(task: Task) -> Verdict:
+    if task.once:
+        return Verdict()
+    return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
 
 
 class Worker(Process):
@@ -197,18 +206,36 @@ class Worker(Process):
         self.began_at = self.looked_at = looked_ns / NANOSECONDS
         self.world.witness.allowed(self, task)
         self._soft_seconds, self._give_up = 0.0, lambda: None
-        if random.random() < trouble.soft_limits:
+        if random.random() < trouble.soft_limits and not task.once:
             self._soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
-        name = f"{task.id} default".encode()
         limit_ns, soft_ns = self._deadlines(looked_ns)
-        self.slot.start_task(TaskInSlot(name, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns))
+        word = _verdict_on(task).to_word()
+        self.slot.start_task(TaskInSlot(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word))
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001
         self.running = True
         if self._soft_seconds:
             self._short_limits.met(round(self._soft_seconds * NANOSECONDS), looked_ns)
-        self.later(random.uniform(0.0, most), lambda: self._start(task, looked_ns))
+        start = self._begin if task.once else self._start
+        self.later(random.uniform(0.0, most), lambda: start(task, looked_ns))
+
+    def _begin(self, task: Task, _looked_ns: int) -> None:
+        """It may be started once at most: not before Redis knows, and after another look at the fence."""
+        server = self.world.server
+
+        def answered(answer: bool | ServerError) -> None:
+            now_ns = boottime_ns()
+            if answer is True and not self.fence.is_up(now_ns):
+                self.world.witness.allowed(self, task)
+                self.later(self.world.random.uniform(0.0, 0.001), lambda: self._start(task, now_ns))
+                return
+            self.running = False
+            self.slot.end_task()
+            self._waiting.appendleft(task)
+            self.later(self._backoff.next_seconds(), self._look)
+
+        self.world.network.call(self, lambda _: server.begin(self.owner, task), answered)
 
     def _deadlines(self, from_ns: int) -> tuple[int, int]:
         """The hard one and the soft one of a task that begins or beats."""
@@ -243,7 +270,7 @@ class Worker(Process):
         if not self.running or attempt != self._attempts:
             return  # it was interrupted before
         self._finished.append(task.id)
-        self.slot.add_outcomes(1, f"{task.id} ".encode())
+        self.slot.add_outcomes(ARGS_PER_SETTLEMENT, pack_settlement(Settlement(parse_entry(task.text), DONE)))
         self.slot.end_task()
         self.slot.phase = Phase.IDLE
         self.running = False

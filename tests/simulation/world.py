@@ -62,8 +62,9 @@ class World:
             self.witness.has_died_early(process)
 
     def enqueue(self, seconds: float) -> None:
-        """A task that takes so long."""
-        self.server.enqueue(Task(f"t{len(self.server.tasks)}", seconds))
+        """A task that takes so long. Some may be started once at most, some have a limit of crashes of their own."""
+        once, crash_limit = self.random.choice([(False, 0), (False, 0), (True, 0), (False, 1), (False, 5)])
+        self.server.enqueue(Task(f"t{len(self.server.tasks)}", seconds, once, crash_limit))
 
     # Judging
 
@@ -83,9 +84,11 @@ class World:
         if sorted([*places, *ended]) != sorted(task.id for task in server.tasks):
             raise Violation("a task is in no place, or in two")
         for task in server.tasks:
-            explained = 1 + task.crashes + task.losses + task.releases
+            explained = 1 if task.once else 1 + task.failures + task.crashes + task.losses + task.releases
             if task.starts > explained:
                 raise Violation(f"{task.id} was started {task.starts} times, {explained} are explained")
+            if task.begun and task in server.lane:
+                raise Violation(f"{task.id} may be started once at most, has begun, and waits for another start")
 
 
 def _not_whole(node: Node) -> str:

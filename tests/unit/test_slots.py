@@ -22,7 +22,7 @@ from rota.child.slots import Phase, RecycleReason, Slot
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)
 _ENTRIES = st.builds("{} {} d 1 2 0 0 0 0 -".format, _NAMES, _NAMES).map(str.encode)
-_TASKS = st.builds(TaskInSlot, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127), _TIMES)
+_TASKS = st.builds(TaskInSlot, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127), _TIMES, _TIMES)
 _ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 DEADLINE_SECONDS = 30.0
@@ -212,7 +212,7 @@ def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     slot = _slot()
     number = "9" * 16
     entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
-    task = TaskInSlot(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61)
+    task = TaskInSlot(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61, 2**60)
     slot.start_task(task)
     assert slot.current_task() == task
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from child_settings import worker_settings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
-from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
+from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
 from rota.client.accounts import attempts_of
 from rota.client.tasks import Task
@@ -19,13 +19,14 @@ from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
-from rota.protocol.entry import parse_entry
+from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.epitaph import read_accounts
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, RetryOutcome
 from rota.registry import Registry
 from rota.worker.application import NoCopies, Runner
-from rota.worker.attempt import Attempt, Executor, ShortLimits
+from rota.worker.attempt import Attempt, Executor
 from rota.worker.claims import Claimed
+from rota.worker.limits import ShortLimits
 from rota.worker.prepare import Preparer
 from rota.worker.times import Anchor
 
@@ -34,7 +35,8 @@ SECOND_NS = 1_000_000_000
 
 
 class Place:
-    """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called."""
+    """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called;
+    `begins`: the entries for which Redis was asked whether they may begin."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
@@ -42,6 +44,8 @@ class Place:
         self.claimed = 0
         self.rings: list[int] = []
         self.looks: list[TaskInSlot | None] = []
+        self.begins: list[bytes] = []
+        self.may_begin = True
         settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
         self.executor = Executor(
@@ -54,12 +58,22 @@ class Place:
             NoCopies(),
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
+            self.begin,
             max_result_kb=1,
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:
         name = function.__name__
         self.registry.add(Task(function, name, TaskOptions(**options)))
+
+    def begin(self, entry: Entry) -> Entry | None:
+        """As `rota.worker.begin` does, with `may_begin` for Redis."""
+        self.begins.append(entry.text)
+        if not self.may_begin:
+            return None
+        begun = parse_entry(entry.text[:-1] + b"b")
+        self.slot.begin_task(begun.text, boottime_ns())
+        return begun
 
     def look(self) -> None:
         self.looks.append(self.slot.current_task())
@@ -136,6 +150,56 @@ def test_what_comes_too_late_is_not_run_and_not_left_in_the_slot() -> None:
     assert place.try_attempt(_body("resize"), start_by_ns=boottime_ns() - 1) is None
     assert not place.looks
     assert place.slot.current_task() is None
+
+
+def test_redis_is_told_before_a_task_starts_that_may_start_once_at_most() -> None:
+    place = Place()
+
+    def charge() -> None:
+        place.look()
+
+    place.declare(charge, crash_limit=0, time_limit=7.0)
+    attempt = place.attempt(_body("charge"))
+    (seen,) = place.looks
+    assert seen is not None
+    assert place.begins == [b"id-1 default i 1000 1000 0 0 0 0 -"]
+    assert seen.entry == attempt.entry.text == b"id-1 default i 1000 1000 0 0 0 0 b"
+    assert round((seen.deadline_ns - seen.started_ns) / SECOND_NS, 3) == 7.0
+    assert seen.verdict == 0
+    assert attempt.settlement().entry.text == seen.entry
+
+
+def test_what_may_not_begin_is_not_run_and_not_left_in_the_slot() -> None:
+    place = Place()
+
+    def charge() -> None:
+        place.look()
+
+    place.declare(charge, crash_limit=0)
+    place.may_begin = False
+    assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
+    assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None  # nor asked for when it is late
+    assert (place.looks, len(place.begins)) == ([], 1)
+    assert place.slot.current_task() is None
+
+
+def test_the_back_off_is_asked_once_for_each_number_of_failures_and_redis_by_no_other_task() -> None:
+    place = Place()
+    asked: list[int] = []
+
+    def resize() -> None:
+        place.look()
+
+    def patience(failures: int) -> float:
+        asked.append(failures)
+        return 3.0
+
+    place.declare(resize, backoff=patience, crash_limit=5)
+    for _ in range(3):
+        place.attempt(_body("resize"))
+    verdicts = [Verdict.from_word(seen.verdict) for seen in place.looks if seen is not None]
+    assert verdicts == [Verdict(True, 3_000_000, 5)] * 3
+    assert (asked, place.begins) == ([1], [])
 
 
 def test_the_slot_tells_how_many_of_the_claim_come_after_the_task() -> None:

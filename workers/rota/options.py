@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
 from rota.protocol.names import fault_in_queue_name
+from rota.protocol.store import MOST_CRASHES
 
 if TYPE_CHECKING:
     from rota.child.settings import TaskOverride
@@ -29,6 +30,7 @@ class TaskArguments(TypedDict, total=False):
     jitter: bool
     retry_on: Exceptions
     dead_on: Exceptions
+    crash_limit: int | None
     time_limit: Duration | None
     soft_time_limit: Duration | None
     expires: Duration | None
@@ -42,8 +44,10 @@ class TaskArguments(TypedDict, total=False):
 class TaskOptions:
     """Options as declared, checked. Durations in seconds.
 
-    `retries` 10 means 11 attempts. `backoff`: see `retry`. `time_limit` kills an attempt that runs longer; None is
-    the fleet's (`limits.time_limit_seconds` of its configuration, 3600 unless it says otherwise).
+    `retries` 10 means 11 attempts. `backoff`: see `retry`. `crash_limit`: a task that has killed its worker so often is
+    dead; with 0 it is started once at most: if that start does not end it is dead. `time_limit` kills an attempt that
+    runs longer. None is the fleet's in both (`restarts.crash_limit` and `limits.time_limit_seconds` of its
+    configuration, 3 and 3600 unless it says otherwise).
     `soft_time_limit` raises TimeLimit in one that runs longer; one that is no shorter than the time limit is none.
     `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
     arguments, for its life or for `unique_for`. `result_ttl`: for how long what it returns is kept, 0 for not at all.
@@ -58,6 +62,7 @@ class TaskOptions:
     jitter: bool = True
     retry_on: tuple[type[BaseException], ...] = (Exception,)
     dead_on: tuple[type[BaseException], ...] = ()
+    crash_limit: int | None = None
     time_limit: float | None = None
     soft_time_limit: float | None = None
     expires: float | None = None
@@ -65,6 +70,11 @@ class TaskOptions:
     unique_for: float | None = None
     result_ttl: float = 0.0
     remember: bool = True
+
+    @property
+    def is_started_once(self) -> bool:
+        """Whether it may be started once at most, as long as no start of it has ended."""
+        return self.crash_limit == 0
 
 
 def check_options(given: TaskArguments) -> TaskOptions:
@@ -103,6 +113,7 @@ def effective_options(
 
 _OVERRIDES = {
     "retries": "retries",
+    "crash_limit": "crash_limit",
     "time_limit_seconds": "time_limit",
     "soft_time_limit_seconds": "soft_time_limit",
     "max_delay_seconds": "max_delay",
@@ -116,6 +127,15 @@ def check_retries(value: object, what: str = "retries") -> int:
     if value < 0:
         raise ValueError(f"{what} must be 0 or more, got {value}")
     return value
+
+
+def _crash_limit(value: object, what: str) -> int | None:
+    if value is None:
+        return None
+    checked = check_retries(value, what)
+    if checked > MOST_CRASHES:
+        raise ValueError(f"{what} must be {MOST_CRASHES} or less, got {value}")
+    return checked
 
 
 def check_queue(value: str, what: str = "queue") -> str:
@@ -174,6 +194,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "jitter": _boolean,
     "retry_on": _exceptions,
     "dead_on": _exceptions,
+    "crash_limit": _crash_limit,
     "time_limit": _optional_duration,
     "soft_time_limit": _optional_duration,
     "expires": _optional_duration,

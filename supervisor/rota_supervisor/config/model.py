@@ -10,7 +10,13 @@ from msgspec import Meta, Struct, field
 
 from rota.child.settings import Format, Level, LogSettings, TaskLines
 from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_MAX_RESULT_KB, DEFAULT_NAMESPACE
-from rota.protocol.store import DEFAULT_CRASH_LIMIT, DEFAULT_ENDED_KEEP, DEFAULT_LOSS_LIMIT, MOST_ENDED_KEEP
+from rota.protocol.store import (
+    DEFAULT_CRASH_LIMIT,
+    DEFAULT_ENDED_KEEP,
+    DEFAULT_LOSS_LIMIT,
+    MOST_CRASHES,
+    MOST_ENDED_KEEP,
+)
 from rota.server.durability import Durability
 from rota.telemetry.recorder import MAX_SERIES
 
@@ -36,6 +42,7 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[tasks.NAME]`: the operator's override of a decorator's options."""
 
     retries: Count | None = None
+    crash_limit: Annotated[int, Meta(ge=0, le=MOST_CRASHES)] | None = None
     time_limit_seconds: Positive | None = None
     soft_time_limit_seconds: Positive | None = None
     max_delay_seconds: Positive | None = None

@@ -39,6 +39,7 @@ class TaskOverride:
     """The operator's `[tasks.NAME]`: each value given wins over the decorator's."""
 
     retries: int | None = None
+    crash_limit: int | None = None
     time_limit_seconds: float | None = None
     soft_time_limit_seconds: float | None = None
     max_delay_seconds: float | None = None

@@ -57,7 +57,8 @@ class TaskFields(NamedTuple):
     entry: int = 1 + _ENTRY_WORDS
     name: int = 1 + _NAME_WORDS
     soft_deadline_ns: int = 1
-    unused: int = 2
+    verdict: int = 1
+    unused: int = 1
 
 
 class RegionFields(NamedTuple):

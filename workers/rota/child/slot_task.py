@@ -13,11 +13,43 @@ def name_in(raw: bytes) -> str:
     return name if is_name(name) else UNKNOWN_TASK
 
 
+_CRASH_LIMIT_BITS: Final = 10  # room for MOST_CRASHES
+_CRASH_LIMIT_MASK: Final = (1 << _CRASH_LIMIT_BITS) - 1
+_LONGEST_DELAY_US: Final = 1 << 52  # over a hundred years
+_DEAD: Final = 1
+_RETRY: Final = 2
+
+
+class Verdict(NamedTuple):
+    """What is to become of a task whose worker is killed in the middle of it. The worker says so at the start, as its
+    master imports no user code; in the slot it is one word.
+
+    `retry_us`: when it runs again after its hard time limit, None for never; only if `is_said`, else that counts as a
+    crash. `crash_limit`: its own, 0 for the fleet's.
+    """
+
+    is_said: bool = False
+    retry_us: int | None = None
+    crash_limit: int = 0
+
+    def to_word(self) -> int:
+        said = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
+        return (said if self.is_said else 0) << _CRASH_LIMIT_BITS | self.crash_limit
+
+    @classmethod
+    def from_word(cls, word: int) -> "Verdict":
+        """Anything may stand in a slot: what no worker writes says nothing."""
+        said, crash_limit = word >> _CRASH_LIMIT_BITS, word & _CRASH_LIMIT_MASK
+        if not 0 <= said <= _RETRY + _LONGEST_DELAY_US:
+            return cls()
+        return cls(said > 0, said - _RETRY if said >= _RETRY else None, crash_limit)
+
+
 class TaskInSlot(NamedTuple):
     """The task a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
 
     `started_ns`, `deadline_ns`, `soft_deadline_ns` (0 for none) and `claimed_ns` in CLOCK_BOOTTIME; `unstarted`: how
-    many entries of the same claim come after it.
+    many entries of the same claim come after it. `verdict`: see Verdict.
     """
 
     entry: bytes
@@ -27,6 +59,7 @@ class TaskInSlot(NamedTuple):
     claimed_ns: int = 0
     unstarted: int = 0
     soft_deadline_ns: int = 0
+    verdict: int = 0
 
     @property
     def id(self) -> str:

@@ -35,6 +35,7 @@ _LENGTH_MASK: Final = (1 << _COUNT_SHIFT) - 1
 _PHASE, _BEAT, _NUMBER, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.task_number, HEADER.outcomes
 _STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
 _CLAIMED, _UNSTARTED, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.entry, TASK.name
+_VERDICT = TASK.verdict
 
 
 class Phase(IntEnum):
@@ -139,9 +140,9 @@ class Slot(ProgressPart):
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 
     def start_task(self, task: TaskInSlot) -> None:
-        """Publish the task about to run. A `name` of "" follows by `name_task`."""
+        """Publish the task about to run. A `name` of "" and its verdict follow by `name_task`."""
         words = self._words
-        entry, name, started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns = task
+        entry, name, started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns, verdict = task
         number = (words[_NUMBER] + 1) | 1
         base = self._base = task_at(number)
         words[base + _STARTED] = started_ns
@@ -149,13 +150,20 @@ class Slot(ProgressPart):
         words[base + _CLAIMED] = claimed_ns
         words[base + _UNSTARTED] = unstarted
         words[base + _SOFT_DEADLINE] = soft_deadline_ns
+        words[base + _VERDICT] = verdict
         self._put_text(base + _ENTRY, entry[:ENTRY_BYTES])
         self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
         words[_NUMBER] = number
 
-    def name_task(self, name: str) -> None:
+    def name_task(self, name: str, verdict: int = 0) -> None:
         """Name the task that `start_task` published without a name."""
+        self._words[self._base + _VERDICT] = verdict
         self._put_text(self._base + _NAME, name.encode()[:NAME_BYTES])
+
+    def begin_task(self, entry: bytes, started_ns: int) -> None:
+        """It starts only now, and its entry has another text."""
+        self._words[self._base + _STARTED] = started_ns
+        self._put_text(self._base + _ENTRY, entry[:ENTRY_BYTES])
 
     def extend_task(self, deadline_ns: int, soft_deadline_ns: int) -> None:
         """Move the deadlines of the current task; 0 for no soft one."""
@@ -192,6 +200,7 @@ class Slot(ProgressPart):
                 words[base + _CLAIMED],
                 words[base + _UNSTARTED],
                 words[base + _SOFT_DEADLINE],
+                words[base + _VERDICT],
             )
             if self._task_number == number:
                 return task

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from rota.protocol.epitaph import CRASHED, LOST
+from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED, LOST, TIME_LIMIT
 
-_CUT_SHORT: Final = (CRASHED, LOST)
+_CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
 @dataclass(frozen=True, slots=True)

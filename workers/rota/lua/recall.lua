@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- One task of a claim takes long: settle those before it, which would wait for the worker's next turn, and give back
 -- those behind it, which are not started: to the head of their lanes, in order, without blame.
--- with: prefix clock entry doorbell books in_use former ending settle tiers rotation
+-- with: prefix clock entry begun doorbell books in_use former ending settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, the entry that runs, n, n x (entry verb first second), tiers
 -- returns  how many entries behind it left the list: given back, or ended as they had been cancelled
@@ -24,7 +24,8 @@ for queue, of in pairs(settled) do
   ring_if_served(queue)
 end
 
-local place = redis.call('LPOS', inflight, ARGV[2])
+-- It may have begun since the worker published it.
+local place = redis.call('LPOS', inflight, ARGV[2]) or redis.call('LPOS', inflight, begun_text(ARGV[2]))
 if not place then return 0 end
 
 local entries = {}

@@ -5,12 +5,13 @@
 -- KEYS[1]  tasks
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
--- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead
---   exit     the process is known to be gone. Only what ran is charged with the crash; an empty id is what stands first
---            in the list once the outcomes are settled.
+-- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were stale
+--   exit     the process is known to be gone. Only what ran is charged with the crash, unless the mark is empty; an empty
+--            id is what stands first in the list once the outcomes are settled.
 --            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
+-- What has begun (see begin.lua) is set aside as dead, with the epitaph of what ran or of the loss.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
@@ -29,14 +30,14 @@ local domains = read_tiers(settlements_at + settlements * 4)
 local expires = redis.call('ZSCORE', PREFIX .. 'owners', owner)
 if reason == 'expired' then
   local grace = whole(redis.call('HGET', PREFIX .. 'pulse', 'grace_until')) or 0
-  if not expires or tonumber(expires) > now or grace > now then return { 'alive', 0, {}, {} } end
+  if not expires or tonumber(expires) > now or grace > now then return { 'alive', 0, {}, {}, {} } end
 end
 guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
 local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
 local touched, settled = {}, 0
-local _, by_queue = settle(owner, settlements_at, has_list and settlements or 0, now)
+local stale, by_queue = settle(owner, settlements_at, has_list and settlements or 0, now)
 for queue, of in pairs(by_queue) do
   settled = settled + of.settled
   touched[queue] = true
@@ -48,13 +49,19 @@ local function charge(e)
   if reason == 'expired' then
     e.losses = e.losses + 1
     return loss_epitaph, e.losses >= loss_limit
-  elseif ran[e.id] then
+  elseif ran[e.id] and mark ~= '' then
     e.crashes = e.crashes + 1
     return ran[e.id], e.crashes >= crash_limit
   end
   e.releases = e.releases + 1
   credit(share_of(domains, e.queue), 1)
   return nil, false
+end
+
+-- The epitaph of what may not be started again: what happened, with the reason why this was its end.
+local function end_of_begun(e)
+  local happened = reason == 'expired' and loss_epitaph or ran[e.id] or BEGUN
+  return (string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"'))
 end
 
 local requeued, dead = {}, {}
@@ -73,6 +80,7 @@ local function let_go(e)
     e.text = entry_text(e) -- with what it was charged
     return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   end
+  if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
   if is_last then return set_aside(e, account) end
   if account then keep_account(e, mark, account) end
   local went_to = give_back(e, now) and requeued or dead
@@ -97,4 +105,4 @@ redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 -- Ring also the queues it served: a token it had swallowed is known to nobody else.
 each_queue(domains, function(queue) touched[queue] = true end)
 for queue in pairs(touched) do ring_if_served(queue) end
-return { 'ok', settled, requeued, dead }
+return { 'ok', settled, requeued, dead, stale }

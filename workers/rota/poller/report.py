@@ -3,6 +3,7 @@
 import time
 
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.epitaph import AT_MOST_ONCE
 from rota.protocol.replies import Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import Refused
@@ -59,8 +60,9 @@ class PollerReport:
                 events.TASK_RECOVERED, task_id=entry.id, queue=entry.queue, owner=shown(owner), losses=entry.losses
             )
         for entry in retired.dead:
-            self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, "lost").add()
-            log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason="lost")
+            reason = AT_MOST_ONCE if entry.has_begun else "lost"
+            self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, reason).add()
+            log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason=reason)
 
     def orphans(self, count: int) -> None:
         """A scan is over: so many lists had no registered owner."""

@@ -28,9 +28,14 @@ class Run(NamedTuple):
     refused: str = ""
 
 
-def account_of(start_us: int, run_us: int, pid: int, name: str, refused: str = "") -> bytes:
-    """The account of a run, as a settlement tells it; made of parts, since each task that ends has one."""
-    account = b" %d %d %d %b" % (start_us, run_us, pid, name.encode() or _NOBODY.encode())
+def ran_by(pid: int, name: str) -> bytes:
+    """The part of an account that is the same for all runs of a task in a process."""
+    return b" %d %b" % (pid, name.encode() or _NOBODY.encode())
+
+
+def account_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
+    """The account of a run, as a settlement tells it; `who` is from `ran_by`. Each task that ends has one."""
+    account = b" %d %d%b" % (start_us, run_us, who)
     return account if not refused else b"%b %b" % (account, " ".join(refused.split()).encode(errors="replace"))
 
 

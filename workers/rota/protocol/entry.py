@@ -2,14 +2,16 @@
 
 Text: `id queue kind due ready failures crashes losses releases flag`, times in whole microseconds of
 Redis time. The counters only grow, so no two lives of a task have the same text, and a late
-settlement of an earlier life finds nothing to remove. The flag is `-`, or up to three things: `u` while the task
-holds a unique key, the number of its life when earlier ones of its id were cancelled, and the kind of its last crash.
+settlement of an earlier life finds nothing to remove. The flag is `-`, or up to four things: `u` while the task
+holds a unique key, the number of its life when earlier ones of its id were cancelled, `b` while it has begun and may
+be started once at most, and the kind of its last crash.
 """
 
 from enum import StrEnum
 from typing import NamedTuple
 
 FIELDS = 10
+_BEGUN = "b"
 MICROSECONDS = 1_000_000
 
 
@@ -65,6 +67,11 @@ class Entry(NamedTuple):
     def attempt(self) -> int:
         """The number of this start, from 1: failures, crashes and losses were starts too."""
         return 1 + self.failures + self.crashes + self.losses
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it may be started once at most, and that may have happened."""
+        return _BEGUN in self.flag
 
     @property
     def last_crash(self) -> CrashKind | None:

@@ -16,6 +16,8 @@ from typing import Any, Final
 FAILED: Final = "failed"  # and is tried again
 CRASHED: Final = "crashed"
 LOST: Final = "lost"
+TIME_LIMIT: Final = "time_limit"  # the hard one
+AT_MOST_ONCE: Final = "at_most_once"  # the reason of what was started once, may not be again, and did not end
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
 

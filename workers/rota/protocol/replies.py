@@ -149,15 +149,17 @@ parse_renewed = reply(Renewed, names_of, names_of)
 @dataclass(frozen=True, slots=True)
 class Retired:
     """`alive`: the lease had not run out after all, nothing was done. `settled`: how many of the given
-    outcomes counted. `requeued`: entries as they now stand in their lanes. `dead`: entries set aside."""
+    outcomes counted. `requeued`: entries as they now stand in their lanes. `dead`: entries set aside. `stale`: texts of
+    outcomes that did not count."""
 
     alive: bool
     settled: int
     requeued: tuple[Entry, ...]
     dead: tuple[Entry, ...]
+    stale: tuple[bytes, ...] = ()
 
 
-parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _entries)
+parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _entries, tuple)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rota.protocol.wire import NOTHING, Arg, Packed, command, pack, text_of
 T = TypeVar("T")
 
 DEFAULT_CRASH_LIMIT = 3
+MOST_CRASHES = 1000  # that a task may be allowed
 DEFAULT_LOSS_LIMIT = 5
 DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
 MOST_ENDED_KEEP = 1_000_000
@@ -161,13 +162,14 @@ FIRST_HELD = ""
 class Blame:
     """What a retired owner died of. `ran`: the id that ran, with the epitaph that it keeps; none when nothing ran.
     FIRST_HELD is whichever stands first in its list.
-    `loss_epitaph`: for all it held when a lease ran out. `crash`: what kind of crash it was."""
+    `loss_epitaph`: for all it held when a lease ran out. `crash`: what kind of crash it was; None when the task is not
+    to blame."""
 
     ran: tuple[tuple[str, bytes], ...] = ()
     loss_epitaph: bytes = b"{}"
     crash_limit: int = DEFAULT_CRASH_LIMIT
     loss_limit: int = DEFAULT_LOSS_LIMIT
-    crash: CrashKind = CrashKind.CRASH
+    crash: CrashKind | None = CrashKind.CRASH
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,11 @@ class Store:
         args = pack((owner, running)) + _counted(settlements) + tiers
         return self._command("recall", args, int)
 
+    def begin(self, owner: str, entry: bytes) -> Command[bytes]:
+        """Mark an entry whose task may be started once at most, before it is; returns the entry as it stands now, b""
+        when the owner does not hold it: then nothing may be started."""
+        return self._command("begin", pack((owner, entry)), bytes)
+
     def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
         """Move tasks that are due to their delayed lanes, in order of due."""
         return self._command("promote", pack((limit,)), replies.parse_promoted)
@@ -243,10 +250,10 @@ class Store:
         return self._retire(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
     def _retire(
-        self, owner: str, reason: str, crash: CrashKind, blame: Blame, rest: Packed
+        self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed
     ) -> Command[replies.Retired]:
         limits = blame.crash_limit, blame.loss_limit
-        args: list[Arg] = [owner, reason, *limits, blame.loss_epitaph, crash, len(blame.ran)]
+        args: list[Arg] = [owner, reason, *limits, blame.loss_epitaph, crash or "", len(blame.ran)]
         for task_id, epitaph in blame.ran:
             args += (task_id, epitaph)
         return self._command("retire", pack(args) + rest, replies.parse_retired)

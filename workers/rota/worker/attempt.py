@@ -1,37 +1,33 @@
 """One attempt: from a claim to its outcome. Nothing here talks to Redis."""
 
-import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
-from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
-from rota.client.arguments import encode_result
+from rota.client.arguments import kept_result
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
-from rota.protocol.ends import account_of
+from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
-from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.progress import progress_text
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.claims import Claimed
+from rota.worker.limits import ShortLimits, verdict_on
 from rota.worker.prepare import Preparer, Runnable, Unfit
 from rota.worker.times import Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
-_MILLISECONDS_A_SECOND: Final = 1000
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
-_ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
-_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late
 
 
 @dataclass(slots=True)
@@ -40,8 +36,7 @@ class Attempt:
     `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit.
 
     Of one that ended, `reason` is that of a death, else ""; `error` what was wrong, in a line; `exception` what the
-    task raised; `answer` what it returned, if that is to be kept, and `refused` why that is not kept. `is_remembered`:
-    whether the fleet remembers how it ended.
+    task raised. `ran_by`: for the account of its run, empty when its end is not to be remembered.
     """
 
     entry: Entry
@@ -54,9 +49,7 @@ class Attempt:
     reason: str = ""
     error: str = ""
     exception: BaseException | None = None
-    answer: Any = None
-    refused: str = ""
-    is_remembered: bool = True
+    ran_by: bytes = b""
     soft_limit_ns: int = 0
     soft_deadline_ns: int = 0
     _current: CurrentTask | None = None
@@ -86,12 +79,14 @@ class Attempt:
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
 
-    def account_of_run(self, pid: int) -> bytes:
-        """What is remembered of this run, in a process of that number; empty when nothing is to be."""
-        if not self.is_remembered:
-            return b""
-        run_us = int(self.runtime_seconds * MICROSECONDS)
-        return account_of(self.times.start_us if self.runtime_seconds else 0, run_us, pid, self.name, self.refused)
+    def settlement(self) -> Settlement:
+        """What Redis is told of it: with the account of its run, unless its end is not to be remembered."""
+        ran_by, outcome, seconds = self.ran_by, self.outcome, self.runtime_seconds
+        if not ran_by:
+            return Settlement(self.entry, outcome)
+        refused = outcome.refused if outcome is not DONE and isinstance(outcome, Done) else ""
+        account = account_of(self.times.start_us if seconds else 0, seconds * MICROSECONDS, ran_by, refused)
+        return Settlement(self.entry, outcome, account)
 
     def die(self, reason: str, why: str, owner: str) -> None:
         """There is no further attempt: the task is dead."""
@@ -125,32 +120,11 @@ class Attempt:
         self.slot.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
-class ShortLimits:
-    """Shows the master the shortest soft limit under a second of the last minute: so long it looks as often."""
-
-    def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
-        self._slot = slot
-        self._ring_master = ring_master
-        self._shortest_ns = _ROUND_NS
-        self._met_ns = 0
-
-    def met(self, soft_limit_ns: int, at_ns: int) -> None:
-        """The slot shows a task with this limit, that began at this time (CLOCK_BOOTTIME)."""
-        if soft_limit_ns >= _ROUND_NS:
-            return
-        is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
-        if is_news or soft_limit_ns == self._shortest_ns:
-            self._shortest_ns, self._met_ns = soft_limit_ns, at_ns
-            self._slot.show_soft_limit(soft_limit_ns, at_ns)
-        if is_news:  # this task may be over before the master looks by itself
-            self._ring_master()
-
-
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Makes attempts. `limit_ns`: the fleet's time limit in nanoseconds. `started` is called at each start before the
     function, as a task that kills its worker has started too. `alone` keeps copies of this process out of it.
-    `random` returns a number in [0, 1).
+    `random` returns a number in [0, 1). `begin`: see `rota.worker.begin`.
     """
 
     limit_ns: int
@@ -162,6 +136,7 @@ class Executor:
     alone: NoCopies
     random: Callable[[], float]
     short_limits: ShortLimits
+    begin: Callable[[Entry], Entry | None]
     max_result_kb: int
     owner: str = ""
 
@@ -171,26 +146,42 @@ class Executor:
         `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
         """
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
-        limit_ns, soft_limit_ns = self.limit_ns, 0
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
-        slot.start_task(TaskInSlot(entry.text, "", at_ns, at_ns + limit_ns, anchor.received_ns, claimed.unstarted))
+        deadline_ns = at_ns + self.limit_ns
+        slot.start_task(TaskInSlot(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted))
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
-        slot.name_task(name)
-        if isinstance(prepared, Runnable):
-            limit_ns, soft_limit_ns = prepared.limit_ns, prepared.soft_limit_ns
-            slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
+        ready = prepared if isinstance(prepared, Runnable) else None
+        slot.name_task(name, 0 if ready is None else self._verdict(ready, entry.failures))
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
-        if start_ns > claimed.start_by_ns:
+        begun = None if start_ns > claimed.start_by_ns else entry
+        if begun is not None and ready is not None and ready.options.is_started_once:
+            begun = self.begin(entry)
+            at_ns = start_ns = boottime_ns()
+        if begun is None:
             slot.end_task()
             return None
-        attempt = Attempt(entry, name, times_of(entry, anchor, start_ns), limit_ns, slot)
-        attempt.is_remembered = not isinstance(prepared, Runnable) or prepared.options.remember
-        if soft_limit_ns:
-            attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
-            self.short_limits.met(soft_limit_ns, at_ns)
+        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot)
+        if ready is not None:
+            attempt.ran_by = ready.ran_by
+            self._set_limits(attempt, ready, at_ns)
         self._carry_out(claimed, prepared, attempt)
         return attempt
+
+    def _verdict(self, ready: Runnable, failures: int) -> int:
+        """What the master is to do if it has to end this attempt: decided once for each number of failures."""
+        known = ready.verdicts.get(failures)
+        if known is None:
+            with self.alone:  # the back-off may be the application's function
+                known = ready.verdicts[failures] = verdict_on(ready.options, failures, self.random).to_word()
+        return known
+
+    def _set_limits(self, attempt: Attempt, ready: Runnable, from_ns: int) -> None:
+        attempt.limit_ns, soft_limit_ns = ready.limit_ns, ready.soft_limit_ns
+        if soft_limit_ns:
+            attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, from_ns + soft_limit_ns
+            self.short_limits.met(soft_limit_ns, from_ns)
+        self.slot.extend_task(from_ns + ready.limit_ns, attempt.soft_deadline_ns)
 
     def call_dead_hooks(self, attempt: Attempt) -> None:
         """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death
@@ -213,7 +204,7 @@ class Executor:
     def _carry_out(self, claimed: Claimed, prepared: Runnable | Unfit | None, attempt: Attempt) -> None:
         match prepared:
             case None:
-                attempt.outcome = CancelledOutcome()
+                attempt.outcome, attempt.ran_by = CancelledOutcome(), ran_by(os.getpid(), NO_TASK)
             case Unfit(fault, error):
                 attempt.die(fault, error, self.owner)
             case Runnable() if _has_expired(prepared, attempt.times.lag_seconds):
@@ -222,8 +213,6 @@ class Executor:
                 attempt.exception = self._run(claimed, prepared, attempt)
                 if attempt.exception is not None:
                     self._judge(prepared, attempt, attempt.exception)
-                elif prepared.options.result_ttl:
-                    self._keep(prepared, attempt)
             case _:
                 assert_never(prepared)
 
@@ -251,15 +240,7 @@ class Executor:
         finally:
             attempt.runtime_seconds = time.monotonic() - started
         if ready.options.result_ttl:
-            attempt.answer = answer
-
-    def _keep(self, ready: Runnable, attempt: Attempt) -> None:
-        """The task is done, whether what it returned can be kept or not."""
-        result = encode_result(attempt.answer, self.max_result_kb)
-        if isinstance(result, str):
-            attempt.refused = result
-        else:
-            attempt.outcome = Done(result, math.ceil(ready.options.result_ttl * _MILLISECONDS_A_SECOND))
+            attempt.outcome = kept_result(answer, ready.options.result_ttl, self.max_result_kb)
 
     def _judge(self, ready: Runnable, attempt: Attempt, exception: BaseException) -> None:
         with self.alone:  # the back-off may be the application's function

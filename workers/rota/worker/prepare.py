@@ -1,6 +1,7 @@
 """From a claimed body to a call that can be made, or the reason why it never can. Pure."""
 
 import math
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
+from rota.protocol.ends import ran_by
 from rota.protocol.epitaph import NotRunnable
 from rota.registry import Registry
 
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
     from rota.client.tasks import Task
 
 _KIBIBYTE: Final = 1024
+_MOST_REMEMBERED: Final = 1000
 
 
 class Runnable(NamedTuple):
     """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
-    `soft_limit_ns` its soft one, 0 for none."""
+    `soft_limit_ns` its soft one, 0 for none. `ran_by`: for the account of its run, empty when its end is not to be
+    remembered. `verdicts`: what was decided of this task for its master, by failures."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
@@ -29,6 +33,8 @@ class Runnable(NamedTuple):
     options: TaskOptions
     limit_ns: int
     soft_limit_ns: int
+    ran_by: bytes
+    verdicts: dict[int, int]
 
     @property
     def name(self) -> str:
@@ -52,7 +58,9 @@ class Preparer:
         self._registry = registry
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
-        self._declared: dict[str, tuple[TaskOptions, int, int]] = {}
+        self._pid = os.getpid()
+        self._declared: dict[str, _InForce] = {}
+        self._verdicts: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
         """Decode a body, find its task, fit its arguments, and work out its options."""
@@ -70,8 +78,9 @@ class Preparer:
             return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
         return Runnable(task, args, kwargs, *self._options(task, body.options))
 
-    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int, int]:
-        """The options in force, and both time limits: without one of its own a task has the fleet's."""
+    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> "_InForce":
+        """The options in force, both time limits (without one of its own a task has the fleet's), who runs it, and the
+        verdicts."""
         known = self._declared.get(task.name)
         if known is not None and not enqueued:
             return known
@@ -82,7 +91,18 @@ class Preparer:
         # passes.
         if soft_limit >= time_limit:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
-        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
+        who = ran_by(self._pid, task.name) if options.remember else b""
+        verdicts = self._verdicts_of(task.name, options.retries)
+        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS), who, verdicts
         if not enqueued:
             self._declared[task.name] = worked_out
         return worked_out
+
+    def _verdicts_of(self, name: str, retries: int) -> dict[int, int]:
+        # Any producer may ask for any number of retries.
+        if len(self._verdicts) >= _MOST_REMEMBERED:
+            self._verdicts.clear()
+        return self._verdicts.setdefault((name, retries), {})
+
+
+_InForce = tuple[TaskOptions, int, int, bytes, dict[int, int]]

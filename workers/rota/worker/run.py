@@ -20,7 +20,9 @@ from rota.telemetry import log
 from rota.telemetry.recorder import Recorder
 from rota.worker import bell, prepare
 from rota.worker.application import NoCopies, Runner, call_hook
-from rota.worker.attempt import Executor, ShortLimits
+from rota.worker.attempt import Executor
+from rota.worker.begin import Beginner
+from rota.worker.limits import ShortLimits
 from rota.worker.loop import Loop
 from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
@@ -62,15 +64,17 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
     waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
     spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
+    link = Link(parse_address(settings.server.redis_url), options, recorder)
+    fence = Fence(life.slot, settings.lease_seconds)
     span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
     return Loop(
         life=life,
         store=store,
         tiers=pack_tiers(settings.tiers),
-        link=Link(parse_address(settings.server.redis_url), options, recorder),
+        link=link,
         waiter=waiter,
         signals=signals,
-        fence=Fence(life.slot, settings.lease_seconds),
+        fence=fence,
         bell=bell.Bell(store.keys, settings.tiers, settings.beat_seconds),
         executor=Executor(
             round(settings.time_limit_seconds * NANOSECONDS),
@@ -82,6 +86,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
             NoCopies(),
             random.random,
             ShortLimits(life.slot, life.ring_master),
+            Beginner(life, store, link, waiter, fence).begin,
             settings.max_result_kb,
             life.owner,
         ),

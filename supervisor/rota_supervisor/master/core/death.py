@@ -180,11 +180,11 @@ def fields_of(death: Death) -> dict[str, Any]:
     )
 
 
-def epitaph_of(death: Death) -> bytes:
+def epitaph_of(death: Death, reason: str = CRASHED) -> bytes:
     """What stays with the task that ran, while it lives and if this death is its last: a JSON object as
     `rota.protocol.epitaph` has it."""
     said = {
-        "reason": CRASHED,
+        "reason": reason,
         "error": death.words,
         "cause": death.reason.value,
         **_facts(death),

@@ -5,13 +5,15 @@ from typing import Final
 
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.protocol.entry import Entry
+from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED
+from rota.protocol.outcome import join_settlements, pack_settlement
 from rota.protocol.store import FIRST_HELD, Blame
 from rota.protocol.wire import NOTHING, Packed
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import events, reloading, settings
+from rota_supervisor.master.core import events, reloading, settings, verdicts
 from rota_supervisor.master.core.backoff import End
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.death import Death, epitaph_of, fields_of, reason_of
@@ -127,9 +129,20 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
         task_id, name = FIRST_HELD, UNKNOWN_TASK
     else:
         task_id, name = ("", "") if event.task is None else (event.task.id, event.task.name)
-    ran = ((task_id, epitaph_of(death)),) if name and facts.blames_task else ()
-    blame = replace(retire.blame, ran=ran, crash=facts.mark)
-    return retire._replace(task_name=name, blame=blame, settlements=event.outcomes, has_left=death.has_left)
+    ran = ((task_id, epitaph_of(death)),) if name else ()
+    crash_limit = verdicts.verdict_on(event.task).crash_limit or retire.blame.crash_limit
+    crash = facts.mark if facts.blames_task else None
+    retire = retire._replace(
+        task_name=name,
+        blame=replace(retire.blame, ran=ran, crash=crash, crash_limit=crash_limit),
+        settlements=event.outcomes,
+        has_left=death.has_left,
+    )
+    over_limit = verdicts.settlement_of(death)
+    if over_limit is None:
+        return retire
+    settlements = retire.settlements + join_settlements([pack_settlement(over_limit)])
+    return retire._replace(settlements=settlements, over_limit=over_limit)
 
 
 def _freed(state: MasterState, child: Child) -> list[do.Effect]:
@@ -142,6 +155,8 @@ def owner_retired(state: MasterState, event: events.OwnerRetired, _now: float) -
     asked, retired = event
     child = state.children.get(asked.slot, asked.nonce)
     effects = [] if child is None else _freed(state, child)
+    if asked.over_limit is not None and asked.over_limit.entry.text not in retired.stale:
+        effects += verdicts.tell(asked.over_limit, asked)
     for entry in retired.requeued:
         effects += _given_back(entry, asked)
     for entry in retired.dead:
@@ -160,15 +175,18 @@ def _given_back(entry: Entry, asked: do.Retire) -> list[do.Effect]:
 
 
 def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
+    reason = AT_MOST_ONCE if entry.has_begun else CRASHED
     return [
-        do.AddToCounter(m.TASKS_DEAD, (entry.queue, asked.task_name, "crashed")),
+        do.AddToCounter(m.TASKS_DEAD, (entry.queue, asked.task_name, reason)),
         do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, asked.task_name, "dead")),
-        do.error(names.TASK_DEAD, **_fields(entry, asked), reason="crashed"),
+        do.error(names.TASK_DEAD, **_fields(entry, asked), reason=reason),
     ]
 
 
 def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
     fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
     if entry.id in dict(asked.blame.ran):
-        fields |= {"task": asked.task_name, "cause": asked.blame.crash.label}
+        fields["task"] = asked.task_name
+        if asked.blame.crash is not None:
+            fields["cause"] = asked.blame.crash.label
     return {**fields, "crashes": entry.crashes}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
+from rota.protocol.outcome import Settlement
 from rota.protocol.store import Blame, QueueShare
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
@@ -104,7 +105,8 @@ class RenewLeases(NamedTuple):
 
 class Retire(NamedTuple):
     """Give back what a dead worker held. `task_name`: the task that ran, "" when none did. `settlements`: outcomes it
-    had finished. `has_left`: it did not die. Followed by OwnerRetired, when Redis takes it."""
+    had finished, and `over_limit`, what becomes of a task that was ended by its time limit. `has_left`: it did not die.
+    Followed by OwnerRetired, when Redis takes it."""
 
     slot: int
     nonce: int
@@ -114,6 +116,7 @@ class Retire(NamedTuple):
     settlements: Packed
     tiers: Packed
     has_left: bool = False
+    over_limit: Settlement | None = None
 
 
 class Recall(NamedTuple):

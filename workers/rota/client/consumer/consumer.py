@@ -22,7 +22,7 @@ from rota.client.consumer.lease import LOG, Lease, Run, Terms
 from rota.client.consumer.task import LeasedTask, task_of
 from rota.client.consumer.wakeup import Doorbells, Wakeup
 from rota.errors import Unavailable, Uncertain
-from rota.protocol.entry import MICROSECONDS
+from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Command, Store, Turn
@@ -131,7 +131,7 @@ class Consumer(Iterator[LeasedTask]):
                 self._claims.clear()
                 self._lease.begin_anew()
             elif self._claims:
-                return self._hand_out(self._claims.popleft())
+                return self._hand_out(self._claims[0])
             else:
                 self._look_for_work()
         except (ServerError, Unavailable, Uncertain) as error:
@@ -151,13 +151,9 @@ class Consumer(Iterator[LeasedTask]):
             self._wait_for_work(reply.wait_us, had_token=had_token)
 
     def _turn(self, limit: int) -> TurnReply:
-        if self._connection is None:
-            most = self._lines.timeout_seconds
-            options = ConnectionOptions(f"rota:{self._lease.place}", connect_seconds=most, read_seconds=most)
-            self._connection = connect(self._lines.address, options)
         life = self._lease.life
         turn = Turn(limit, self._holds.ids, tuple(self._tokens), join_settlements(self._unfit))
-        reply = self._connection.run(self._lines.store.turn(life.owner, life.tiers, turn))
+        reply = self._connected().run(self._lines.store.turn(life.owner, life.tiers, turn))
         self._now_us = reply.now_us
         self._unfit.clear()
         if reply.word is not TurnWord.MORE:
@@ -169,12 +165,23 @@ class Consumer(Iterator[LeasedTask]):
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
         hold = HeldTask(claim.entry, self._lease.life, self._holds)
         found = task_of(claim, self._now_us, self._terms.most_bytes, default_registry, hold)
+        if isinstance(found, LeasedTask) and found.at_most_once and not claim.entry.has_begun:
+            self._begin(claim)
+            return None
+        self._claims.popleft()
         self._rung_in_vain.reset()
         if not isinstance(found, LeasedTask):
             self._unfit.append(pack_settlement(found))
             return None
         self._holds.add(hold)
         return found
+
+    def _begin(self, claim: Claim) -> None:
+        """Mark what may be started once at most; the next step hands it out. If this fails, it is repeated."""
+        begun = self._connected().run(self._lines.store.begin(self.owner, claim.entry.text))
+        self._claims.popleft()
+        if begun:
+            self._claims.appendleft(Claim(parse_entry(begun), claim.body))
 
     def _give_back_claims(self) -> None:
         """What came while iteration was ended. If the server cannot be asked, `close` gives it back."""
@@ -194,8 +201,7 @@ class Consumer(Iterator[LeasedTask]):
         if patience < _SHORTEST_PARK_SECONDS:
             self._wakeup.wait(patience)
             return
-        assert self._connection is not None
-        queue = self._bells.listen(self._connection, patience, self._wakeup, self._is_over)
+        queue = self._bells.listen(self._connected(), patience, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
         elif queue is None:  # a token may have been taken: whoever retires this owner rings, as does the sweep
@@ -213,6 +219,13 @@ class Consumer(Iterator[LeasedTask]):
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError(f"this consumer belongs to process {self._pid}: make one in the forked child itself")
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            most = self._lines.timeout_seconds
+            options = ConnectionOptions(f"rota:{self._lease.place}", connect_seconds=most, read_seconds=most)
+            self._connection = connect(self._lines.address, options)
+        return self._connection
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -1,6 +1,5 @@
 """A task in the hands of a program, and from a claim to it. Nothing here talks to Redis."""
 
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -11,14 +10,14 @@ from random import random
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Protocol, Self, assert_never
 
-from rota.client.arguments import encode_result
+from rota.client.arguments import kept_result
 from rota.client.consumer.lease import LOG
 from rota.client.settings import DEFAULT_MAX_RESULT_KB
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, LeaseLost, Retry
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.ends import account_of
+from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
 from rota.protocol.outcome import (
@@ -37,7 +36,6 @@ from rota.registry import Registry
 from rota.retry import GiveUp, decide
 
 _UNDECLARED: Final = TaskOptions()
-_MILLISECONDS: Final = 1000
 
 
 class Fate(Enum):
@@ -73,7 +71,7 @@ class LeasedTask:
 
     `args` and `kwargs` as they were enqueued. `kind`: immediate, delayed, retry or periodic. `attempt` counts from 1;
     `crashes` and `losses` are the attempts that ended with their process or node. `due_at` by Redis time;
-    `lag_seconds`, how late it was claimed.
+    `lag_seconds`, how late it was claimed. `at_most_once`: it was declared or enqueued with `crash_limit=0`.
 
     As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
     `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
@@ -90,6 +88,7 @@ class LeasedTask:
     losses: int
     due_at: datetime
     lag_seconds: float
+    at_most_once: bool
     _entry: Entry = field(repr=False)
     _options: TaskOptions = field(repr=False)
     _hold: Hold = field(repr=False)
@@ -109,11 +108,8 @@ class LeasedTask:
         asked for as long as the lease lasts, and Uncertain when it was asked and no answer came: the task is then held
         as before, and may be settled again.
         """
-        kept = encode_result(result, DEFAULT_MAX_RESULT_KB) if self._options.result_ttl else ""
-        if isinstance(kept, str):
-            self._settle(DONE, refused=kept)
-        else:
-            self._settle(Done(kept, math.ceil(self._options.result_ttl * _MILLISECONDS)))
+        seconds = self._options.result_ttl
+        self._settle(kept_result(result, seconds, DEFAULT_MAX_RESULT_KB) if seconds else DONE)
 
     def retry(self, delay: Duration | None = None) -> None:
         """End this attempt as failed: there is another one after `delay` (seconds or timedelta), or as the task's
@@ -169,11 +165,12 @@ class LeasedTask:
             case _:
                 assert_never(decided)
 
-    def _settle(self, outcome: Outcome, refused: str = "") -> None:
+    def _settle(self, outcome: Outcome) -> None:
         account = b""
         if self._options.remember:
-            run_us = round(self._run_seconds * MICROSECONDS)
-            account = account_of(self._claimed_us, run_us, os.getpid(), self.name, refused)
+            refused = outcome.refused if isinstance(outcome, Done) else ""
+            run_us = self._run_seconds * MICROSECONDS
+            account = account_of(self._claimed_us, run_us, ran_by(os.getpid(), self.name), refused)
         self._hold.settle(Settlement(self._entry, outcome, account))
 
     def _account(self, reason: str, error: str, trace: str = "") -> bytes:
@@ -213,6 +210,7 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
         losses=entry.losses,
         due_at=utc_datetime(entry.due_us),
         lag_seconds=lag_seconds,
+        at_most_once=options.is_started_once,
         _entry=entry,
         _options=options,
         _hold=hold,
@@ -222,7 +220,7 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
 
 
 def _unfit(entry: Entry, outcome: Outcome, name: str = "") -> Settlement:
-    return Settlement(entry, outcome, account_of(0, 0, os.getpid(), name))
+    return Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name)))
 
 
 def _garbage(entry: Entry, why: str) -> DeadOutcome:

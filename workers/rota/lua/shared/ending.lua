@@ -114,12 +114,15 @@ local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the l
   .. 'that key, then revive this task"}'
 local function is_list(lane) return type(redis.pcall('LLEN', lane)) == 'number' end
 
--- Back to the head of its lane; returns false when it had to be set aside. The caller grew one of the counters, so
--- the text is new.
+local BEGUN = '{"reason":"at_most_once","error":"it was started, and its worker was gone before it was known to end"}'
+
+-- Back to the head of its lane; returns false when it had to be set aside, as what has begun. The caller grew one of the
+-- counters, so the text is new.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)
-  if not is_list(lane) then
-    bury(e, UNUSABLE, now)
+  local has_begun = string.find(e.flag, 'b', 1, true)
+  if has_begun or not is_list(lane) then
+    bury(e, has_begun and BEGUN or UNUSABLE, now)
     return false
   end
   redis.call('LPUSH', lane, entry_text(e))

@@ -1,9 +1,10 @@
 -- Entries (see rota/protocol/entry.py) and tickets, `queue kind failures crashes losses releases flag`. A text that
 -- could not have been written here is none, whoever put it where entries stand: names have the letters of
 -- rota/protocol/names.py, times 16 digits at most, four counters 18 together (no double is too coarse for such ones).
--- The patterns are whole texts, as each call of a script would put together what is written in parts.
+-- The patterns are whole texts, as each call of a script would put together what is written in parts. Only an entry in
+-- an in-flight list can have begun (`b`, see begin.lua), so no ticket has that mark.
 local ENTRY =
-  '^([%w_.:-]+) ([%w_.:-]+) ([idrp]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)$'
+  '^([%w_.:-]+) ([%w_.:-]+) ([idrp]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
 local LONGEST = 384 -- no entry is longer; a giant bare item must not be tried against the pattern
 local TICKET = '^([%w_.:-]+) ([idrp]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)$'
 local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces behind them
@@ -22,7 +23,7 @@ local function parse_entry(text)
 end
 
 -- The same, no more than a claim needs: the id, and whether a crash or a loss is on record.
-local GLANCE = '^([%w_.:-]+) [%w_.:-]+ [idrp] ()%d+ ()%d+ ()%d+ (%d+) (%d+) %d+ ()[-u%d%u]%d*%u?$'
+local GLANCE = '^([%w_.:-]+) [%w_.:-]+ [idrp] ()%d+ ()%d+ ()%d+ (%d+) (%d+) %d+ ()[-bu%d%u]%d*b?%u?$'
 local function glance(text)
   if #text > LONGEST then return nil end
   local id, due_at, ready_at, counters_at, crashes, losses, flag_at = string.match(text, GLANCE)
@@ -31,10 +32,12 @@ local function glance(text)
   return id, crashes ~= '0' or losses ~= '0'
 end
 
--- And no more than ending a task needs, of a text that is known to be an entry.
+-- And no more than ending a task needs, of a text that is known to be an entry. Nearly every flag is `-`.
 local function parse_names(text)
-  local id, queue, flag = string.match(text, '^(%S+) (%S+) .* (%S+)$')
-  return id and { id = id, queue = queue, flag = flag, text = text }
+  local id, queue = string.match(text, '^(%S+) (%S+) ')
+  if not id then return nil end
+  local flag = string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$')
+  return { id = id, queue = queue, flag = flag, text = text }
 end
 
 local function entry_text(e)

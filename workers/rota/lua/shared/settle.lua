@@ -1,8 +1,10 @@
 -- Settle entries of an owner's in-flight list: n x `entry verb first second` from ARGV[at] on, as in
 -- rota/protocol/outcome.py. Each is gated on the entry being in the list, so a late or repeated call finds nothing.
 
--- How the life of a task that did not end well goes on.
+-- How the life of a task that did not end well goes on. Its worker knows that the attempt ended, or was none: the mark
+-- of a task that may be started once at most goes.
 local function settle_otherwise(e, verb, first, second, now, owner)
+  e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
   if verb == 'cancelled' or verb == 'expired' then
     end_task(e, verb, now, owner, first)
   elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then

@@ -1,0 +1,148 @@
+"""Tasks that may be started once at most, under everything that starts others again: what started is in the journal
+that the tasks write themselves."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from fleets import Fleets, Measure, RunningFleet
+from masters import ON_ONE_SERVER
+from rota import Call
+from rota.protocol.keys import Keys
+from waiting import until
+
+KILLS = 500  # on each of two servers
+AT_ONCE = 5
+WORKERS = 10
+TASKS_A_ROUND = 40
+BUSY_SECONDS = 120.0  # on a machine that does much else
+LABELS = ("one", "two")
+LEASE_SECONDS = 2.0
+NODE = {"lease": {"seconds": LEASE_SECONDS, "renew_seconds": 0.5}}
+
+
+def _ids(fleet: RunningFleet, event: str) -> list[str]:
+    return [line.id for line in fleet.journal(event)]
+
+
+def _dead(fleet: RunningFleet) -> dict[str, dict[str, Any]]:
+    """The epitaphs of all dead tasks, by id."""
+    return {dead["id"]: dead["epitaph"] for dead in fleet.asked("dead", "ls", "--limit", "100000")}
+
+
+def _give_work(fleet: RunningFleet, count: int, drawn: random.Random) -> set[str]:
+    """Enqueue tasks of a few milliseconds each; returns their ids."""
+    calls = [Call("once", ["", drawn.uniform(0, 0.01)], queue="default") for _ in range(count)]
+    return {handle.id for handle in fleet.client.enqueue_many(calls)}
+
+
+def _nothing_waits(redis_client: "redis.Redis", fleet: RunningFleet) -> Callable[[], bool]:
+    """Whether all that lives is dead."""
+    keys = Keys(fleet.namespace)
+    return lambda: redis_client.hlen(keys.tasks) == redis_client.zcard(keys.dead)
+
+
+def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[str]) -> dict[str, dict[str, Any]]:
+    """Returns the epitaphs of the dead."""
+    starts, ended, dead = Counter(_ids(fleet, "start")), set(_ids(fleet, "end")), _dead(fleet)
+    assert max(starts.values()) == 1
+    assert ended | dead.keys() == accepted
+    assert {epitaph["reason"] for epitaph in dead.values()} <= {"at_most_once"}
+    assert fleet.books_balance()
+    return dead
+
+
+def test_no_task_starts_twice_however_its_worker_is_killed_and_what_did_not_end_is_dead_with_its_account(
+    fleets: Fleets, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    # Healthy at once: more than a hundred early deaths a minute would slow the pool down.
+    restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
+    fleet = fleets.start(workers=WORKERS, restarts=restarts, log={"tasks": "failures"})
+    drawn = random.Random(KILLS)
+    accepted: set[str] = set()
+    killed: set[int] = set()
+
+    def kill_some() -> bool:
+        accepted.update(_give_work(fleet, TASKS_A_ROUND, drawn))
+        time.sleep(drawn.uniform(0, 0.02))  # whatever they are at then
+        victims = drawn.sample(sorted(until(lambda: _at_least(fleet.workers() - killed, AT_ONCE))), AT_ONCE)
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        killed.update(victims)
+        return len(killed) >= KILLS
+
+    began = time.monotonic()
+    until(kill_some, "the kills", BUSY_SECONDS)
+    measured("kills a second", KILLS / (time.monotonic() - began))
+    until(_nothing_waits(redis_client, fleet), "the end of every task", BUSY_SECONDS)
+    dead = _each_started_once_and_ended_or_is_dead(fleet, accepted)
+    assert {epitaph["cause"] for epitaph in dead.values()} == {"signal"}
+    assert {epitaph["signal"] for epitaph in dead.values()} == {"SIGKILL"}
+    measured("of so many tasks", len(accepted))
+    measured("dead in the hands of a killed worker", len(dead))
+    measured(
+        "dead and not started: killed between the record and the call", len(dead.keys() - set(_ids(fleet, "start")))
+    )
+
+
+def _at_least(pids: set[int], count: int) -> set[int]:
+    return pids if len(pids) >= count else set()
+
+
+@pytest.fixture
+def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet, set[str]]:
+    """Two nodes; node a has begun a task in each of its two workers, and both have others to do. And all ids."""
+    a, b = fleets.node("a", **NODE).start(), fleets.node("b", **NODE)
+    held = {a.client.enqueue("hold_once", args=[label], queue="default").id for label in LABELS}
+    for label in LABELS:
+        a.wait_for("start", label=label)
+    b.start()
+    return a, b, held
+
+
+def _are_dead(b: RunningFleet, held: set[str]) -> Callable[[], bool]:
+    return lambda: all(b.client.status(task_id).state == "dead" for task_id in held)
+
+
+@ON_ONE_SERVER
+def test_what_a_lost_node_had_started_is_dead_and_starts_on_no_other(
+    nodes: tuple[RunningFleet, RunningFleet, set[str]], redis_client: "redis.Redis"
+) -> None:
+    a, b, held = nodes
+    accepted = held | _give_work(a, 100, random.Random(1))
+    a.kill_all()
+    until(_are_dead(b, held), "the lease of the lost node is over")
+    until(_nothing_waits(redis_client, b))
+    dead = _each_started_once_and_ended_or_is_dead(b, accepted)
+    assert held <= dead.keys()
+    assert all("lease" in dead[task_id]["error"] for task_id in held)
+    assert b.metrics().total("rota_tasks_dead_total", reason="at_most_once") == len(dead)
+
+
+@ON_ONE_SERVER
+def test_what_was_started_under_a_lease_that_was_lost_is_dead_whatever_its_worker_tells_later(
+    nodes: tuple[RunningFleet, RunningFleet, set[str]], redis_client: "redis.Redis"
+) -> None:
+    a, b, held = nodes
+    a.freeze()
+    until(_are_dead(b, held), "the lease of the frozen node is over")
+    totals = redis_client.hgetall(Keys(b.namespace).totals)
+    for label in LABELS:
+        a.release(label)
+    a.thaw()
+    for label in LABELS:
+        a.wait_for("end", label=label)
+    until(lambda: len(a.log("task.stale")) == len(held), "what came back tells its outcomes in vain")
+    assert redis_client.hgetall(Keys(b.namespace).totals) == totals
+    assert _are_dead(b, held)()
+    until(a.is_whole)
+    accepted = held | _give_work(a, 20, random.Random(2))
+    until(_nothing_waits(redis_client, a))
+    assert _each_started_once_and_ended_or_is_dead(b, accepted).keys() == held

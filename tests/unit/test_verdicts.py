@@ -1,0 +1,170 @@
+"""What a worker leaves in its slot for a task that may have to be ended: one word, by which the master settles."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cores import Core
+from rota.child.slot_task import TaskInSlot, Verdict
+from rota.errors import TimeLimit
+from rota.options import TaskOptions, check_options
+from rota.protocol.outcome import DeadOutcome, RetryOutcome
+from rota.protocol.replies import Retired
+from rota.protocol.store import DEFAULT_CRASH_LIMIT, MOST_CRASHES
+from rota.protocol.wire import NOTHING
+from rota.telemetry import events
+from rota.telemetry import metrics as m
+from rota.worker.limits import verdict_on
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import AddToCounter, Retire
+from rota_supervisor.master.core.events import Died, OwnerRetired, ProcessEnd
+from rota_supervisor.master.core.reasons import Reason
+
+_KILLED = ProcessEnd(9)
+_VERDICTS = st.builds(Verdict, st.just(True), st.none() | st.integers(0, 1 << 52), st.integers(0, MOST_CRASHES))
+_WORDS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(verdict=_VERDICTS | st.builds(Verdict, st.just(False), st.none(), st.integers(0, MOST_CRASHES)))
+def test_a_verdict_is_one_word_of_a_slot(verdict: Verdict) -> None:
+    word = verdict.to_word()
+    assert 0 <= word < 2**63
+    assert Verdict.from_word(word) == verdict
+
+
+@given(word=_WORDS)
+def test_whatever_stands_in_a_slot_is_a_verdict_or_none(word: int) -> None:
+    verdict = Verdict.from_word(word)
+    assert 0 <= verdict.crash_limit <= 1023
+    assert verdict.retry_us is None or 0 <= verdict.retry_us <= 1 << 52
+
+
+def _verdict(failures: int, **options: Any) -> Verdict:
+    return verdict_on(TaskOptions(**options), failures, lambda: 0.5)
+
+
+def test_the_time_limit_spends_a_retry_with_the_back_off_of_the_task() -> None:
+    assert _verdict(0, retries=1, base=2.0) == Verdict(True, 1_000_000)
+    assert _verdict(1, retries=1) == Verdict(True, None)
+    assert _verdict(0, retries=0, crash_limit=7) == Verdict(True, None, 7)
+
+
+def test_the_rules_by_exception_hold_for_it_as_for_the_soft_limit() -> None:
+    assert _verdict(0, dead_on=(TimeLimit,)).retry_us is None
+    assert _verdict(0, retry_on=(OSError,)).retry_us is None
+    assert _verdict(0, retry_on=(TimeLimit,), jitter=False).retry_us == 2_000_000
+
+
+def test_a_back_off_that_gives_no_delay_is_the_end_and_no_error() -> None:
+    def sulk(failures: int) -> float:
+        raise SystemExit(failures)
+
+    assert _verdict(0, backoff=sulk) == Verdict(True, None)
+
+
+def test_of_what_is_started_once_at_most_nothing_is_said() -> None:
+    assert _verdict(0, crash_limit=0) == Verdict()
+
+
+@pytest.mark.parametrize("value", [-1, MOST_CRASHES + 1, True, 1.5, "3"])
+def test_a_crash_limit_that_cannot_be_is_refused_by_name(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="crash_limit"):
+        check_options({"crash_limit": value})
+
+
+# The master's side
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Config(imports=("code",)))
+
+
+@pytest.fixture
+def worker(core: Core) -> Child:
+    child = core.child(Role.WORKER, 8)
+    child.owner, child.pid, child.ready_at = "node:8:1", 77, 0.0
+    return child
+
+
+def _task(verdict: Verdict, entry: bytes = b"id mail i 1 1 2 0 0 0 -") -> TaskInSlot:
+    return TaskInSlot(entry, "send", 1_000_000_000, 3_000_000_000, verdict=verdict.to_word())
+
+
+def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reason.TIMEOUT) -> Retire:
+    if why is not None:
+        worker.state, worker.why = ChildState.KILLED, why
+    core.take(Died(worker.slot, worker.nonce, _KILLED, task))
+    (retire,) = core.done(Retire)
+    return retire
+
+
+def _told(core: Core, retire: Retire, **retired: Any) -> dict[str, dict[str, Any]]:
+    core.take(OwnerRetired(retire, Retired(False, 1, (), (), **retired)))
+    return {event: dict(fields) for event, fields in core.logged if event.startswith("task.")}
+
+
+def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Core, worker: Child) -> None:
+    retire = _ends(core, worker, _task(Verdict(True, 1_500_000)))
+    assert retire.over_limit is not None
+    outcome = retire.over_limit.outcome
+    assert isinstance(outcome, RetryOutcome)
+    assert (retire.over_limit.entry.id, outcome.delay_us) == ("id", 1_500_000)
+    account = json.loads(outcome.account)
+    assert (account["reason"], account["limit"], account["limit_value"]) == ("time_limit", "time_limit_seconds", 2.0)
+    told = _told(core, retire)
+    assert told[events.TASK_RETRIED]["retry_in_seconds"] == 1.5
+    assert told[events.TASK_RETRIED]["attempt"] == 3
+    counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
+    assert counted[m.TASK_RETRIES] == ("mail", "send")
+    assert counted[m.TASKS_PROCESSED] == ("mail", "send", "retry")
+
+
+def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: Child) -> None:
+    retire = _ends(core, worker, _task(Verdict(True, None)))
+    assert retire.over_limit is not None
+    assert isinstance(retire.over_limit.outcome, DeadOutcome)
+    assert json.loads(retire.over_limit.outcome.epitaph)["reason"] == "time_limit"
+    assert _told(core, retire)[events.TASK_DEAD]["reason"] == "time_limit"
+    counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
+    assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")
+
+
+def test_of_a_task_that_was_settled_before_nothing_is_told(core: Core, worker: Child) -> None:
+    task = _task(Verdict(True, None))
+    assert _told(core, _ends(core, worker, task), stale=(task.entry,)) == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (_task(Verdict(True, 0)), Reason.HUNG),
+        (_task(Verdict(True, 0)), None),
+        (_task(Verdict()), Reason.TIMEOUT),
+        (_task(Verdict(True, 0), b"no entry"), Reason.TIMEOUT),
+        (_task(Verdict(True, 0), b"a q x 1 1 0 0 0 0 -"), Reason.TIMEOUT),
+    ],
+)
+def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlot, why: Reason | None) -> None:
+    retire = _ends(core, worker, task, why)
+    assert (retire.over_limit, retire.settlements) == (None, NOTHING)
+    assert retire.blame.crash is not None
+    assert len(retire.blame.ran) == 1
+
+
+def test_the_task_that_ran_is_judged_by_its_own_limit_of_crashes(core: Core, worker: Child) -> None:
+    assert _ends(core, worker, _task(Verdict(crash_limit=7)), None).blame.crash_limit == 7
+
+
+def test_a_task_without_a_limit_of_its_own_is_judged_by_that_of_the_fleet(core: Core, worker: Child) -> None:
+    assert _ends(core, worker, _task(Verdict()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
+
+
+def test_who_is_killed_since_the_fleet_leaves_takes_the_account_along_and_no_blame(core: Core, worker: Child) -> None:
+    blame = _ends(core, worker, _task(Verdict()), Reason.STOP).blame
+    assert (blame.crash, [task_id for task_id, _ in blame.ran]) == (None, ["id"])
