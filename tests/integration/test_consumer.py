@@ -46,7 +46,8 @@ def push(client: Client, *ids: str, **options: float) -> None:
 def lose_lease(fleet: Fleet, owner: str) -> None:
     """Have a poller retire it, as after a lease in which nobody renewed."""
     fleet.expire_lease(owner)
-    assert not fleet.run(fleet.store.retire_expired(owner, Blame())).alive
+    blame = Blame(loss_epitaph=b'{"reason":"lost","error":"its lease ran out"}')
+    assert not fleet.run(fleet.store.retire_expired(owner, blame)).alive
 
 
 # What is handed out, and how it is settled
@@ -357,18 +358,19 @@ def test_a_consumer_whose_renewal_finds_the_lease_lost_takes_tasks_again(client:
 def test_what_may_be_started_once_is_dead_when_its_consumer_lost_it(
     client: Client, consumer: rota.Consumer, fleet: Fleet
 ) -> None:
-    push(client, "lost", "given back", "done", crash_limit=0)
+    rota.task(name="work", crash_limit=0)(lambda *_, **__: None)
+    push(client, "lost", "given-back", "done")
     tasks = {task.id: task for task in (next(consumer) for _ in range(3))}
     assert all(task.at_most_once for task in tasks.values())
     tasks["done"].done()
-    tasks["given back"].release()
+    tasks["given-back"].release()
     lose_lease(fleet, consumer.owner)
     with pytest.raises(rota.LeaseLost):
         tasks["lost"].done()
     found = {task_id: client.status(task_id) for task_id in tasks}
     assert {name: status.state.value for name, status in found.items()} == {
         "done": "done",
-        "given back": "ready",
+        "given-back": "ready",
         "lost": "dead",
     }
     assert (found["lost"].epitaph or {})["reason"] == "at_most_once"

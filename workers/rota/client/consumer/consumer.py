@@ -64,7 +64,6 @@ class Consumer(Iterator[LeasedTask]):
         self._wakeup = Wakeup()
         self._bells = Doorbells(lines.store.keys, terms.queues)
         self._holds = Holds(lines.store, self._run, terms.lease_seconds, self._wakeup.ring)
-        self._lease = Lease(lines.store, self._run, terms, self._wakeup.ring)
         self._claiming = threading.Lock()  # one thread at a time claims and listens
         self._connection: Connection | None = None
         self._claims: deque[Claim] = deque()
@@ -76,6 +75,11 @@ class Consumer(Iterator[LeasedTask]):
         self._rung_in_vain = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
         self._stopped = False
         self._closed = False
+        try:
+            self._lease = Lease(lines.store, self._run, terms, self._wakeup.ring)
+        except BaseException:
+            self._wakeup.close()
+            raise
 
     @property
     def owner(self) -> str:

@@ -71,7 +71,7 @@ class LeasedTask:
 
     `args` and `kwargs` as they were enqueued. `kind`: immediate, delayed, retry or periodic. `attempt` counts from 1;
     `crashes` and `losses` are the attempts that ended with their process or node. `due_at` by Redis time;
-    `lag_seconds`, how late it was claimed. `at_most_once`: it was declared or enqueued with `crash_limit=0`.
+    `lag_seconds`, how late it was claimed. `at_most_once`: it was declared with `crash_limit=0`.
 
     As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
     `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
