@@ -18,6 +18,7 @@ import psutil
 from rota.printable import printable
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.progress import progress_words
+from rota.protocol.store import Store
 from rota_supervisor.cli import command, master, output
 from rota_supervisor.exits import Failure
 from rota_supervisor.notice import sentence
@@ -44,7 +45,7 @@ def status() -> None:
     state = command.current_state()
     found = master.ask("status")
     found["children"] = with_memory(found["children"], found["pid"])
-    found["consumers"] = _asked_consumers(state) if found["redis_up"] else None
+    found["consumers"] = _asked_consumers(state, found["namespace"]) if found["redis_up"] else None
     if state.json:
         output.put_json(found)
     else:
@@ -52,11 +53,11 @@ def status() -> None:
         put_status(found, no_color=state.no_color)
 
 
-def _asked_consumers(state: command.CliState) -> list[dict[str, Any]] | None:
+def _asked_consumers(state: command.CliState, namespace: str) -> list[dict[str, Any]] | None:
     """The consumers of the whole fleet; None when the server does not tell."""
     try:
-        with state.redis(state.load_what_can_be()[0]) as (_, store, connection):
-            return [dataclasses.asdict(row) for row in connection.run(store.consumers()).rows]
+        with state.redis(state.load_what_can_be()[0]) as (_, _, connection):
+            return [dataclasses.asdict(row) for row in connection.run(Store(namespace).consumers()).rows]
     except Failure:
         return None
 
