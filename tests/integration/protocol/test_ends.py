@@ -32,7 +32,9 @@ def end_all(fleet: Fleet, *ids: str) -> None:
     fleet.turn(owner, Q, *((claim, Done()) for claim in claims), limit=0)
 
 
-@pytest.mark.parametrize(("outcome", "how"), [(Done(), "done"), (Expired(), "expired"), (CancelledOutcome(), "cancelled")])
+@pytest.mark.parametrize(
+    ("outcome", "how"), [(Done(), "done"), (Expired(), "expired"), (CancelledOutcome(), "cancelled")]
+)
 def test_an_end_is_remembered_with_its_time_its_owner_and_the_account_of_its_run(
     fleet: Fleet, outcome: Outcome, how: str
 ) -> None:

@@ -275,8 +275,8 @@ class Store:
         ended_keep: int = DEFAULT_ENDED_KEEP,
         shares: Iterable[QueueShare] = (),
     ) -> Command[int]:
-        """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and how many
-        ends the fleet is to remember."""
+        """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and how
+        many ends the fleet is to remember."""
         return self._command(
             "announce", pack((node, heartbeat, ttl_ms, ended_keep, _settings_of(shares), *queues)), int
         )
