@@ -190,9 +190,9 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
     try:
         body = decode_body(claim.body, most_bytes)
     except BodyError as error:
-        return _unfit(entry, _garbage(entry, str(error)))
+        return _unfit(entry, _death(entry, NotRunnable.GARBAGE, str(error)))
     except Exception as error:  # noqa: BLE001 - a body nobody foresaw is no reason to end a program
-        return _unfit(entry, _garbage(entry, f"it cannot be prepared: {error_line(error)}"))
+        return _unfit(entry, _death(entry, NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}"))
     declared = registry.get(body.name)
     options = effective_options(_UNDECLARED if declared is None else declared.options, None, body.options)
     lag_seconds = max(0, now_us - entry.due_us) / MICROSECONDS
@@ -223,5 +223,5 @@ def _unfit(entry: Entry, outcome: Outcome, name: str = "") -> Settlement:
     return Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name)))
 
 
-def _garbage(entry: Entry, why: str) -> DeadOutcome:
-    return DeadOutcome(Account(NotRunnable.GARBAGE, why, entry.attempt).to_json(datetime.now(UTC)))
+def _death(entry: Entry, reason: NotRunnable, why: str) -> DeadOutcome:
+    return DeadOutcome(Account(reason, why, entry.attempt).to_json(datetime.now(UTC)))
