@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -63,6 +63,18 @@ def program(stack: ExitStack, url: str, fleet: RunningFleet) -> Program:
     return made
 
 
+def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[dict[str, rota.LeasedTask], float]:
+    """Have each of these wait for a task while others fail. Returns the tasks by id, and after how many seconds."""
+    with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
+        for heir in heirs:
+            stopping.callback(heir.stop)
+        waiting = [pool.submit(next, heir) for heir in heirs]
+        began = time.monotonic()
+        fail()
+        tasks = [each.result(30) for each in waiting]
+        return {task.id: task for task in tasks}, time.monotonic() - began
+
+
 def test_what_a_failed_consumer_held_is_elsewhere_after_its_lease_and_late_settles_change_nothing(
     fleets: Fleets, server: Server, redis_client: "redis.Redis", stack: ExitStack, measured: Measure
 ) -> None:
@@ -70,44 +82,47 @@ def test_what_a_failed_consumer_held_is_elsewhere_after_its_lease_and_late_settl
     link = stack.enter_context(FaultyLink(server.port))
     killed, stopped = program(stack, fleet.url, fleet), program(stack, fleet.url, fleet)
     cut_off = program(stack, link.url, fleet)
-    faults = {"killed": killed, "stopped": stopped, "cut off": cut_off}
+    failing = [killed, stopped, cut_off]
     keys = Keys(fleet.namespace)
     until(lambda: float(redis_client.hget(keys.pulse, "grace_until") or "inf") < time.time() * 1e6, "no grace is on")
-    until(lambda: len(fleet.asked("status")["consumers"]) == len(faults), "all consumers are listed")
-    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in faults)
-    held = {name: each.reads().split(" ")[1] for name, each in faults.items()}
+    until(lambda: redis_client.hlen(keys.consumers) == len(failing), "all consumers have begun")
+    assert len(fleet.asked("status")["consumers"]) == len(failing)
+    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in failing)
+    held = {each: each.reads().split(" ")[1] for each in failing}
     assert {fleet.client.status(task_id).state.value for task_id in held.values()} == {"running"}
-    until(lambda: fleet.metrics().total("rota_consumer_held_tasks") == len(faults), "the metrics tell it")
+    until(lambda: fleet.metrics().total("rota_consumer_held_tasks") == len(failing), "the metrics tell it")
 
-    heirs = [stack.enter_context(fleet.client.consumer(QUEUE)) for _ in faults]  # what was lost before comes alone
-    with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
-        for heir in heirs:
-            stopping.callback(heir.stop)
-        began = time.monotonic()
+    def fail() -> None:
         killed.process.kill()
         stopped.process.send_signal(signal.SIGSTOP)
         link.silence(requests=True, replies=True)
-        waiting = [pool.submit(next, heir) for heir in heirs]
-        found = {task.id: task for task in (each.result(30) for each in waiting)}
-        took = time.monotonic() - began
+
+    # What was lost before comes alone: an heir for each.
+    found, took = taken_over([stack.enter_context(fleet.client.consumer(QUEUE)) for _ in failing], fail)
     measured("seconds until the tasks of three failed consumers were elsewhere, lease of 2 s", took)
     assert took < ELSEWHERE_WITHIN_SECONDS
     assert found.keys() == set(held.values())
     assert {(task.losses, task.crashes) for task in found.values()} == {(1, 0)}
 
     stopped.process.send_signal(signal.SIGCONT)
+    attended = link.calls["attend"]
     link.heal()
-    for name in ("stopped", "cut off"):
-        faults[name].settle()
-        assert faults[name].reads() == f"lost {held[name]}"
-    assert not fleet.asked("audit")["done"]
+    until(lambda: link.calls["attend"] > attended + 1, "it is connected again")
+    for each in (stopped, cut_off):
+        each.settle()
+        assert each.reads() == f"lost {held[each]}"
+    assert not redis_client.hget(keys.totals, "done")
     for task in found.values():
         task.done()
+    they_go_on(fleet, stopped, cut_off)
+    assert int(redis_client.hget(keys.totals, "done") or 0) == len(held) + 2
+    assert fleet.books_balance()
 
-    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in range(2))
-    for each in (stopped, cut_off):  # they go on, under other names
+
+def they_go_on(fleet: RunningFleet, *programs: Program) -> None:
+    """Each takes and ends a task more, under another name."""
+    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
+    for each in programs:
         assert each.reads().startswith("held ")
         each.settle()
         assert each.reads().startswith("done ")
-    assert fleet.asked("audit")["done"] == len(held) + 2
-    assert fleet.books_balance()
