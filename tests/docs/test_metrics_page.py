@@ -7,7 +7,7 @@ import pytest
 from child_settings import exporter_settings, queue_settings
 from prose import ROOT
 from rota.child.slots import Phase
-from rota.protocol.views import Overview, QueueState
+from rota.protocol.views import Consumers, Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
@@ -18,7 +18,8 @@ from rota_supervisor.layout import Role
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 TYPES = {m.CounterDefinition: "counter", m.GaugeDefinition: "gauge", m.HistogramDefinition: "histogram"}
-READING = QueueReading(Overview(0, 0, (QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True),)), 0, 0.0)
+QUEUE = QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True)
+READING = QueueReading(Overview(0, 0, (QUEUE,)), 0, 0.0, Consumers(0, ()))
 
 
 def row(definition: m.Definition) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from masters import ON_ONE_SERVER, TASKS, Mastered
 from prose import ROOT
+from rota import Client
 from rota_supervisor.notice import Held
 from waiting import until
 
@@ -188,7 +189,9 @@ def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number
 
 def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
     fleet.start()
-    status, scale = fleet.asked("status"), fleet.asked("scale", "2")
+    with Client(fleet.server.url, fleet.namespace) as client, client.consumer("own"):
+        status = fleet.asked("status")
+    scale = fleet.asked("scale", "2")
     reload, quiet = fleet.asked("reload"), fleet.asked("quiet")
     fleet.configure("workers = 3")
     preview = fleet.asked("reload", "--dry-run")
@@ -199,6 +202,7 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
         "status": status,
         "a row of pools": status["pools"][0],
         "a row of children": status["children"][0],
+        "a row of consumers": status["consumers"][0],
         "a row of held": held,
         "scale": scale,
         "reload, restart": reload,

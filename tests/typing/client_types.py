@@ -1,6 +1,6 @@
 """What the public names promise to a type checker. Not run: checked by `test_client_types`."""
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
@@ -80,6 +80,24 @@ def by_name(client: rota.Client) -> None:
     assert_type(client.pause("q"), bool)
     with rota.Client("redis://localhost", namespace="shop") as other:
         assert_type(other, rota.Client)
+
+
+def consuming(client: rota.Client) -> None:
+    with client.consumer("sold-email", "expired-email", limit=8, lease_seconds=timedelta(seconds=30)) as consumer:
+        assert_type(consumer, rota.Consumer)
+        for task in consumer:
+            assert_type(task, rota.LeasedTask)
+            with task as same:
+                assert_type(same, rota.LeasedTask)
+                assert_type(task.args, tuple[Any, ...])
+                assert_type(task.kwargs, Mapping[str, Any])
+                assert_type(task.cancelled, bool)
+                assert_type(task.due_at, datetime)
+            task.done({"n": 1})
+            task.retry(delay=timedelta(minutes=1))
+            task.dead("why")
+            assert_type(task.release(), None)
+        consumer.stop()
 
 
 def inside() -> None:

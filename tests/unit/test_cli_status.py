@@ -22,7 +22,7 @@ def fleet(**fields: Any) -> dict[str, Any]:
     what = {"redis": "redis://h:1/0", "redis_up": True, "listen": "", "generation": 1, "loading": False}
     pool = {"pool": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
     counts = {"ready": 1, "busy": 0, "quiet": 0}
-    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": []}
+    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "consumers": None}
     return {**who, **what, **events, "pools": [{**pool, **counts}], "children": [child()], **fields}
 
 
@@ -47,6 +47,7 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
         last_death={"child": "worker", "slot": 8, "pool": LONG, "words": LONG, "at": 0.0},
         pools=[{**pool, "ready": 500, "busy": 500, "quiet": 500}],
         children=[busy],
+        consumers=[{"owner": LONG, "held": 500, "lease_left_us": 86_399_000_000, "queues": LONG}],
     )
     assert max(map(len, said.splitlines())) <= COLUMNS
 
@@ -70,6 +71,14 @@ def test_progress_stands_behind_the_task_that_reports_it(capsys: pytest.CaptureF
     running = child(task="resize", progress={"done": 40, "total": None, "note": "\x1b[2Jpages"})
     said = shown(capsys, children=[running, child()])
     assert "resize 40 \\u001b[2Jpages  0.0 s" in said
+
+
+def test_consumers_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "CONSUMER" not in shown(capsys, consumers=[])
+    row = {"owner": "consumer-host-7-ab:0:3", "held": 2, "lease_left_us": 29_500_000, "queues": "mail"}
+    [header, line] = shown(capsys, consumers=[row]).splitlines()[-2:]
+    assert header.split() == ["CONSUMER", "HELD", "LEASE", "LEFT", "QUEUES"]
+    assert line.split() == ["consumer-host-7-ab:0:3", "2", "29", "s", "mail"]
 
 
 def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:

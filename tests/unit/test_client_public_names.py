@@ -68,6 +68,7 @@ def test_errors_are_also_the_builtin_ones_callers_expect() -> None:
         rota.TaskCancelled: RuntimeError,
         rota.TaskExpired: RuntimeError,
         rota.ResultNotStored: LookupError,
+        rota.LeaseLost: RuntimeError,
     }
     for error, builtin in expected.items():
         assert issubclass(error, rota.RotaError)

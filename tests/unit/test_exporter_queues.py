@@ -8,7 +8,7 @@ import pytest
 
 from rota.child.settings import ServerSettings
 from rota.protocol.store import Command, Store
-from rota.protocol.views import Audit, Overview
+from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.exporter.queues import FRESH_SECONDS, LIMIT_SECONDS, QueueReading, QueueWatch, connector
 
@@ -38,6 +38,8 @@ class Redis:
             raise self.failure
         if call.script.name == "audit":
             return cast(T, Audit(accepted=5, done=2, cancelled=0, expired=0, purged=0, live=1))
+        if call.script.name == "consumers":
+            return cast(T, Consumers(0, ()))
         self.overviews += 1
         return cast(T, Overview(int(time.time() * 1e6) + 3_000_000, 1, ()))
 

@@ -10,7 +10,7 @@ from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
-from rota.protocol.views import Overview, QueueState
+from rota.protocol.views import Consumers, ConsumerState, Overview, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
@@ -90,8 +90,9 @@ def test_a_zygote_has_no_heartbeat() -> None:
 
 def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
     state = QueueState("mail", 1, 2, 3, 4, 5, 6, 7_500_000, 8_250_000, paused=True, served=False)
+    consumers = tuple(ConsumerState(f"consumer-{held}", 0, held, "mail") for held in (1, 2))
     samples = Samples()
-    put_reading(samples, QueueReading(Overview(0, 1, (state,)), 9, -0.25))
+    put_reading(samples, QueueReading(Overview(0, 1, (state,)), 9, -0.25, Consumers(2, consumers)))
     shown = {
         d.name: samples.value(d, "mail")
         for d in m.ALL
@@ -110,6 +111,7 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
         "rota_queue_served": 0,
     }
     assert samples.value(m.AUDIT_MISSING) == 9
+    assert (samples.value(m.CONSUMERS), samples.value(m.CONSUMER_HELD_TASKS)) == (2, 3)
     assert samples.value(m.REDIS_CLOCK_OFFSET) == -0.25
 
 

@@ -7,8 +7,9 @@ from rota.child.settings import TaskOverride, WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.client.tasks import Task
 from rota.options import TaskOptions, check_options
+from rota.protocol.epitaph import NotRunnable
 from rota.registry import Registry
-from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
+from rota.worker.prepare import Preparer, Runnable, Unfit
 
 
 def _resize(image: int, *, width: int = 10) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rota.client.accounts import AttemptAccount
     from rota.client.call import Call
     from rota.client.client import Client
+    from rota.client.consumer import Consumer, LeasedTask
     from rota.client.default import configure, enqueue_many
     from rota.client.peek import QueuedTask
     from rota.client.status import Handle, TaskStatus
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         DuplicateTask,
         InvalidArguments,
         InvalidName,
+        LeaseLost,
         NoCurrentTask,
         NotConfigured,
         PayloadTooLarge,
@@ -48,12 +50,15 @@ __all__ = [
     "Call",
     "Cancelled",
     "Client",
+    "Consumer",
     "CurrentTask",
     "Dead",
     "DuplicateTask",
     "Handle",
     "InvalidArguments",
     "InvalidName",
+    "LeaseLost",
+    "LeasedTask",
     "NoCurrentTask",
     "NotConfigured",
     "PayloadTooLarge",
@@ -89,6 +94,7 @@ _HOMES = {
     "client.accounts": ("AttemptAccount",),
     "client.call": ("Call",),
     "client.client": ("Client",),
+    "client.consumer": ("Consumer", "LeasedTask"),
     "current": ("CurrentTask", "current_task"),
     "client.default": ("configure", "enqueue_many"),
     "protocol.progress": ("Progress",),

@@ -136,6 +136,14 @@ class ResultNotStored(_NoResult, LookupError):
     of TaskDead."""
 
 
+class LeaseLost(RotaError, RuntimeError):
+    """A task of a consumer is not held any more, so what was to be settled changed nothing.
+
+    Its lease ran out (the process was stopped, or cut off from the server), or its consumer was closed. The task runs
+    again, or has done so already.
+    """
+
+
 class RotaWarning(UserWarning):
     """The base of all warnings that Rota gives its callers."""
 

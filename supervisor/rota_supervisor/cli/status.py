@@ -1,21 +1,26 @@
-"""`rota status`: the fleet in words, then its pools and its children in tables of at most 100 columns.
+"""`rota status`: the fleet in words, then its pools, its children and all consumers in tables of at most 100 columns.
 
 How much memory each child takes is measured here: looking at 500 processes would hold up the master's loop. A page that
 several processes share counts in RSS whole in each of them, and in PSS by its share: the PSS of all children add up to
 what they take. Private is what would be free again without the child, shared is all else.
 """
 
+import dataclasses
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import click
 import psutil
 
 from rota.printable import printable
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.progress import progress_words
+from rota.protocol.store import Store
 from rota_supervisor.cli import command, master, output
+from rota_supervisor.exits import Failure
 from rota_supervisor.notice import sentence
 
 COLUMNS: Final = 100
@@ -24,6 +29,7 @@ _LABEL: Final = 13
 _GAP: Final = 2  # between two columns of a table
 _LEAST: Final = 8  # a name is cut no shorter
 _MOST_NAME: Final = 18
+_MOST_OWNER: Final = 60
 _NONE: Final = "-"
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 _MEMORY: Final = ("rss", "pss", "shared", "private")
@@ -35,15 +41,25 @@ Table = tuple[list[str], list[list[object]]]
 
 @click.command(cls=command.RotaCommand)
 def status() -> None:
-    """Show what this node's master supervises."""
+    """Show what this node's master supervises, and the consumers of the whole fleet."""
     state = command.current_state()
     found = master.ask("status")
     found["children"] = with_memory(found["children"], found["pid"])
+    found["consumers"] = _asked_consumers(state, found["namespace"]) if found["redis_up"] else None
     if state.json:
         output.put_json(found)
     else:
         found["children"] = in_megabytes(found["children"])
         put_status(found, no_color=state.no_color)
+
+
+def _asked_consumers(state: command.CliState, namespace: str) -> list[dict[str, Any]] | None:
+    """The consumers of the whole fleet; None when the server does not tell."""
+    try:
+        with state.redis(state.load_what_can_be()[0]) as (_, _, connection):
+            return [dataclasses.asdict(row) for row in connection.run(Store(namespace).consumers()).rows]
+    except Failure:
+        return None
 
 
 def put_status(found: Row, *, no_color: bool) -> None:
@@ -53,7 +69,10 @@ def put_status(found: Row, *, no_color: bool) -> None:
         output.put(f"{label:<{_LABEL}}{lines[0]}")
         for line in lines[1:]:
             output.put(" " * _LABEL + line)
-    for header, rows in (_pools(found["pools"]), _children(found["children"])):
+    tables = [_pools(found["pools"]), _children(found["children"])]
+    if found["consumers"]:
+        tables.append(_consumers(found["consumers"]))
+    for header, rows in tables:
         output.put("")
         output.put_table(header, rows, no_color=no_color)
 
@@ -127,6 +146,16 @@ def _children(rows: Sequence[Row]) -> Table:
             ]
         )
     return header, _narrowed(header, cells, header.index("TASK"))
+
+
+def _consumers(rows: Sequence[Row]) -> Table:
+    """Programs of their own that take tasks of this fleet, wherever they run."""
+    header = ["CONSUMER", "HELD", "LEASE LEFT", "QUEUES"]
+    cells: list[list[object]] = [
+        [_cut(row["owner"], _MOST_OWNER), row["held"], duration(row["lease_left_us"] / MICROSECONDS), row["queues"]]
+        for row in sorted(rows, key=itemgetter("owner"))
+    ]
+    return header, _narrowed(header, cells, header.index("QUEUES"))
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from rota.child.settings import Format, Level, LogSettings, TaskLines
-from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_NAMESPACE
+from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_MAX_RESULT_KB, DEFAULT_NAMESPACE
 from rota.protocol.store import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
@@ -67,7 +67,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
     max_rss_mb: Count = 0
     max_payload_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_PAYLOAD_KB
-    max_result_kb: Annotated[int, Meta(ge=1)] = 256
+    max_result_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_RESULT_KB
 
 
 class Lease(Struct, frozen=True, forbid_unknown_fields=True):

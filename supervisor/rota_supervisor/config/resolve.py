@@ -32,6 +32,11 @@ def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
     return [queue for queue in served_queues(config) if queue in taken or EVERY_QUEUE in taken]
 
 
+def queue_shares(config: Config) -> tuple[QueueShare, ...]:
+    """How the configured queues are served."""
+    return tuple(_share(config, name) for name in config.queues)
+
+
 def warnings_of_pools(config: Config) -> list[str]:
     """Queues that no worker will take, as their pools have none."""
     taken = taken_queues(config, pool_sizes(config))

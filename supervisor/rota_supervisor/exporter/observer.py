@@ -161,6 +161,8 @@ def put_reading(samples: Samples, reading: QueueReading) -> None:
     for state in reading.overview.queues:
         for key, number in queue_row(state).items():
             samples.put(_OF_QUEUES[key], (state.queue,), number)
+    samples.put(m.CONSUMERS, (), reading.consumers.total)
+    samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
     samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)
     samples.put(m.REDIS_CLOCK_OFFSET, (), reading.clock_offset_seconds)
 

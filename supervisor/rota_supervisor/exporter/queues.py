@@ -40,6 +40,7 @@ class QueueReading:
     overview: views.Overview
     missing_tasks: int
     clock_offset_seconds: float
+    consumers: views.Consumers
 
 
 def queue_row(state: views.QueueState) -> dict[str, float]:
@@ -121,5 +122,6 @@ class QueueWatch:
         before = time.time()
         overview = on.run(self._scripts.overview(self._queues))
         wall = (before + time.time()) / 2
+        consumers = on.run(self._scripts.consumers())
         missing = on.run(self._scripts.audit()).missing
-        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall)
+        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall, consumers)

@@ -9,8 +9,12 @@ from enum import Enum
 from typing import Any
 
 from rota.errors import InvalidArguments
-from rota.protocol.body import MAX_DEPTH
+from rota.protocol.body import MAX_DEPTH, encode_json
+from rota.protocol.epitaph import error_line
+from rota.protocol.outcome import Done
 
+_KIBIBYTE = 1024
+_MILLISECONDS_A_SECOND = 1000
 _MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which is 14,283 bits
 _SURELY_SHORT = 2**62
 _ARRAYS = (list, tuple)
@@ -44,7 +48,20 @@ def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
             raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
 
 
-def fault_in_result(value: Any) -> str:
+def kept_result(value: Any, ttl_seconds: float, max_kb: int) -> Done:
+    """The outcome of a task that gave this, to be kept for so long: it is done, whether that can be or not."""
+    try:
+        if fault := _fault_in_result(value):
+            return Done(refused=f"{fault}; a result must be JSON")
+        result = encode_json(value)
+    except Exception as error:  # noqa: BLE001 - a subclass of the application's may do what it likes when it is read
+        return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
+    if len(result) > max_kb * _KIBIBYTE:
+        return Done(refused=f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)")
+    return Done(result, math.ceil(ttl_seconds * _MILLISECONDS_A_SECOND))
+
+
+def _fault_in_result(value: Any) -> str:
     """What keeps a value that a task returned from being strict JSON, with the path to it; "" when nothing does."""
     if _are_plain((value,), 0):
         return ""

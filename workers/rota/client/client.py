@@ -5,14 +5,14 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack, assert_never, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, overload
 
 from rota.client import settings
 from rota.client.call import Call, CallOptions
 from rota.client.open_waits import Goal, Question
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask, Wanted, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
-from rota.client.prepare import prepare, require_name
+from rota.client.prepare import KIB, prepare, require_name
 from rota.client.results import result_of
 from rota.client.sender import Sender
 from rota.client.status import Handle, State, TaskStatus, status_of
@@ -28,6 +28,9 @@ from rota.registry import default_registry
 from rota.server.address import parse_address
 from rota.server.durability import Durability, confirmation, level_of
 from rota.soft_limit import time_limit_deferred
+
+if TYPE_CHECKING:
+    from rota.client.consumer import Consumer
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -57,12 +60,13 @@ class Client:
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
-        seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-        self._pool = ClientPool(redis_url, seconds)
-        failover = parse_address(redis_url).sentinels is not None
-        self._access = Access(parse_address(redis_url), seconds, self._pool, self._store)
+        self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+        self._address = parse_address(redis_url)
+        self._pool = ClientPool(redis_url, self._timeout_seconds)
+        self._access = Access(self._address, self._timeout_seconds, self._pool, self._store)
         self._waiting = Waiting(self._access)
-        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=seconds)
+        failover = self._address.sentinels is not None
+        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(self._pool, self._store, self._handle, awaited)
         self._warned: set[str] = set()
 
@@ -124,6 +128,22 @@ class Client:
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
         return self.enqueue(name, args=args, queue=queue, delay=delay).id
+
+    # Consuming
+
+    def consumer(
+        self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = settings.DEFAULT_LEASE_SECONDS
+    ) -> "Consumer":
+        """Take tasks of these queues in this process, at most `limit` (up to 500) at a time: see `Consumer`.
+
+        What it holds goes elsewhere when it was stopped, or cut off from the server, for `lease_seconds` (at least 1).
+        Raises InvalidName, TypeError or ValueError; Unavailable or Uncertain when it cannot be registered.
+        """
+        # Imported only here: it brings what a program that only enqueues does without.
+        from rota.client.consumer import Consumer, Lines, terms_of  # noqa: PLC0415
+
+        terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
+        return Consumer(Lines(self._store, self._run, self._address, self._timeout_seconds), terms)
 
     # Looking
 

@@ -4,8 +4,10 @@ from typing import Final, NamedTuple
 
 DEFAULT_NAMESPACE: Final = "rota"
 DEFAULT_MAX_PAYLOAD_KB: Final = 256
+DEFAULT_MAX_RESULT_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
 DEFAULT_DURABILITY: Final = "none"
+DEFAULT_LEASE_SECONDS: Final = 30.0
 
 
 class ClientSettings(NamedTuple):

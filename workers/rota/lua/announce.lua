@@ -1,8 +1,10 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, which queues it serves, and how many ends are to be remembered.
+-- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, and how queues are to
+-- be served, for consumers to do alike.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
--- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, queues
+-- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, settings of the queues that are not plain (as in
+--          the tiers of a turn), queues
 -- returns  how many nodes are alive
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
@@ -21,7 +23,10 @@ end
 redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
 if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for i = 5, #ARGV do
+for queue, share in string.gmatch(ARGV[5], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
+  redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
+end
+for i = 6, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
   redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Extend leases: the master's word that these owners live.
--- with: prefix clock numbers lists leases
+-- with: prefix clock numbers lists leases renewal
 -- KEYS[1]  tasks
 -- ARGV     lease ms, then up to 100 owners
 -- returns  owners that are no longer registered; ids in flight that somebody asked to cancel
@@ -10,18 +10,12 @@ redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('ZCARD', PREFIX .. 'owners')
 note_lease(lease, now)
 
-local tasks, lost, cancelled = PREFIX .. 'tasks', {}, {}
+local lost, cancelled = {}, {}
 for i = 2, #ARGV do
-  local owner = ARGV[i]
-  if redis.call('ZSCORE', PREFIX .. 'owners', owner) then
-    redis.call('ZADD', PREFIX .. 'owners', 'XX', expires, owner)
-    for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
-      local id = id_of(line)
-      local is_marked = redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1
-      if is_marked then cancelled[#cancelled + 1] = id end
-    end
+  if extend_lease(ARGV[i], expires) then
+    add_cancelled(ARGV[i], cancelled)
   else
-    lost[#lost + 1] = owner
+    lost[#lost + 1] = ARGV[i]
   end
 end
 return { lost, cancelled }

@@ -100,6 +100,7 @@ for i = #rest, 1, -1 do
 end
 if has_list then redis.call('DEL', inflight) end
 redis.call('ZREM', PREFIX .. 'owners', owner)
+redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 
 -- Ring also the queues it served: a token it had swallowed is known to nobody else.
 each_queue(domains, function(queue) touched[queue] = true end)

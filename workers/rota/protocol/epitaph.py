@@ -10,6 +10,7 @@ import json
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final
 
 FAILED: Final = "failed"  # and is tried again
@@ -20,6 +21,14 @@ AT_MOST_ONCE: Final = "at_most_once"  # the reason of what was started once, may
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: half the time of an account
+
+
+class NotRunnable(StrEnum):
+    """Why a body can never be called: reasons of its death."""
+
+    GARBAGE = "garbage"
+    UNKNOWN_TASK = "unknown_task"
+    ARGUMENTS = "arguments"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Keys:
     paused = _Single("paused")
     progress = _Single("progress")
     served = _Single("served")
+    shares = _Single("shares")
+    consumers = _Single("consumers")
     totals = _Single("totals")
     ended = _Single("ended")
     ended_before = _Single("ended-before")

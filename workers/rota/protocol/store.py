@@ -101,9 +101,12 @@ def pack_tiers(tiers: Iterable[Domain]) -> Packed:
     domains = list(tiers)
     args: list[Arg] = [len(domains)]
     for domain in domains:
-        settings = "".join(map(_settings, domain.queues))
-        args += [domain.name, settings, len(domain.queues), *(share.name for share in domain.queues)]
+        args += [domain.name, _settings_of(domain.queues), len(domain.queues), *(share.name for share in domain.queues)]
     return pack(args)
+
+
+def _settings_of(shares: Iterable[QueueShare]) -> str:
+    return "".join(map(_settings, shares))
 
 
 def _settings(share: QueueShare) -> str:
@@ -112,6 +115,14 @@ def _settings(share: QueueShare) -> str:
         return ""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
     return f" {share.name}={cost} {share.cap} {share.interval_us} {share.burst}"
+
+
+def _read_share(name: str, settings: bytes) -> QueueShare:
+    # What masters published of a queue, `COST CAP INTERVAL BURST`, or nothing.
+    if not settings:
+        return QueueShare(name)
+    cost, cap, interval_us, burst = map(int, settings.split())
+    return QueueShare(name, VIRTUAL_UNIT / cost, cap, interval_us, burst)
 
 
 NO_TIERS = pack_tiers(())
@@ -159,6 +170,16 @@ class Blame:
     crash_limit: int = DEFAULT_CRASH_LIMIT
     loss_limit: int = DEFAULT_LOSS_LIMIT
     crash: CrashKind | None = CrashKind.CRASH
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What a consumer is told. `registered`: whether it still is; if not, the rest is empty. `cancelled`: ids it holds
+    that somebody asked to cancel. `shares`: how the fleet's masters serve its queues; plain ones where none does."""
+
+    registered: bool
+    cancelled: frozenset[str]
+    shares: tuple[QueueShare, ...]
 
 
 class Store:
@@ -246,11 +267,29 @@ class Store:
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
-        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], ended_keep: int = DEFAULT_ENDED_KEEP
+        self,
+        node: str,
+        heartbeat: bytes,
+        ttl_ms: int,
+        queues: Sequence[str],
+        ended_keep: int = DEFAULT_ENDED_KEEP,
+        shares: Iterable[QueueShare] = (),
     ) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and how many ends the fleet is
-        to remember."""
-        return self._command("announce", pack((node, heartbeat, ttl_ms, ended_keep, *queues)), int)
+        """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and how
+        many ends the fleet is to remember."""
+        return self._command(
+            "announce", pack((node, heartbeat, ttl_ms, ended_keep, _settings_of(shares), *queues)), int
+        )
+
+    def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
+        """Extend the lease of a consumer, and say which queues it serves."""
+
+        def parse(raw: replies.Raw) -> Attended:
+            registered, cancelled, settings = raw
+            shares = tuple(map(_read_share, queues, settings)) if registered else ()
+            return Attended(bool(registered), frozenset(replies.names_of(cancelled)), shares)
+
+        return self._command("attend", pack((lease_ms, owner, *queues)), parse)
 
     def open(self) -> Command[str]:
         """Record our protocol version in a fresh namespace; returns what stands there."""
@@ -271,6 +310,10 @@ class Store:
         it has not come yet, and the reply list of this client will tell. Those it had no room for are left out."""
         args = (word for question in asked for word in question)
         return self._command("wait", pack((client, *args)), views.parse_waited)
+
+    def consumers(self) -> Command[views.Consumers]:
+        """The consumers: at most BATCH of them."""
+        return self._command("consumers", NOTHING, views.parse_consumers)
 
     def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
         """A page of the dead set, latest first; `count` up to BATCH."""

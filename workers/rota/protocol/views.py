@@ -119,6 +119,38 @@ _parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool)
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """One consumer, names as they can be shown; `lease_left_us` in microseconds, 0 when it has run out."""
+
+    owner: str
+    lease_left_us: int
+    held: int
+    queues: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consumers:
+    """How many consumers there are, and as many of them as a call names."""
+
+    total: int
+    rows: tuple[ConsumerState, ...]
+
+    @property
+    def held(self) -> int:
+        """Tasks that these hold."""
+        return sum(row.held for row in self.rows)
+
+
+def parse_consumers(raw: Raw) -> Consumers:
+    """`[total, a list a consumer...]`"""
+    total, *rows = raw
+    return Consumers(int(total), tuple(map(_parse_consumer, rows)))
+
+
+_parse_consumer = reply(ConsumerState, _shown_name, int, int, _shown_name)
+
+
+@dataclass(frozen=True, slots=True)
 class DeadTask:
     """One task in the dead set; `died_us` in microseconds of Redis time, `epitaph` a JSON object."""
 

@@ -1,24 +1,22 @@
 """One attempt: from a claim to its outcome. Nothing here talks to Redis."""
 
-import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
-from rota.client.arguments import fault_in_result
+from rota.client.arguments import kept_result
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.errors import Cancelled
 from rota.hooks import Hooks
-from rota.protocol.body import encode_json
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
-from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
+from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.progress import progress_text
 from rota.retry import GiveUp, decide
@@ -26,12 +24,10 @@ from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.claims import Claimed
 from rota.worker.limits import ShortLimits, verdict_on
-from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
+from rota.worker.prepare import Preparer, Runnable, Unfit
 from rota.worker.times import Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
-_MILLISECONDS_A_SECOND: Final = 1000
-_KIBIBYTE: Final = 1024
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
 
 
@@ -253,7 +249,7 @@ class Executor:
         finally:
             attempt.runtime_seconds = time.monotonic() - started
         if ready.options.result_ttl:
-            attempt.outcome = keep(answer, ready.options.result_ttl, self.max_result_kb)
+            attempt.outcome = kept_result(answer, ready.options.result_ttl, self.max_result_kb)
 
     def _judge(self, ready: Runnable, attempt: Attempt, exception: BaseException) -> None:
         if isinstance(exception, Cancelled) or attempt.is_cancelled():  # whatever it raised: there is no next attempt
@@ -268,19 +264,6 @@ class Executor:
                 attempt.die(reason, why, self.owner)
             case _:
                 assert_never(decided)
-
-
-def keep(value: Any, ttl_seconds: float, max_kb: int) -> Done:
-    """The outcome of a task that returned this, to be kept for so long: it is done, whether that can be or not."""
-    try:
-        if fault := fault_in_result(value):
-            return Done(refused=f"{fault}; a result must be JSON")
-        result = encode_json(value)
-    except Exception as error:  # noqa: BLE001 - a subclass of the application's may do what it likes when it is read
-        return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
-    if len(result) > max_kb * _KIBIBYTE:
-        return Done(refused=f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)")
-    return Done(result, math.ceil(ttl_seconds * _MILLISECONDS_A_SECOND))
 
 
 def _has_expired(ready: Runnable, lag_seconds: float) -> bool:

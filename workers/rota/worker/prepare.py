@@ -3,7 +3,6 @@
 import math
 import os
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rota.child.life import NANOSECONDS
@@ -13,6 +12,7 @@ from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.ends import ran_by
+from rota.protocol.epitaph import NotRunnable
 from rota.registry import Registry
 
 if TYPE_CHECKING:
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
-
-
-class NotRunnable(StrEnum):
-    """Why a body can never be called: reasons of its death."""
-
-    GARBAGE = "garbage"
-    UNKNOWN_TASK = "unknown_task"
-    ARGUMENTS = "arguments"
 
 
 class Runnable(NamedTuple):

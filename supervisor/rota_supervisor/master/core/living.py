@@ -10,6 +10,7 @@ from rota.protocol.outcome import settlements_in
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
+from rota_supervisor.config.resolve import queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import dying, events, reloading
 from rota_supervisor.master.core import effects as do
@@ -206,7 +207,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds, state.config.ended.keep)]
+    queues, shares = tuple(state.taken_queues), queue_shares(state.config)
+    return [do.RenewLeases(held, queues, lease.seconds, state.config.ended.keep, shares)]
 
 
 def _living(state: MasterState) -> list[Child]:

@@ -1,0 +1,62 @@
+"""A scheduler of three primitives: enqueue something for a time, remove it, and pop what is due under a lock.
+
+The classic one keeps everything in a sorted set by time. Its pop moves the score of what it returns to now + lock, so
+that this fires again, elsewhere, when whoever popped it fails. Here the time is a task's due time, and the lock a lease.
+"""
+
+import os
+import subprocess
+import sys
+from typing import Self
+
+import rota
+
+QUEUE = "alarms"
+LOCK_SECONDS = 2
+
+
+class Scheduler:
+    """Fires what was enqueued, once it is due, in whichever process pops it."""
+
+    def __init__(self, client: rota.Client) -> None:
+        self._client = client
+        self._consumer = client.consumer(QUEUE, limit=100, lease_seconds=LOCK_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def enqueue(self, what: str, delay: float) -> str:
+        """Have this fire `delay` seconds from now; returns its id."""
+        return self._client.enqueue("alarm", args=[what], queue=QUEUE, delay=delay).id
+
+    def remove(self, alarm_id: str) -> bool:
+        """Have it not fire after all; False when it fires already, or has ended."""
+        return self._client.cancel(alarm_id) == "cancelled"
+
+    def pop(self) -> rota.LeasedTask:
+        """Wait for the next that is due, and lock it: it fires again if this process fails before it is done."""
+        return next(self._consumer)
+
+
+def main() -> None:
+    """Three alarms: one is removed, and the first process that one fires in fails."""
+    url = os.environ.get("ROTA_REDIS_URL", "redis://127.0.0.1:6398/0")
+    with rota.Client(url, namespace="alarms") as client, Scheduler(client) as scheduler:
+        if "--fail" in sys.argv:
+            print(f"{scheduler.pop().args[0]} fires in process {os.getpid()}, which fails", flush=True)
+            os._exit(1)
+        scheduler.enqueue("tea", delay=0.5)
+        coffee = scheduler.enqueue("coffee", delay=0.5)
+        scheduler.enqueue("cake", delay=1.5)
+        scheduler.remove(coffee)
+        subprocess.run([sys.executable, __file__, "--fail"], check=False)  # noqa: S603 - this very program
+        for _ in range(2):
+            with scheduler.pop() as alarm:
+                print(f"{alarm.args[0]} fires, start {alarm.attempt}, {alarm.lag_seconds:.1f} s late")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A consumer that is killed, stands still, or is cut off: its tasks are elsewhere soon after its lease, and what comes
+back late changes nothing. A fleet's poller sees to it; its worker serves another queue."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+import rota
+from faulty_link import FaultyLink
+from fleets import Fleets, Measure, RunningFleet
+from rota.protocol.keys import Keys
+from servers import Server
+from waiting import until
+
+QUEUE = "own"
+LEASE_SECONDS = 2.0
+ELSEWHERE_WITHIN_SECONDS = LEASE_SECONDS + 2
+PROGRAM = Path(__file__).parents[1] / "consumer_program.py"
+
+
+class Program:
+    """A consumer in a process of its own."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        argv = [sys.executable, str(PROGRAM), url, namespace, QUEUE, str(LEASE_SECONDS)]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def reads(self) -> str:
+        """Its next line."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def settle(self) -> None:
+        """Have it settle what it holds."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        """End it, however it is."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(name="stack")
+def _stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def program(stack: ExitStack, url: str, fleet: RunningFleet) -> Program:
+    """A consumer that is ended with the test."""
+    made = Program(url, fleet.namespace)
+    stack.callback(made.end)
+    return made
+
+
+def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[dict[str, rota.LeasedTask], float]:
+    """Have each of these wait for a task while others fail. Returns the tasks by id, and after how many seconds."""
+    with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
+        for heir in heirs:
+            stopping.callback(heir.stop)
+        waiting = [pool.submit(next, heir) for heir in heirs]
+        began = time.monotonic()
+        fail()
+        tasks = [each.result(30) for each in waiting]
+        return {task.id: task for task in tasks}, time.monotonic() - began
+
+
+def test_what_a_failed_consumer_held_is_elsewhere_after_its_lease_and_late_settles_change_nothing(
+    fleets: Fleets, server: Server, redis_client: "redis.Redis", stack: ExitStack, measured: Measure
+) -> None:
+    fleet = fleets.start(workers=1, lease={"seconds": LEASE_SECONDS, "renew_seconds": LEASE_SECONDS / 4})
+    link = stack.enter_context(FaultyLink(server.port))
+    killed, stopped = program(stack, fleet.url, fleet), program(stack, fleet.url, fleet)
+    cut_off = program(stack, link.url, fleet)
+    failing = [killed, stopped, cut_off]
+    keys = Keys(fleet.namespace)
+    until(lambda: float(redis_client.hget(keys.pulse, "grace_until") or "inf") < time.time() * 1e6, "no grace is on")
+    until(lambda: redis_client.hlen(keys.consumers) == len(failing), "all consumers have begun")
+    assert len(fleet.asked("status")["consumers"]) == len(failing)
+    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in failing)
+    held = {each: each.reads().split(" ")[1] for each in failing}
+    assert {fleet.client.status(task_id).state.value for task_id in held.values()} == {"running"}
+    until(lambda: fleet.metrics().total("rota_consumer_held_tasks") == len(failing), "the metrics tell it")
+
+    def fail() -> None:
+        killed.process.kill()
+        stopped.process.send_signal(signal.SIGSTOP)
+        link.silence(requests=True, replies=True)
+
+    # What was lost before comes alone: an heir for each.
+    found, took = taken_over([stack.enter_context(fleet.client.consumer(QUEUE)) for _ in failing], fail)
+    measured("seconds until the tasks of three failed consumers were elsewhere, lease of 2 s", took)
+    assert took < ELSEWHERE_WITHIN_SECONDS
+    assert found.keys() == set(held.values())
+    assert {(task.losses, task.crashes) for task in found.values()} == {(1, 0)}
+
+    stopped.process.send_signal(signal.SIGCONT)
+    attended = link.calls["attend"]
+    link.heal()
+    until(lambda: link.calls["attend"] > attended + 1, "it is connected again")
+    for each in (stopped, cut_off):
+        each.settle()
+        assert each.reads() == f"lost {held[each]}"
+    assert not redis_client.hget(keys.totals, "done")
+    for task in found.values():
+        task.done()
+    they_go_on(fleet, stopped, cut_off)
+    assert int(redis_client.hget(keys.totals, "done") or 0) == len(held) + 2
+    assert fleet.books_balance()
+
+
+def they_go_on(fleet: RunningFleet, *programs: Program) -> None:
+    """Each takes and ends a task more, under another name."""
+    fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
+    for each in programs:
+        assert each.reads().startswith("held ")
+        each.settle()
+        assert each.reads().startswith("done ")

@@ -1,0 +1,95 @@
+"""Claims about what consumers and masters tell each other through Redis."""
+
+import pytest
+
+from foreign import NUMBERS
+from protocol import LEASE_MS, Fleet, one_tier
+from rota.protocol.store import QueueShare
+
+PLACE = "consumer-host-1-aa:0"
+CAPPED = QueueShare("mail", weight=3.0, cap=2, interval_us=1000, burst=5)
+
+
+def attend(fleet: Fleet, owner: str, *queues: str) -> tuple[QueueShare, ...]:
+    told = fleet.run(fleet.store.attend(LEASE_MS, owner, queues))
+    assert told.registered
+    return told.shares
+
+
+def test_a_consumer_learns_how_masters_serve_its_queues(fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["mail"], shares=[CAPPED, QueueShare("9", cap=7)]))
+    shares = attend(fleet, fleet.register(PLACE), "mail", "plain", "9")
+    assert shares == (CAPPED, QueueShare("plain"), QueueShare("9", cap=7))
+
+
+def test_what_no_master_says_any_more_is_forgotten(fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", 0, ["mail"], shares=[CAPPED]))
+    assert attend(fleet, fleet.register(PLACE), "mail") == (QueueShare("mail"),)
+
+
+def test_a_queue_that_only_a_consumer_serves_is_served_and_swept(fleet: Fleet) -> None:
+    attend(fleet, fleet.register(PLACE), "mine")
+    fleet.redis.rpush(fleet.keys.ready_lane("mine"), '["work",[]]')
+    [row] = fleet.run(fleet.store.overview([])).queues
+    assert (row.queue, row.served, row.ready) == ("mine", True, 1)
+
+
+def test_a_consumer_never_shortens_for_how_long_a_master_serves(fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", 10 * LEASE_MS, ["mail"]))
+    before = fleet.redis.hget(fleet.keys.served, "mail")
+    attend(fleet, fleet.register(PLACE), "mail")
+    assert fleet.redis.hget(fleet.keys.served, "mail") == before
+
+
+def test_attending_extends_the_lease_and_tells_what_was_cancelled(fleet: Fleet) -> None:
+    owner = fleet.register(PLACE, lease_ms=1000)
+    before = fleet.score(fleet.keys.owners, owner)
+    fleet.push("a", "b")
+    fleet.turn(owner, one_tier("q"), limit=2)
+    fleet.run(fleet.store.cancel("b"))
+    told = fleet.run(fleet.store.attend(LEASE_MS, owner, ["q"]))
+    assert told.cancelled == {"b"}
+    assert fleet.score(fleet.keys.owners, owner) > before
+
+
+def test_who_is_no_longer_registered_is_told_so_and_changes_nothing(fleet: Fleet) -> None:
+    owner = fleet.register(PLACE)
+    fleet.exit(owner)
+    before = fleet.snapshot()
+    assert not fleet.run(fleet.store.attend(LEASE_MS, owner, ["q"])).registered
+    assert fleet.snapshot() == before
+
+
+def test_consumers_are_listed_with_what_they_hold_until_they_are_retired(fleet: Fleet) -> None:
+    fleet.register("node:1")
+    owner = fleet.register(PLACE)
+    attend(fleet, owner, "q", "r")
+    fleet.push("a", "b")
+    fleet.turn(owner, one_tier("q"), limit=2)
+    listed = fleet.run(fleet.store.consumers())
+    [row] = listed.rows
+    assert (listed.total, listed.held) == (1, 2)
+    assert (row.owner, row.held, row.queues) == (owner, 2, "q r")
+    assert 0 < row.lease_left_us <= LEASE_MS * 1000
+    fleet.exit(owner)
+    assert fleet.run(fleet.store.consumers()).total == 0
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_what_is_no_share_counts_as_plain(fleet: Fleet, number: bytes) -> None:
+    owner = fleet.register(PLACE)
+    good = b"9000000000000000"
+    for text in (number, good + b" " + number, good + b" 1 2 3 " + number, number + b" 1 2 3 4"):
+        fleet.redis.hset(fleet.keys.shares, "q", text)
+        [share] = attend(fleet, owner, "q")
+        assert share == QueueShare("q") or (share.cap, share.interval_us) == (2, 3)
+
+
+def test_keys_of_another_type_keep_no_consumer_and_no_master_from_their_leases(fleet: Fleet) -> None:
+    owner = fleet.register(PLACE)
+    for key in (fleet.keys.shares, fleet.keys.consumers):
+        fleet.redis.set(key, "x")
+    assert fleet.run(fleet.store.announce("node", b"{}", 60_000, ["mail"], shares=[CAPPED])) == 1
+    assert attend(fleet, owner, "mail") == (QueueShare("mail"),)
+    assert fleet.run(fleet.store.consumers()).rows == ()
+    assert not fleet.exit(owner).alive

@@ -1,0 +1,432 @@
+"""Consumers on a real server. The protocol driver plays the pollers and the masters."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import rota
+from faulty_link import FaultyLink
+from protocol import Fleet, one_tier
+from rota.client.client import Client
+from rota.protocol.store import Blame, QueueShare
+from rota.registry import default_registry
+from servers import Server
+from waiting import until
+
+pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+
+
+@pytest.fixture(name="consumer")
+def _consumer(client: Client) -> Iterator[rota.Consumer]:
+    with client.consumer("q", limit=8) as made:
+        yield made
+
+
+@pytest.fixture(name="link")
+def _link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as link:
+        yield link
+
+
+def push(client: Client, *ids: str, **options: float) -> None:
+    for task_id in ids:
+        client.enqueue(rota.Call("work", [1], {"b": [2]}, queue="q", id=task_id, **options))  # type: ignore[arg-type]
+
+
+def lose_lease(fleet: Fleet, owner: str) -> None:
+    """Have a poller retire it, as after a lease in which nobody renewed."""
+    fleet.expire_lease(owner)
+    blame = Blame(loss_epitaph=b'{"reason":"lost","error":"its lease ran out"}')
+    assert not fleet.run(fleet.store.retire_expired(owner, blame)).alive
+
+
+# What is handed out, and how it is settled
+
+
+def test_a_task_says_what_it_is(client: Client, consumer: rota.Consumer) -> None:
+    push(client, "a")
+    task = next(consumer)
+    assert (task.id, task.name, task.queue, task.kind, task.attempt) == ("a", "work", "q", "immediate", 1)
+    assert (task.args, dict(task.kwargs)) == ((1,), {"b": [2]})
+    assert task.lag_seconds >= 0
+    found = client.status("a")
+    assert (found.state, found.owner, found.due_at) == ("running", consumer.owner, task.due_at)
+
+
+def test_a_block_without_an_error_is_done_and_one_with_an_error_is_retried(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
+    push(client, "good", "bad")
+    for task in consumer:
+        with task:
+            if task.id == "bad":
+                consumer.stop()
+                raise ValueError("so it goes")
+    assert fleet.run(fleet.store.audit()).done == 1
+    found = client.status("bad")
+    assert (found.state, found.failures, found.attempt) == ("scheduled", 1, 2)
+
+
+def test_each_verb_does_what_it_says(client: Client, consumer: rota.Consumer) -> None:
+    push(client, "done", "retry", "dead", "release")
+    tasks = {task.id: task for task in (next(consumer) for _ in range(4))}
+    tasks["done"].done()
+    tasks["retry"].retry(delay=60)
+    tasks["dead"].dead("no such image")
+    tasks["release"].release()
+    found = {name: client.status(name) for name in tasks}
+    assert {name: status.state.value for name, status in found.items()} == {
+        "done": "done",
+        "retry": "scheduled",
+        "dead": "dead",
+        "release": "ready",
+    }
+    epitaph = found["dead"].epitaph
+    assert epitaph is not None
+    assert (epitaph["reason"], epitaph["error"]) == ("asked", "no such image")
+    assert found["release"].failures == 0
+    for verb in ("done", "dead"):
+        assert consumer.owner.startswith(found[verb].node)
+        assert found[verb].pid == os.getpid()
+
+
+def test_what_a_task_gave_is_kept_if_it_asked_for_that(client: Client, consumer: rota.Consumer) -> None:
+    push(client, "kept", "refused", result_ttl=60)
+    push(client, "dropped")
+    for task in (next(consumer), next(consumer), next(consumer)):
+        task.done(object() if task.id == "refused" else {"n": 1})
+    found = {task_id: client.status(task_id) for task_id in ("kept", "refused", "dropped")}
+    assert {name: status.has_result for name, status in found.items()} == {
+        "kept": True,
+        "refused": False,
+        "dropped": False,
+    }
+    assert "is of type object" in found["refused"].result_refused
+
+
+def test_retries_follow_the_options_the_task_was_declared_and_enqueued_with(
+    client: Client, consumer: rota.Consumer
+) -> None:
+    @rota.task(name="work", retries=3, dead_on=KeyError)
+    def work(a: int, b: list[int]) -> None: ...
+
+    push(client, "declared")
+    client.enqueue(work.using(queue="q", id="enqueued", retries=0).call(1, b=[2]))
+    for task in (next(consumer), next(consumer)):
+        with task:
+            raise KeyError if task.id == "declared" else ValueError
+    epitaphs = [client.status(task_id).epitaph or {} for task_id in ("declared", "enqueued")]
+    assert [epitaph["reason"] for epitaph in epitaphs] == ["dead_on", "retries"]
+    assert "traceback" in epitaphs[0]
+
+
+def test_what_was_settled_in_its_block_is_not_settled_again(client: Client, consumer: rota.Consumer) -> None:
+    push(client, "a")
+    with next(consumer) as task:
+        task.dead("enough")
+    assert client.status("a").state == "dead"
+    with pytest.raises(RuntimeError, match="task a was settled before"):
+        task.done()
+
+
+def test_an_interrupt_releases_the_task_and_goes_on(client: Client, consumer: rota.Consumer) -> None:
+    push(client, "a")
+    with pytest.raises(KeyboardInterrupt), next(consumer):
+        raise KeyboardInterrupt
+    found = client.status("a")
+    assert (found.state, found.failures) == ("ready", 0)
+
+
+def test_what_nobody_can_run_ends_and_the_next_task_comes(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), '["garbage","q",17]')
+    push(client, "late", expires=0.001)
+    time.sleep(0.002)  # it expires
+    push(client, "good")
+    assert next(consumer).id == "good"
+    until(lambda: fleet.run(fleet.store.audit()).expired == 1)
+    [dead] = fleet.run(fleet.store.dead_page(0, 10)).tasks
+    assert b'"reason":"garbage"' in dead.epitaph
+
+
+def test_a_task_that_was_cancelled_says_so_and_can_end_as_cancelled(client: Client, fleet: Fleet) -> None:
+    with client.consumer("q", lease_seconds=1) as consumer:
+        push(client, "a")
+        with next(consumer) as task:
+            assert not task.cancelled
+            client.cancel("a")
+            until(lambda: task.cancelled)
+            raise rota.Cancelled
+    assert fleet.run(fleet.store.audit()).cancelled == 1
+
+
+# How many, and whose
+
+
+def test_no_more_than_the_limit_is_held_and_a_settlement_makes_room(client: Client, fleet: Fleet) -> None:
+    push(client, "a", "b", "c")
+    with client.consumer("q", limit=2) as consumer, ThreadPoolExecutor(1) as pool:
+        held = [next(consumer), next(consumer)]
+        third = pool.submit(next, consumer)
+        assert not third.done()
+        assert fleet.inflight(consumer.owner) == ["a", "b"]
+        held[0].done()
+        assert third.result(30).id == "c"
+
+
+def test_a_sleeping_consumer_wakes_for_each_task_and_passes_the_token_on(client: Client) -> None:
+    with ThreadPoolExecutor(4) as pool, client.consumer("q") as one, client.consumer("q") as two:
+        for number in range(20):
+            waiting = [pool.submit(next, consumer) for consumer in (one, two)]
+            client.enqueue_many(rota.Call("work", queue="q", id=f"{number}-{n}") for n in range(2))
+            tasks = [each.result(3) for each in waiting]  # sooner than a consumer looks by itself
+            assert {task.id for task in tasks} == {f"{number}-0", f"{number}-1"}
+            list(pool.map(rota.LeasedTask.done, tasks))
+
+
+def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, fleet: Fleet) -> None:
+    shares = [QueueShare("q", cap=1), QueueShare("r", interval_us=200_000)]
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], shares=shares))
+    push(client, "a", "b")
+    with client.consumer("q", limit=2) as one, client.consumer("q") as two, ThreadPoolExecutor(1) as pool:
+        first = next(one)
+        second = pool.submit(next, two)
+        fleet.push("x", "y", queue="r")
+        with client.consumer("r") as paced:  # long enough for the other one to have looked
+            began = time.monotonic()
+            next(paced).done()
+            next(paced).done()
+            assert time.monotonic() - began > 0.15
+        assert fleet.inflight(two.owner) == []
+        first.done()
+        assert second.result(30).id == "b"
+
+
+def test_queues_share_a_consumer_by_the_weights_that_masters_publish(client: Client, fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], shares=[QueueShare("q", weight=3.0)]))
+    for queue in ("q", "r"):
+        fleet.push(*(f"{queue}{number}" for number in range(20)), queue=queue)
+    taken = []
+    with client.consumer("q", "r") as consumer:
+        for _ in range(20):
+            with next(consumer) as task:
+                taken.append(task.queue)
+    assert taken.count("q") == 15
+
+
+def test_a_task_with_a_crash_on_record_comes_alone_and_costs_no_endless_calls(
+    link: FaultyLink, namespace: str, fleet: Fleet
+) -> None:
+    fleet.push("guilty")
+    owner = fleet.register()
+    fleet.turn(owner, one_tier("q"))
+    with (
+        Client(link.url, namespace) as client,
+        client.consumer("q", limit=4) as consumer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        push(client, "innocent")
+        held = next(consumer)
+        fleet.exit(owner, ["guilty"])  # it stands at the head now, and the bell rings
+        waiting = pool.submit(next, consumer)
+        until(lambda: link.calls["blpop"] >= 2)
+        before = link.calls["turn"]
+        threading.Event().wait(1)  # how many calls a second of waiting takes
+        assert link.calls["turn"] - before < 30
+        assert not waiting.done()
+        held.done()
+        assert waiting.result(30).id == "guilty"
+
+
+# The end
+
+
+def test_stop_ends_iteration_and_what_is_held_can_still_be_settled(client: Client, fleet: Fleet) -> None:
+    push(client, "a")
+    with client.consumer("q", limit=2) as consumer, ThreadPoolExecutor(2) as pool:
+        task = next(consumer)
+        ends = [pool.submit(list, consumer) for _ in range(2)]
+        consumer.stop()
+        assert [end.result(30) for end in ends] == [[], []]
+        task.done()
+    assert fleet.run(fleet.store.audit()).done == 1
+
+
+def test_a_signal_handler_may_stop_it(consumer: rota.Consumer) -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: consumer.stop())
+    try:
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+        assert list(consumer) == []
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_close_gives_back_what_is_held_in_order_without_blame_and_leaves_no_owner(client: Client, fleet: Fleet) -> None:
+    push(client, "a", "b", "c")
+    with client.consumer("q", limit=2) as consumer:
+        tasks = [next(consumer), next(consumer)]
+    assert fleet.lane() == ["a", "b", "c"]
+    assert client.status("a").attempt == 1
+    assert fleet.redis.zcard(fleet.keys.owners) == 0
+    assert fleet.run(fleet.store.consumers()).total == 0
+    before = fleet.snapshot()
+    for task in tasks:
+        with pytest.raises(rota.LeaseLost, match="the consumer was closed"):
+            task.done()
+    assert fleet.snapshot() == before
+    assert list(consumer) == []
+
+
+def _refusal(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads, by newer Pythons
+def test_a_forked_child_is_refused_in_words_and_changes_nothing(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
+    push(client, "a")
+    task = next(consumer)
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            words = [_refusal(lambda: next(consumer)), _refusal(task.done)]
+            consumer.close()
+            code = 0 if all(f"belongs to process {os.getppid()}" in said for said in words) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert fleet.inflight(consumer.owner) == ["a"]
+    task.done()
+
+
+# Leases
+
+
+def test_a_late_settle_after_lease_loss_is_refused_and_changes_nothing(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
+    push(client, "a", "b")
+    held = [next(consumer), next(consumer)]
+    lose_lease(fleet, consumer.owner)
+    before = fleet.snapshot()
+    for task in held:
+        with pytest.raises(rota.LeaseLost, match="its lease ran out"), task:
+            pass
+    assert fleet.snapshot() == before
+    again = next(consumer)  # under another name
+    assert (again.id, again.losses, again.attempt) == ("a", 1, 2)
+    again.done()
+    assert fleet.run(fleet.store.audit()).done == 1
+
+
+def test_the_lease_is_renewed_while_a_task_takes_long(client: Client, fleet: Fleet) -> None:
+    push(client, "a")
+    with client.consumer("q", lease_seconds=1) as consumer:
+        task = next(consumer)
+        since = fleet.score(fleet.keys.owners, consumer.owner)
+        until(lambda: fleet.score(fleet.keys.owners, consumer.owner) > since + 400_000)
+        task.done()
+
+
+def test_a_consumer_whose_renewal_finds_the_lease_lost_takes_tasks_again(client: Client, fleet: Fleet) -> None:
+    with client.consumer("q", lease_seconds=1) as consumer, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, consumer)
+        first = consumer.owner
+        lose_lease(fleet, first)
+        until(lambda: consumer.owner != first)
+        push(client, "a")
+        waiting.result(30).done()
+
+
+def test_what_may_be_started_once_is_dead_when_its_consumer_lost_it(
+    client: Client, consumer: rota.Consumer, fleet: Fleet
+) -> None:
+    rota.task(name="work", crash_limit=0)(lambda *_, **__: None)
+    push(client, "lost", "given-back", "done")
+    tasks = {task.id: task for task in (next(consumer) for _ in range(3))}
+    assert all(task.at_most_once for task in tasks.values())
+    tasks["done"].done()
+    tasks["given-back"].release()
+    lose_lease(fleet, consumer.owner)
+    with pytest.raises(rota.LeaseLost):
+        tasks["lost"].done()
+    found = {task_id: client.status(task_id) for task_id in tasks}
+    assert {name: status.state.value for name, status in found.items()} == {
+        "done": "done",
+        "given-back": "ready",
+        "lost": "dead",
+    }
+    assert (found["lost"].epitaph or {})["reason"] == "at_most_once"
+
+
+# The server away
+
+
+def test_a_lost_reply_neither_hands_a_task_out_twice_nor_settles_it_twice(
+    link: FaultyLink, namespace: str, fleet: Fleet
+) -> None:
+    with Client(link.url, namespace, timeout_seconds=0.5) as client, client.consumer("q", limit=3) as consumer:
+        push(client, "a", "b")
+        link.lose_replies(1, of="turn")
+        first, second = next(consumer), next(consumer)
+        assert (first.id, second.id) == ("a", "b")
+        link.lose_replies(1, of="turn", cut=False)
+        first.done()
+        link.lose_replies(1, of="turn")
+        second.dead("why")
+        assert link.lost["turn"] == 3
+        assert fleet.inflight(consumer.owner) == []
+        assert fleet.run(fleet.store.audit()).done == 1
+        assert client.status("b").state == "dead"
+
+
+def test_iteration_and_settling_go_on_through_an_outage(link: FaultyLink, namespace: str) -> None:
+    with (
+        Client(link.url, namespace, timeout_seconds=0.5) as client,
+        client.consumer("q", limit=2) as consumer,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        push(client, "a")
+        task = next(consumer)
+        waiting = pool.submit(next, consumer)
+        link.refuse()
+        link.cut()
+        settling = pool.submit(task.done)
+        until(lambda: len(link.attempts) > 6)
+        assert not settling.done()
+        link.refuse(False)
+        settling.result(30)
+        push(client, "b")
+        waiting.result(30).done()
+
+
+def test_no_server_is_told_at_once(namespace: str) -> None:
+    with Client("redis://127.0.0.1:1/0", namespace) as client, pytest.raises(rota.Unavailable):
+        client.consumer("q")
+
+
+def test_what_cannot_be_taken_is_refused(client: Client) -> None:
+    with pytest.raises(rota.InvalidName):
+        client.consumer("not a name")
+    for limit in (0, 501):
+        with pytest.raises(ValueError, match="limit must be from 1 to 500"):
+            client.consumer("q", limit=limit)
+    with pytest.raises(ValueError, match="lease_seconds must be at least 1"):
+        client.consumer("q", lease_seconds=0.5)

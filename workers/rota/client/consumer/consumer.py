@@ -1,0 +1,245 @@
+"""The consumer: an owner like a worker, in a program of the application.
+
+1. It registers as an owner, and a thread of its own renews the lease: see `lease`.
+2. Who asks for a task claims one, by the turn that workers make: so tiers, rotation, caps and rates are theirs. Nothing
+   is claimed before somebody asks, so no task waits behind a long one here.
+3. With nothing to claim it waits at the doorbells of its queues. A token that it took is told in its next turn.
+4. Each task is settled by a call of its own: see `holds`.
+5. Closed, it retires itself, which gives back what it holds.
+"""
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
+
+from rota.backoff import Backoff
+from rota.client.consumer.holds import HeldTask, Holds
+from rota.client.consumer.lease import LOG, Lease, Run, Terms
+from rota.client.consumer.task import LeasedTask, task_of
+from rota.client.consumer.wakeup import Doorbells, Wakeup
+from rota.errors import Unavailable, Uncertain
+from rota.protocol.entry import MICROSECONDS, parse_entry
+from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
+from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.store import Command, Store, Turn
+from rota.registry import default_registry
+from rota.server.address import Address
+from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions, connect
+from rota.server.server_errors import ServerError
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_SECONDS: Final = 0.05
+_MOST_PAUSE_SECONDS: Final = 2.0
+_SHORTEST_PARK_SECONDS: Final = 0.02  # below this the server's timers are no use
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How a consumer reaches the server: `run` from any thread, and at `address` by a connection of its own, on which
+    each wait for an answer takes at most `timeout_seconds`."""
+
+    store: Store
+    run: Run
+    address: Address
+    timeout_seconds: float
+
+
+class Consumer(Iterator[LeasedTask]):
+    """Leased tasks of one queue or several, for a program to run by itself: `Client.consumer` makes it.
+
+    Iterating blocks until there is a task, and ends after `stop` or `close`. It goes on through outages of the server.
+    Several threads may iterate, and settle, at once. It belongs to the process that made it.
+    """
+
+    def __init__(self, lines: Lines, terms: Terms) -> None:
+        """Registers. Raises Unavailable or Uncertain."""
+        self._pid = os.getpid()
+        self._lines = lines
+        self._terms = terms
+        self._wakeup = Wakeup()
+        self._bells = Doorbells(lines.store.keys, terms.queues)
+        self._holds = Holds(lines.store, self._run, terms.lease_seconds, self._wakeup.ring)
+        self._claiming = threading.Lock()  # one thread at a time claims and listens
+        self._connection: Connection | None = None
+        self._claims: deque[Claim] = deque()
+        self._now_us = 0  # Redis time of the last turn
+        self._unfit: list[bytes] = []  # outcomes of what nobody is to run, until a turn that told them was answered
+        self._tokens: list[str] = []
+        self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
+        self._is_in_trouble = False
+        self._rung_in_vain = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
+        self._stopped = False
+        self._closed = False
+        try:
+            self._lease = Lease(lines.store, self._run, terms, self._wakeup.ring)
+        except BaseException:
+            self._wakeup.close()
+            raise
+
+    @property
+    def owner(self) -> str:
+        """Under which name it holds tasks now: another one after a lease was lost."""
+        return self._lease.life.owner
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> LeasedTask:
+        """Wait for a task. Raises StopIteration after `stop` or `close`, RuntimeError in a forked child."""
+        self._check_process()
+        with self._claiming:
+            while not self._stopped:
+                task = self._step()
+                if task is not None:
+                    return task
+            self._give_back_claims()
+            raise StopIteration
+
+    def stop(self) -> None:
+        """Have iteration end. What is held stays so, and may be settled. Signal handlers may call it."""
+        self._stopped = True
+        self._wakeup.ring()
+
+    def close(self) -> None:
+        """Stop, and give back what is held. May be repeated; does nothing in a forked child. Not for signal handlers.
+
+        When the server cannot be reached, what is held goes back when the lease has run out.
+        """
+        if os.getpid() != self._pid:
+            return
+        self.stop()
+        with self._claiming:
+            if not self._closed:
+                self._closed = True
+                self._lease.end(self._holds.close() + join_settlements(self._unfit))
+                self._disconnect()
+                self._wakeup.close()
+
+    # Claiming
+
+    def _step(self) -> LeasedTask | None:
+        """Take one step towards a task: wait for room, take what is claimed, or make a turn and wait if it finds
+        nothing."""
+        try:
+            if len(self._holds) >= self._terms.limit:
+                self._wakeup.wait(PARK_SECONDS)
+            elif self._lease.life.lost:
+                self._claims.clear()
+                self._lease.begin_anew()
+            elif self._claims:
+                return self._hand_out(self._claims[0])
+            else:
+                self._look_for_work()
+        except (ServerError, Unavailable, Uncertain) as error:
+            self._disconnect()
+            self._say_trouble(error)
+            self._wakeup.wait(self._trouble.next_seconds())
+        except BaseException:  # KeyboardInterrupt, say: an answer may still come on this connection
+            self._disconnect()
+            raise
+        return None
+
+    def _look_for_work(self) -> None:
+        had_token = bool(self._tokens)
+        reply = self._turn(1)
+        self._say_trouble(None)
+        if reply.word is TurnWord.OK and not reply.claims:
+            self._wait_for_work(reply.wait_us, had_token=had_token)
+
+    def _turn(self, limit: int) -> TurnReply:
+        life = self._lease.life
+        turn = Turn(limit, self._holds.ids, tuple(self._tokens), join_settlements(self._unfit))
+        reply = self._connected().run(self._lines.store.turn(life.owner, life.tiers, turn))
+        self._now_us = reply.now_us
+        self._unfit.clear()
+        if reply.word is not TurnWord.MORE:
+            self._tokens.clear()
+        life.lost |= reply.word is TurnWord.LOST
+        self._claims.extend(reply.claims)
+        return reply
+
+    def _hand_out(self, claim: Claim) -> LeasedTask | None:
+        hold = HeldTask(claim.entry, self._lease.life, self._holds)
+        found = task_of(claim, self._now_us, self._terms.most_bytes, default_registry, hold)
+        if isinstance(found, LeasedTask) and found.at_most_once and not claim.entry.has_begun:
+            self._begin(claim)
+            return None
+        self._claims.popleft()
+        self._rung_in_vain.reset()
+        if not isinstance(found, LeasedTask):
+            self._unfit.append(pack_settlement(found))
+            return None
+        self._holds.add(hold)
+        return found
+
+    def _begin(self, claim: Claim) -> None:
+        """Mark what may be started once at most; the next step hands it out. If this fails, it is repeated."""
+        begun = self._connected().run(self._lines.store.begin(self.owner, claim.entry.text))
+        self._claims.popleft()
+        if begun:
+            self._claims.appendleft(Claim(parse_entry(begun), claim.body))
+
+    def _give_back_claims(self) -> None:
+        """What came while iteration was ended. If the server cannot be asked, `close` gives it back."""
+        if self._claims and not self._closed:
+            self._unfit += [pack_settlement(Settlement(claim.entry, Release())) for claim in reversed(self._claims)]
+            self._claims.clear()
+            with contextlib.suppress(ServerError):
+                self._turn(0)
+
+    def _wait_for_work(self, wait_us: int, *, had_token: bool) -> None:
+        """Listen at the doorbells. A queue with an entry that is to run alone rings on as long as this consumer holds
+        another one: then it listens less and less, so that somebody else hears it."""
+        if had_token and len(self._holds):
+            self._wakeup.wait(self._rung_in_vain.next_seconds())
+            return
+        patience = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
+        if patience < _SHORTEST_PARK_SECONDS:
+            self._wakeup.wait(patience)
+            return
+        queue = self._bells.listen(self._connected(), patience, self._wakeup, self._is_over)
+        if queue:
+            self._tokens.append(queue)
+        elif queue is None:  # a token may have been taken: whoever retires this owner rings, as does the sweep
+            self._disconnect()
+
+    def _is_over(self) -> bool:
+        return self._stopped or self._lease.life.lost
+
+    # Its process and its connection
+
+    def _run(self, command: Command[T]) -> T:
+        self._check_process()
+        return self._lines.run(command)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(f"this consumer belongs to process {self._pid}: make one in the forked child itself")
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            most = self._lines.timeout_seconds
+            options = ConnectionOptions(f"rota:{self._lease.place}", connect_seconds=most, read_seconds=most)
+            self._connection = connect(self._lines.address, options)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _say_trouble(self, error: Exception | None) -> None:
+        """Take note whether the server answers; the log is told once when it does not."""
+        if error is None:
+            self._trouble.reset()
+        elif not self._is_in_trouble:
+            LOG.warning("the server does not answer as it should, %s tries on: %s", self.owner, error)
+        self._is_in_trouble = error is not None

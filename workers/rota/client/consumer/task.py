@@ -1,0 +1,227 @@
+"""A task in the hands of a program, and from a claim to it. Nothing here talks to Redis."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum, auto
+from random import random
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Protocol, Self, assert_never
+
+from rota.client.arguments import kept_result
+from rota.client.consumer.lease import LOG
+from rota.client.settings import DEFAULT_MAX_RESULT_KB
+from rota.durations import Duration, utc_datetime
+from rota.errors import Cancelled, Dead, LeaseLost, Retry
+from rota.options import TaskOptions, effective_options
+from rota.protocol.body import BodyError, decode_body
+from rota.protocol.ends import account_of, ran_by
+from rota.protocol.entry import MICROSECONDS, Entry
+from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
+from rota.protocol.outcome import (
+    DONE,
+    CancelledOutcome,
+    DeadOutcome,
+    Done,
+    Expired,
+    Outcome,
+    Release,
+    RetryOutcome,
+    Settlement,
+)
+from rota.protocol.replies import Claim
+from rota.registry import Registry
+from rota.retry import GiveUp, decide
+
+_UNDECLARED: Final = TaskOptions()
+
+
+class Fate(Enum):
+    """What has become of a hold."""
+
+    HELD = auto()
+    SETTLED = auto()
+    LOST = auto()
+
+
+class Hold(Protocol):
+    """A task's place among those that its consumer holds, as far as the task needs it."""
+
+    @property
+    def fate(self) -> Fate:
+        """As far as is known here."""
+
+    @property
+    def owner(self) -> str:
+        """Under which name the task is held."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked to cancel the task."""
+
+    def settle(self, settlement: Settlement) -> None:
+        """End the hold. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeasedTask:
+    """A task that this process holds, until it is settled or the lease is lost.
+
+    `args` and `kwargs` as they were enqueued. `kind`: immediate, delayed, retry or periodic. `attempt` counts from 1;
+    `crashes` and `losses` are the attempts that ended with their process or node. `due_at` by Redis time;
+    `lag_seconds`, how late it was claimed. `at_most_once`: it was declared with `crash_limit=0`.
+
+    As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
+    `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
+    """
+
+    id: str
+    name: str
+    queue: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    kind: str
+    attempt: int
+    crashes: int
+    losses: int
+    due_at: datetime
+    lag_seconds: float
+    at_most_once: bool
+    _entry: Entry = field(repr=False)
+    _options: TaskOptions = field(repr=False)
+    _hold: Hold = field(repr=False)
+    _claimed_us: int = field(repr=False)
+    _began: float = field(repr=False)  # monotonic
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked to cancel it, as far as the last renewal of the lease told."""
+        return self._hold.cancelled
+
+    def done(self, result: object = None) -> None:
+        """End it: it is done. The result is kept if the task was declared or enqueued with a `result_ttl`; one that is
+        no JSON is refused, as that of a worker's task.
+
+        Raises LeaseLost when it is no longer held, and nothing was changed; Unavailable when the server could not be
+        asked for as long as the lease lasts, and Uncertain when it was asked and no answer came: the task is then held
+        as before, and may be settled again.
+        """
+        seconds = self._options.result_ttl
+        self._settle(kept_result(result, seconds, DEFAULT_MAX_RESULT_KB) if seconds else DONE)
+
+    def retry(self, delay: Duration | None = None) -> None:
+        """End this attempt as failed: there is another one after `delay` (seconds or timedelta), or as the task's
+        back-off says; or the task is dead, when it has had all its retries. Raises as `done`."""
+        self._fail(Retry(delay))
+
+    def dead(self, why: str = "") -> None:
+        """End it as dead, without another attempt. Raises as `done`."""
+        self._fail(Dead(why))
+
+    def release(self) -> None:
+        """Give it back to the head of its lane; that counts as no failure. Raises as `done`."""
+        self._settle(Release())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> bool:
+        """Settle the task, unless the block has done so.
+
+        Without an exception it is done. An `Exception` fails the attempt, as it does in a worker, and ends here: it
+        goes to the log `rota.consumer`, and the consumer's loop goes on. `rota.Cancelled` ends a task as cancelled.
+        LeaseLost and what is no Exception, as KeyboardInterrupt, go on their way; the latter releases the task. Raises
+        as `done`.
+        """
+        if self._hold.fate is Fate.SETTLED or isinstance(error, LeaseLost):
+            return False
+        match error:
+            case None:
+                self.done()
+            case Cancelled():
+                self._settle(CancelledOutcome())
+            case Exception():
+                if not isinstance(error, Retry | Dead):
+                    LOG.error("task %s (%s) raised", self.id, self.name, exc_info=error)
+                self._fail(error)
+            case _:
+                self.release()
+                return False
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        """By the rule of workers."""
+        decided = decide(self._options, self._entry.failures + 1, error, random)
+        match decided:
+            case RetryOutcome(delay_us):
+                self._settle(RetryOutcome(delay_us, self._account(FAILED, error_line(error))))
+            case GiveUp(reason, why):
+                trace = "" if error.__traceback__ is None else traceback_text(error)
+                self._settle(DeadOutcome(self._account(reason, why, trace)))
+            case _:
+                assert_never(decided)
+
+    def _settle(self, outcome: Outcome) -> None:
+        account = b""
+        if self._options.remember:
+            refused = outcome.refused if isinstance(outcome, Done) else ""
+            run_us = self._run_seconds * MICROSECONDS
+            account = account_of(self._claimed_us, run_us, ran_by(os.getpid(), self.name), refused)
+        self._hold.settle(Settlement(self._entry, outcome, account))
+
+    def _account(self, reason: str, error: str, trace: str = "") -> bytes:
+        who = self._hold.owner, os.getpid(), self._run_seconds
+        return Account(reason, error, self.attempt, trace, *who).to_json(datetime.now(UTC))
+
+    @property
+    def _run_seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold: Hold) -> LeasedTask | Settlement:
+    """The task that was claimed at this Redis time, or how it ends when nobody is to run it."""
+    entry = claim.entry
+    if not claim.body:
+        return _unfit(entry, CancelledOutcome())
+    try:
+        body = decode_body(claim.body, most_bytes)
+    except BodyError as error:
+        return _unfit(entry, _death(entry, NotRunnable.GARBAGE, str(error)))
+    except Exception as error:  # noqa: BLE001 - a body nobody foresaw is no reason to end a program
+        return _unfit(entry, _death(entry, NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}"))
+    declared = registry.get(body.name)
+    options = effective_options(_UNDECLARED if declared is None else declared.options, None, body.options)
+    lag_seconds = max(0, now_us - entry.due_us) / MICROSECONDS
+    if options.expires is not None and lag_seconds > options.expires:
+        return _unfit(entry, Expired(), body.name)
+    return LeasedTask(
+        id=entry.id,
+        name=body.name,
+        queue=entry.queue,
+        args=tuple(body.args),
+        kwargs=MappingProxyType(body.kwargs),
+        kind=entry.kind.label,
+        attempt=entry.attempt,
+        crashes=entry.crashes,
+        losses=entry.losses,
+        due_at=utc_datetime(entry.due_us),
+        lag_seconds=lag_seconds,
+        at_most_once=options.is_started_once,
+        _entry=entry,
+        _options=options,
+        _hold=hold,
+        _claimed_us=now_us,
+        _began=time.monotonic(),
+    )
+
+
+def _unfit(entry: Entry, outcome: Outcome, name: str = "") -> Settlement:
+    return Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name)))
+
+
+def _death(entry: Entry, reason: NotRunnable, why: str) -> DeadOutcome:
+    return DeadOutcome(Account(reason, why, entry.attempt).to_json(datetime.now(UTC)))

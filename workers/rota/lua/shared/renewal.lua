@@ -1,0 +1,15 @@
+-- Renewing a lease. Extends that of an owner; returns false when it is no longer registered.
+local function extend_lease(owner, expires)
+  if not redis.call('ZSCORE', PREFIX .. 'owners', owner) then return false end
+  redis.call('ZADD', PREFIX .. 'owners', 'XX', expires, owner)
+  return true
+end
+
+-- Adds to `ids` those that the owner holds and somebody asked to cancel.
+local function add_cancelled(owner, ids)
+  local tasks = PREFIX .. 'tasks'
+  for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
+    local id = id_of(line)
+    if redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1 then ids[#ids + 1] = id end
+  end
+end
