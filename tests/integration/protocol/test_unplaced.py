@@ -1,4 +1,4 @@
-"""Claims about tasks that live and stand nowhere: they are found, no other is named, and they run once when put back."""
+"""Claims about tasks that live and stand nowhere: they are named, no other is, and they run once when put back."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from audit_walks import restore, walk
 from protocol import Fleet, body_of, one_tier
 from rota.protocol.audit_walk import Sketch
-from rota.protocol.outcome import DeadOutcome, Done, Release, RetryOutcome
+from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelWord, RestoreWord
 from rota.protocol.store import BATCH, Command, NewTask
 
@@ -17,10 +17,9 @@ Q = one_tier("q")
 
 def lose_entry(fleet: Fleet, task_id: str, queue: str = "q") -> None:
     """Take its entry away, as somebody does who pops from a lane."""
-    for lane in (fleet.keys.ready_lane(queue), fleet.keys.delayed_lane(queue)):
-        for text in fleet.redis.lrange(lane, 0, -1):
-            if text.startswith(f"{task_id} "):
-                fleet.redis.lrem(lane, 1, text)
+    lane = fleet.keys.ready_lane(queue)
+    (text,) = [text for text in map(str, fleet.redis.lrange(lane, 0, -1)) if text.startswith(f"{task_id} ")]
+    fleet.redis.lrem(lane, 1, text)
 
 
 def run_all(fleet: Fleet, queue: str = "q") -> list[str]:
@@ -37,7 +36,7 @@ def every_place(fleet: Fleet) -> None:
     fleet.push("runs", "retried", "buried", "released")
     owner = fleet.register()
     claims = fleet.turn(owner, Q, limit=4).claims
-    ends = (RetryOutcome(1), DeadOutcome(b"{}"), Release())
+    ends: tuple[Outcome, ...] = (RetryOutcome(1), DeadOutcome(b"{}"), Release())
     fleet.turn(owner, Q, *zip(claims[1:], ends, strict=True), limit=0, held=["runs"])
     fleet.promote()
     fleet.push("delayed", due="+60000000")
@@ -169,7 +168,7 @@ def test_a_task_that_moves_behind_the_walk_is_not_named(fleet: Fleet) -> None:
     def move(call: Command[Any]) -> None:
         owner = fleet.register()
         claims = fleet.turn(owner, Q, limit=8).claims
-        ends = (RetryOutcome(1), Release(), Done())
+        ends: tuple[Outcome, ...] = (RetryOutcome(1), Release(), Done())
         fleet.turn(owner, Q, *zip(claims, ends, strict=False), limit=0, held=[claim.entry.id for claim in claims])
         fleet.exit(owner)
         fleet.promote()

@@ -2,7 +2,7 @@
 -- The lists in which tasks stand: lanes, and what owners hold. Where a walk through them begins.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
--- returns  how many tasks live, how many entries there are, then the lists that hold some, without the prefix
+-- returns  how many entries there are, then the lists that hold some, without the prefix
 local entries, lists = 0, {}
 local function note(list)
   local n = length(PREFIX .. list)
@@ -14,4 +14,4 @@ for _, queue in ipairs(redis.call('SMEMBERS', PREFIX .. 'queues')) do
   note('queue:' .. queue .. '-delayed')
 end
 for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do note('inflight:' .. owner) end
-return { redis.call('HLEN', KEYS[1]), entries, lists }
+return { entries, lists }

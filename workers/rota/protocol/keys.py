@@ -52,6 +52,11 @@ class Keys:
     def _key(self, rest: str) -> str:
         return f"{{{self.namespace}}}:{rest}"
 
+    @property
+    def pattern_of_lists(self) -> str:
+        """What SCAN finds lanes and in-flight lists by, and few other keys: a namespace has no letters of a pattern."""
+        return self._key("[iq]*")
+
     def ready_lane(self, queue: str) -> str:
         return self._key(f"queue:{queue}")
 

@@ -36,14 +36,13 @@ parse_audit = reply(Audit, *[int] * 6)
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """How many tasks live, how many entries stand in lists, and the names of the lists that hold some."""
+    """How many entries stand in lists, and the names of the lists that hold some."""
 
-    live: int
     entries: int
     names: tuple[str, ...]
 
 
-parse_lists = reply(Lists, int, int, lambda raw: tuple(map(text_of, raw)))
+parse_lists = reply(Lists, int, lambda raw: tuple(map(text_of, raw)))
 
 
 @dataclass(frozen=True, slots=True)
