@@ -9,7 +9,7 @@ from rota.child.life import NANOSECONDS
 from rota.child.settings import WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
-from rota.options import TaskOptions, effective_options
+from rota.options import TaskOptions, effective_options, fault_in_options
 from rota.protocol.body import BodyError, decode_body
 from rota.registry import Registry
 
@@ -25,6 +25,7 @@ class NotRunnable(StrEnum):
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"
     ARGUMENTS = "arguments"
+    OPTIONS = "options"
 
 
 class Runnable(NamedTuple):
@@ -76,6 +77,8 @@ class Preparer:
             args, kwargs = task.bind(body.args, body.kwargs)
         except InvalidArguments as error:
             return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
+        if fault := body.options and fault_in_options(body.options):
+            return Unfit(NotRunnable.OPTIONS, fault, task.name)
         return Runnable(task, args, kwargs, *self._options(task, body.options))
 
     def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int, int]:
