@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from audit_walks import walk
 from machine.base import ANSWERED, DELIVERIES, HOUR_MS, QUEUES, SECOND_US
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
@@ -13,7 +14,8 @@ from rota.protocol.replies import Bounded, CancelWord
 ACTS = st.sampled_from(
     ["cancel"] * 3
     + ["revive", "purge"] * 2
-    + ["pause", "resume", "purge_dead", "trim", "heal", "look", "look_at_queues", "announce"]
+    + ["pause", "resume", "purge_dead", "trim", "heal", "look", "look_at_queues", "announce", "audit"]
+    + ["an_entry_is_lost"] * 2
 )
 ENOUGH = 8
 """With fewer tasks than that nobody empties a queue."""
@@ -36,6 +38,8 @@ class People(Working):
             "look": self.look,
             "look_at_queues": self.look_at_queues,
             "announce": self.announce,
+            "audit": self.audit,
+            "an_entry_is_lost": self.an_entry_is_lost,
         }[act](data, delivery)
 
     @precondition(lambda self: self.workers)
@@ -170,3 +174,28 @@ class People(Working):
         queues, hours = data.draw(st.lists(st.sampled_from(QUEUES), unique=True)), data.draw(st.integers(1, 3))
         self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues))
         self.model.announce(self.now, queues, hours * HOUR_MS * 1000)
+
+    def audit(self, _: st.DataObject, __: str) -> None:
+        """Wherever tasks stand, the walk sees them; but not in the hands of an owner that was forgotten."""
+        places, known = self.model.places, self.model.leases.expires
+        orphaned = [task.id for owner, held in places.inflight.items() if owner not in known for task in held]
+        assert walk(self.fleet) == sorted(task_id for task_id in orphaned if task_id in places.tasks)
+
+    def an_entry_is_lost(self, data: st.DataObject, _: str) -> None:
+        """Somebody takes an entry out of its lane: the audit names it, and it is put back. Nothing else is."""
+        self.bring_if_few(data)
+        places, keys = self.model.places, self.fleet.keys
+        standing = [task for lane in places.lanes.values() for task in lane if isinstance(task, Task)]
+        tasks = [task for task in standing if not task.is_shell]
+        if not tasks:
+            return
+        lost = data.draw(st.sampled_from(tasks))
+        key = keys.ready_lane(lost.queue) if lost.lane == "ready" else keys.delayed_lane(lost.queue)
+        assert self.fleet.redis.lrem(key, 1, lost.text) == 1
+        lane = places.lanes[lost.queue, lost.lane]
+        lane[:] = [item for item in lane if item is not lost]
+        assert lost.id in walk(self.fleet)
+        held = [task.id for owner in self.model.leases.expires for task in places.inflight.get(owner, [])]
+        ids = [lost.id, "nobody", *places.dead, *held]
+        words = self.fleet.run(self.fleet.store.restore(ids))
+        assert [str(word) for word in words] == self.model.restore(self.now, ids)

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from model.items import Bare, New, Task
+from model.items import UNKNOWN_QUEUE, Bare, New, Task
 
 Item = Task | Bare
 
@@ -141,6 +141,22 @@ class Places:
         task.starts = task.releases
         self.lanes[task.queue, "ready"].append(task)
         self.marked.add(task.queue)
+
+    def restore(self, task: Task) -> Task:
+        """A life of its own for a task whose entry is gone: to the tail of its lane."""
+        life, shells = self.former.get(task.id, (0, 0))
+        self.former[task.id] = (life + 1, shells)
+        self._order += 1
+        flag = f"{'u' if task.id in self.keys else ''}{life + 1}{'X' if task.id in self.accounts else ''}"
+        queue = task.named_queue or UNKNOWN_QUEUE
+        restored = Task(task.id, queue, task.body, self._order, due=self.now, ready=self.now, flag=flag, life=life + 1)
+        self.tasks[task.id] = restored
+        if task.named_queue:
+            self.lanes[queue, "ready"].append(restored)
+            self.marked.add(queue)
+        else:
+            self.bury(restored)
+        return restored
 
     # Ending
 

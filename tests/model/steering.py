@@ -120,5 +120,21 @@ class Steering:
         surplus = by_age[len(old) :][: max(0, len(by_age) - len(old) - max_count)]
         return self.purge_dead(old + surplus)
 
+    def restore(self, now: int, ids: Sequence[str]) -> list[str]:
+        """A word each. None of these stands in a lane."""
+        self.places.at(now)
+        return [self._restore(task_id) for task_id in ids]
+
+    def _restore(self, task_id: str) -> str:
+        task = self.places.tasks.get(task_id)
+        is_known = task_id in self.places.scheduled or task_id in self.places.dead
+        if not task or is_known or self.places.holder_of(task_id, self.leases.expires):
+            return "placed"
+        if task.cancelled:
+            self.places.end(task, "cancelled")
+            return "ended"
+        self.places.restore(task)
+        return "restored" if task.named_queue else "dead"
+
     def announce(self, now: int, queues: Sequence[str], ttl_us: int) -> None:
         self.served.update(dict.fromkeys(queues, now + ttl_us))
