@@ -50,7 +50,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "healing": ("running:default", "nonsense"),
     "served": ("default", "nobody"),
     "totals": ("nonsense", "accepted:nonsense"),
-    "pulse": ("from", "at", "grace_until", "lease", "lease_at"),
+    "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker"),
     "meta": ("nonsense",),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""

@@ -151,13 +151,18 @@ class People(Working):
         task_id = data.draw(st.sampled_from([*self.model.places.tasks, *self.model.places.results, "nobody"]))
         found = self.fleet.run(self.fleet.store.status(task_id))
         assert found.state == self.model.state(task_id)
-        if found.state != "dead" and not self.is_cancelled(task_id):
+        if found.state != "dead" and not self.is_cancelled(task_id) and not self.is_out_of_sight(task_id):
             assert found.epitaph.decode() == self.model.places.accounts.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
         """Of what was cancelled while it waits nothing is told but that."""
         task = self.model.places.tasks.get(task_id)
         return task is not None and task.cancelled
+
+    def is_out_of_sight(self, task_id: str) -> bool:
+        """Of what waits and names no queue nobody knows in which lane to look."""
+        task = self.model.places.tasks.get(task_id)
+        return task is not None and not task.named_queue and self.model.state(task_id) == "ready"
 
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))

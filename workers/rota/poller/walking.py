@@ -11,6 +11,7 @@ from rota.child.settings import PollerSettings
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
 from rota.protocol.audit_walk import Sketch, Walk, find_unplaced
+from rota.protocol.keys import pattern_of_lists
 from rota.protocol.names import DELAYED_SUFFIX
 from rota.protocol.store import BATCH, Command, Store
 from rota.protocol.wire import text_of
@@ -51,6 +52,7 @@ class KeyWalk(WalkingRound):
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
+        self._pattern = pattern_of_lists(store.keys)
         self._inflight, self._lane = store.keys.inflight(""), store.keys.ready_lane("")
         self._cursor = _START
         self._scans = 0
@@ -79,7 +81,7 @@ class KeyWalk(WalkingRound):
     def _scan(self, connection: Connection, now: float) -> None:
         if self._cursor == _START:
             self._begun_at, self._scans, self._orphans = now, 0, 0
-        args = ("SCAN", self._cursor, "MATCH", self._store.keys.pattern_of_lists, "COUNT", SCAN_COUNT)
+        args = ("SCAN", self._cursor, "MATCH", self._pattern, "COUNT", SCAN_COUNT)
         self._cursor, keys = self._unless_refused("scan", lambda: connection.execute(*args)) or (_START, [])
         names = list(map(text_of, keys))
         self._owners = [name.removeprefix(self._inflight) for name in names if name.startswith(self._inflight)]

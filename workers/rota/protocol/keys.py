@@ -52,11 +52,6 @@ class Keys:
     def _key(self, rest: str) -> str:
         return f"{{{self.namespace}}}:{rest}"
 
-    @property
-    def pattern_of_lists(self) -> str:
-        """What SCAN finds lanes and in-flight lists by, and few other keys: a namespace has no letters of a pattern."""
-        return self._key("[iq]*")
-
     def ready_lane(self, queue: str) -> str:
         return self._key(f"queue:{queue}")
 
@@ -77,3 +72,8 @@ class Keys:
 
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")
+
+
+def pattern_of_lists(keys: Keys) -> str:
+    """What SCAN finds lanes and in-flight lists by, and few other keys: a namespace has no letters of a pattern."""
+    return keys._key("[iq]*")  # noqa: SLF001 - as above
