@@ -1,7 +1,5 @@
 """What the model moves about: tasks, and items of other producers that nobody has accepted yet."""
 
-import json
-import re
 from dataclasses import dataclass
 
 UNKNOWN_QUEUE = "unknown"
@@ -45,16 +43,6 @@ class Task:
     @property
     def told_body(self) -> str:
         return "" if self.cancelled or self.is_shell else self.body
-
-    @property
-    def named_queue(self) -> str:
-        """The queue that its body names, else ""."""
-        try:
-            parts = json.loads(self.body)
-        except ValueError:
-            return ""
-        is_full = isinstance(parts, list) and len(parts) >= 4 and re.fullmatch(r"[\w.:-]+", parts[1], re.ASCII)
-        return str(parts[1]) if is_full else ""
 
     @property
     def lane(self) -> str:

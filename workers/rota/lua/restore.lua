@@ -35,7 +35,7 @@ end
 
 local function put_back(id, body)
   if body == '' then
-    end_task({ id = id, flag = 'uX' }, 'cancelled')
+    take_off({ id = id, flag = 'uX' }, 'cancelled') -- its end was noted when it was cancelled
     return 'ended'
   end
   local e = next_life(id, body)

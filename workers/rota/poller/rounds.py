@@ -17,7 +17,7 @@ from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
 from rota.poller.walking import Adopting, Auditing, KeyWalk
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.epitaph import Epitaph
+from rota.protocol.epitaph import LOST, Account
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
 
@@ -60,7 +60,7 @@ class Sweeping(Round):
         return NextDue(swept.next_due_us, swept.now_us, now)
 
     def _retire(self, connection: Connection, owner: str) -> None:
-        epitaph = Epitaph("lost", _LOSS).to_json(datetime.now(UTC))
+        epitaph = Account(LOST, _LOSS).to_json(datetime.now(UTC))
         call = self._store.retire_expired(
             owner, Blame((), epitaph, self._settings.crash_limit, self._settings.loss_limit)
         )
