@@ -52,10 +52,10 @@ class TaskStatus:
     more of a state: how it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when
     the server is not reachable.
 
-    Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last run,
-    the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
-    `result_refused`: why it is not though that was asked for. `args` and `kwargs` only when they are asked for, and only
-    as long as a task lives or is dead: they go with it.
+    Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
+    run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
+    `result_refused`: why it is not though that was asked for. `args` and `kwargs` only when they are asked for, and
+    only as long as a task lives or is dead: they go with it.
     """
 
     id: str

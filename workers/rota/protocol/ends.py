@@ -1,8 +1,8 @@
 """How tasks ended: the account that a worker gives of a run, and the record that the fleet keeps of an end. Pure.
 
-An account is what follows the entry in a record: ` START RUN PID NAME`, and behind a space why the result was not kept, if
-it was not. A record is `HOW AT OWNER ENTRY ACCOUNT`, and in lines behind that what is known of the attempts before, each as
-a JSON object. Times are whole microseconds, START and AT of Redis time.
+An account is what follows the entry in a record: ` START RUN PID NAME`, and behind a space why the result was not kept,
+if it was not. A record is `HOW AT OWNER ENTRY ACCOUNT`, and in lines behind that what is known of the attempts before,
+each as a JSON object. Times are whole microseconds, START and AT of Redis time.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ _LATEST_US: Final = 9_000_000_000_000_000  # as LATEST in lua/shared/clock.lua
 
 
 class Run(NamedTuple):
-    """One run of a task. `start_us` is 0 when it was not begun, or when nobody told of it. `refused`: why what the function
-    returned is not kept though that was asked for."""
+    """One run of a task. `start_us` is 0 when it was not begun, or when nobody told of it. `refused`: why what the
+    function returned is not kept though that was asked for."""
 
     start_us: int = 0
     run_us: int = 0
@@ -41,8 +41,8 @@ def account_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> b
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One end. `how`: done, cancelled, expired or purged; `owner` "" when the task waited. `earlier`: what is known of the
-    attempts before the last, each a JSON object."""
+    """One end. `how`: done, cancelled, expired or purged; `owner` "" when the task waited. `earlier`: what is known of
+    the attempts before the last, each a JSON object."""
 
     how: str
     at_us: int

@@ -17,8 +17,8 @@ ARGS_PER_SETTLEMENT = 4
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0. `refused`: why it is not, though
-    it was to be."""
+    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0. `refused`: why it is not,
+    though it was to be."""
 
     result: bytes = b""
     result_ttl_ms: int = 0
@@ -63,8 +63,8 @@ Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expir
 
 
 class Settlement(NamedTuple):
-    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to be
-    remembered."""
+    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to
+    be remembered."""
 
     entry: Entry
     outcome: Outcome

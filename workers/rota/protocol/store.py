@@ -250,8 +250,8 @@ class Store:
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], ended_keep: int = DEFAULT_ENDED_KEEP
     ) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and how many ends the fleet is to
-        remember."""
+        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and how many ends the fleet is
+        to remember."""
         return self._command("announce", pack((node, heartbeat, ttl_ms, ended_keep, *queues)), int)
 
     def open(self) -> Command[str]:
