@@ -27,7 +27,7 @@ class Seen(Protocol):
 
 
 class Sketch:
-    """A set that takes 8 bytes a member, and no step that grows with it: a Bloom filter (Bloom 1970).
+    """A set that takes 8 to 16 bytes a member, and no step that grows with it: a Bloom filter (Bloom 1970).
 
     Of what was never added it takes one in 10,000 for a member, another one in each process: see `hash`.
     """
