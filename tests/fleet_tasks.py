@@ -122,6 +122,15 @@ def leave_daemon(label: str) -> None:
     hold(label)
 
 
+@rota.task(retries=0, result_ttl=600)
+def answer(label: str, fails: bool) -> dict[str, str]:
+    """Take 2 ms, and return or raise."""
+    spin(label, 0.002)
+    if fails:
+        raise ValueError(label)
+    return {"label": label}
+
+
 @rota.task(retries=0)
 def add(first: int, second: int) -> None:
     """Take exactly two arguments."""

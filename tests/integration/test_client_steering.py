@@ -45,7 +45,9 @@ def test_status_follows_a_task_from_schedule_to_end(client: Client, fleet: Fleet
 
 
 def test_the_status_of_a_task_that_ended_says_when_and_where_and_how_long_it_ran(client: Client, fleet: Fleet) -> None:
-    client.enqueue("work", queue="q", id="a")
+    client.enqueue("work", queue="q", id="a", delay=600)
+    fleet.redis.zadd(fleet.keys.delayed, {"a": 1.0})
+    fleet.promote()
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims
     started_us = claim.entry.due_us + 1_500_000
@@ -58,6 +60,18 @@ def test_the_status_of_a_task_that_ended_says_when_and_where_and_how_long_it_ran
     assert status.ended_at is not None
     assert abs(status.ended_at.timestamp() - fleet.now_us() / 1e6) < 60
     assert (status.has_result, status.result_refused, status.args, status.kwargs) == (False, "", None, None)
+
+
+def test_a_start_is_told_no_later_than_the_end_allows(client: Client, fleet: Fleet) -> None:
+    """A worker tells the latest time at which it can have been: after a turn that was long on its way, too late."""
+    client.enqueue("work", queue="q", id="a")
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, SERVING).claims
+    account = account_of(fleet.now_us() + 60_000_000, 1_000_000, ran_by(77, "work"))
+    fleet.turn(owner, SERVING, (claim, Done()), limit=0, account=account)
+    status = client.status("a")
+    assert status.ended_at is not None
+    assert status.started_at == status.ended_at - timedelta(seconds=1)
 
 
 def test_arguments_are_told_when_they_are_asked_for(client: Client) -> None:

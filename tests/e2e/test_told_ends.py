@@ -1,0 +1,49 @@
+"""What is told of tasks that ended, by id, agrees with what they did, through the deaths of their workers."""
+
+import json
+import os
+import signal
+
+import redis
+
+from fleets import Fleets
+from rota import Call
+from rota.protocol.keys import Keys
+from waiting import until
+
+TASKS = 400
+KILLS = 5
+
+
+def test_what_is_told_of_each_task_agrees_with_what_it_did_through_kills_of_its_workers(
+    fleets: Fleets, redis_client: "redis.Redis"
+) -> None:
+    fleet = fleets.start(ended={"keep": 2 * TASKS})
+    calls = [Call("answer", args=[str(number), number % 2 == 1], queue="default") for number in range(TASKS)]
+    ids = [handle.id for handle in fleet.client.enqueue_many(calls)]
+    for number in range(1, KILLS + 1):
+        ended = number * TASKS // (KILLS + 2)
+        last = until(lambda ended=ended: fleet.journal("start")[ended:], "some more tasks")[-1]  # type: ignore[misc]
+        os.kill(last.pid, signal.SIGKILL)
+    until(lambda: not redis_client.hlen(Keys(fleet.namespace).tasks) - TASKS // 2, "the end of all, or their death")
+    node = fleet.status()["node"]
+    for number, task_id in enumerate(ids):
+        status = fleet.client.status(task_id)
+        starts = fleet.journal("start", id=task_id)
+        assert (status.name, status.attempt) == ("answer", status.crashes + 1)
+        assert len(starts) <= status.attempt  # a worker may die after it took a task up and before that could tell
+        assert (status.node, status.pid) == (node, starts[-1].pid)
+        assert status.ended_at is not None
+        if number % 2:
+            assert (status.state, status.failures) == ("dead", 1)
+        else:
+            assert (status.state, status.has_result) == ("done", True)
+            assert status.started_at is not None
+            assert status.run_seconds is not None
+            assert status.run_seconds >= 0.002
+            kept = redis_client.get(Keys(fleet.namespace).result(task_id))
+            assert json.loads(kept) == {"label": str(number)}  # type: ignore[arg-type]  # redis-py: may be awaitable
+    fleet.edit(ended={"keep": 0})
+    assert fleet.rota("reload").returncode == 0
+    until(lambda: not redis_client.exists(Keys(fleet.namespace).ended), "the end of the memory")
+    assert fleet.books_balance()
