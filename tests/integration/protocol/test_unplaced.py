@@ -106,6 +106,22 @@ def test_a_cancelled_task_whose_entry_is_gone_is_ended(fleet: Fleet) -> None:
     assert (audit.cancelled, audit.live, audit.missing) == (1, 0, 0)
 
 
+def test_a_cancelled_task_of_a_later_life_leaves_nothing_behind(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.push("a")
+    assert run_all(fleet) == ["a"]
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.redis.ltrim(fleet.keys.ready_lane("q"), 0, 0)
+    assert run_all(fleet) == []
+    assert walk(fleet) == ["a"]
+    assert restore(fleet, "a") == [RestoreWord.ENDED]
+    assert (fleet.redis.exists(fleet.keys.former), fleet.run(fleet.store.audit()).missing) == (0, 0)
+
+
 def test_a_task_whose_queue_nothing_tells_is_set_aside_with_that_reason(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["work",[]]')
     owner = fleet.register()
@@ -192,6 +208,18 @@ def test_what_stays_in_a_lane_is_seen_though_its_head_moves_while_it_is_read(fle
     fleet.turn(owner, Q, *releases, limit=0 if given_back else 100)
     second = fleet.run(fleet.store.standing([lane], first.read))
     assert {f"t{n}".encode() for n in range(100, 2 * BATCH)} <= {*first.ids, *second.ids}
+
+
+def test_the_shell_of_a_former_life_does_not_stand_for_the_task_that_lives(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.push("a", queue="p")
+    assert walk(fleet) == []
+    lose_entry(fleet, "a", "p")
+    assert walk(fleet) == ["a"]
+    assert restore(fleet, "a") == [RestoreWord.RESTORED]
+    assert (run_all(fleet), run_all(fleet, "p")) == ([], ["a"])
+    assert not fleet.redis.exists(fleet.keys.former)
 
 
 def test_a_body_under_a_name_that_is_none_is_named_and_set_aside(fleet: Fleet) -> None:

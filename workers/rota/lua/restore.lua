@@ -19,8 +19,9 @@ for _, id in ipairs(in_lane_or_nowhere(ARGV, held_ids())) do unplaced[id] = true
 
 -- The entry of its next life; its counters are in its ticket, if that is left.
 local function next_life(id, body)
-  local ticket = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
-  local _, queue = bare_names(name_or_nil(id) and body or '')
+  local is_name = name_or_nil(id) -- who shares the server may have put a body under anything
+  local ticket = is_name and parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  local _, queue = bare_names(is_name and body or '')
   local life, shells = lives_of(id)
   life = (life or 0) + 1
   local e = entry_anew(id, ticket and ticket.queue or queue or UNKNOWN_QUEUE, 'i', now, life, now)
@@ -35,7 +36,7 @@ end
 
 local function put_back(id, body)
   if body == '' then
-    take_off({ id = id, flag = 'uX' }, 'cancelled') -- its end was noted when it was cancelled
+    take_off({ id = id, flag = 'u1X' }, 'cancelled') -- all that it may hold; its end was noted when it was cancelled
     return 'ended'
   end
   local e = next_life(id, body)
