@@ -58,7 +58,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "served": ("default", "nobody"),
     "shares": ("default", "nobody"),
     "totals": ("nonsense", "accepted:nonsense"),
-    "pulse": ("from", "at", "grace_until", "lease", "lease_at"),
+    "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker"),
     "meta": ("nonsense", "ended_keep"),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""

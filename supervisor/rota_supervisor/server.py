@@ -26,7 +26,7 @@ from rota_supervisor.exits import ExitCode, Failure
 OPTIONS: Final = ConnectionOptions(name="rota-cli")
 _VERSION_FIELD: Final = "protocol"
 _NOT_LET_IN: Final = frozenset({"noperm", "wrongpass"})
-_OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "INFO"})
+_OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO"})
 _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
     "none": frozenset(),
     "wait": frozenset({"WAIT"}),

@@ -3,17 +3,20 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from audit_walks import walk
 from machine.base import ANSWERED, DELIVERIES, HOUR_MS, KEEP, QUEUES, SECOND_US
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
-from model.items import New, Task
+from model.ends import named_in
+from model.items import UNKNOWN_QUEUE, New, Task
 from protocol import body_of
 from rota.protocol.replies import Bounded, CancelWord
 
 ACTS = st.sampled_from(
     ["cancel"] * 3
     + ["revive", "purge"] * 2
-    + ["pause", "resume", "purge_dead", "trim", "heal", "look", "look_at_queues", "announce"]
+    + ["pause", "resume", "purge_dead", "trim", "heal", "look", "look_at_queues", "announce", "audit"]
+    + ["an_entry_is_lost"] * 2
 )
 ENOUGH = 8
 """With fewer tasks than that nobody empties a queue."""
@@ -36,6 +39,8 @@ class People(Working):
             "look": self.look,
             "look_at_queues": self.look_at_queues,
             "announce": self.announce,
+            "audit": self.audit,
+            "an_entry_is_lost": self.an_entry_is_lost,
         }[act](data, delivery)
 
     @precondition(lambda self: self.workers)
@@ -149,7 +154,7 @@ class People(Working):
         task_id = data.draw(st.sampled_from(known))
         found = self.fleet.run(self.fleet.store.status(task_id))
         assert found.state == self.model.state(task_id)
-        if found.state != "dead" and not self.is_cancelled(task_id):
+        if found.state != "dead" and not self.is_cancelled(task_id) and not self.is_out_of_sight(task_id):
             assert found.accounts.decode() == places.accounts.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
@@ -157,12 +162,19 @@ class People(Working):
         task = self.model.places.tasks.get(task_id)
         return task is not None and task.cancelled
 
+    def is_out_of_sight(self, task_id: str) -> bool:
+        """Of what waits and names no queue nobody knows in which lane to look."""
+        task = self.model.places.tasks.get(task_id)
+        is_nameless = task is not None and named_in(task.body)[0] == UNKNOWN_QUEUE
+        return is_nameless and self.model.state(task_id) == "ready"
+
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))
         places = self.model.places
         for row in overview.queues:
             counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
-            assert [row.scheduled, row.inflight, row.dead] == counts
+            untold = self.model.untold() if row.queue == UNKNOWN_QUEUE else 0
+            assert [row.scheduled - untold, row.inflight, row.dead] == counts
             assert (row.ready, row.accepted) == (len(places.entries(row.queue)), places.accepted[row.queue])
             assert row.paused == (row.queue in self.model.paused)
             assert row.served == (self.model.served.get(row.queue, 0) > self.now)
@@ -173,3 +185,28 @@ class People(Working):
         keep = data.draw(st.sampled_from([KEEP, KEEP, 2, 0]))
         self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, keep))
         self.model.announce(self.now, queues, hours * HOUR_MS * 1000, keep)
+
+    def audit(self, _: st.DataObject, __: str) -> None:
+        """Wherever tasks stand, the walk sees them; but not in the hands of an owner that was forgotten."""
+        places, known = self.model.places, self.model.leases.expires
+        orphaned = [task.id for owner, held in places.inflight.items() if owner not in known for task in held]
+        assert walk(self.fleet) == sorted(task_id for task_id in orphaned if task_id in places.tasks)
+
+    def an_entry_is_lost(self, data: st.DataObject, _: str) -> None:
+        """Somebody takes an entry out of its lane: the audit names it, and it is put back. Nothing else is."""
+        self.bring_if_few(data)
+        places, keys = self.model.places, self.fleet.keys
+        standing = [task for lane in places.lanes.values() for task in lane if isinstance(task, Task)]
+        tasks = [task for task in standing if not task.is_shell]
+        if not tasks:
+            return
+        lost = data.draw(st.sampled_from(tasks))
+        key = keys.ready_lane(lost.queue) if lost.lane == "ready" else keys.delayed_lane(lost.queue)
+        assert self.fleet.redis.lrem(key, 1, lost.text) == 1
+        lane = places.lanes[lost.queue, lost.lane]
+        lane[:] = [item for item in lane if item is not lost]
+        assert lost.id in walk(self.fleet)
+        held = [task.id for owner in self.model.leases.expires for task in places.inflight.get(owner, [])]
+        ids = [lost.id, "nobody", *places.dead, *held]
+        words = self.fleet.run(self.fleet.store.restore(ids))
+        assert [str(word) for word in words] == self.model.restore(self.now, ids)

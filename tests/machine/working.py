@@ -21,7 +21,7 @@ from machine.base import (
 )
 from machine.producing import Producing
 from model.claims import Ask
-from model.items import UNKNOWN_QUEUE
+from model.items import UNKNOWN_QUEUE, Bare
 from model.model import Outcome as ModelOutcome
 from protocol import ACCOUNT, LEASE_MS, pack_settlements
 from rota.protocol.entry import parse_entry
@@ -35,7 +35,7 @@ from rota.protocol.outcome import (
     RetryOutcome,
     Settlement,
 )
-from rota.protocol.replies import Claim, Promoted, Swept, TurnReply, TurnWord
+from rota.protocol.replies import AdoptedScheduled, Claim, Promoted, Swept, TurnReply, TurnWord
 from rota.protocol.store import Turn, pack_limits
 
 OUTCOMES: dict[str, Outcome] = {
@@ -276,6 +276,7 @@ class Working(Producing):
             assert list(reply.expired) == self.model.sweep(self.now)
             assert reply.grace_until_us == self.model.leases.grace_until
             assert reply.next_due_us == self.model.next_due()
+            assert reply.untold == self.model.untold()
 
         reply = self.call(self.fleet.store.sweep(LEASE_MS), check, delivery)
         if not reply:
@@ -286,6 +287,19 @@ class Working(Producing):
         self._poller_hears(reply.next_due_us)
         self.unheard.clear()
         return reply.expired
+
+    @rule(data=st.data(), delivery=DELIVERIES)
+    def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
+        """A poller found bare items that wait, or had found some that are gone now."""
+        scheduled = self.model.places.scheduled
+        bare = [member for member, (_, item) in scheduled.items() if isinstance(item, Bare)]
+        members = [*bare, data.draw(st.sampled_from([*scheduled, "[gone]"]))]
+
+        def check(reply: AdoptedScheduled) -> None:
+            adopted, dead = self.model.adopt_scheduled(self.now, members)
+            assert reply == AdoptedScheduled(adopted, tuple((queue, "garbage") for queue in dead))
+
+        self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
 
     def _poller_hears(self, next_due: int | None) -> None:
         """Without an answer it looks again at once: 0."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
 from model.ends import NO_RUN
-from model.items import UNKNOWN_QUEUE, New, Serving, Task, begun_text
+from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
 from model.places import FAILURE
 from model.steering import NONCE_US, Steering
 
@@ -73,6 +73,28 @@ class Model(Steering):
         else:
             self.places.bury(task)
         return task.queue
+
+    def adopt_scheduled(self, now: int, members: Sequence[str]) -> tuple[int, list[str]]:
+        """How many are tasks now, and the queues of those that are dead at once."""
+        self.places.at(now)
+        adopted, dead = 0, []
+        for member in dict.fromkeys(members):
+            due, item = self.places.scheduled.get(member, (0, None))
+            if not isinstance(item, Bare):
+                continue
+            del self.places.scheduled[member]
+            task = self.places.adopt(item, item.queue or UNKNOWN_QUEUE, "d", due)
+            if item.queue:
+                self.places.schedule(task, due)
+                adopted += 1
+            else:
+                self.places.bury(task)
+                dead.append(task.queue)
+        return adopted, dead
+
+    def untold(self) -> int:
+        """How many bare items wait for their time."""
+        return sum(isinstance(item, Bare) for _, item in self.places.scheduled.values())
 
     def next_due(self) -> int | None:
         return min((due for due, _ in self.places.scheduled.values()), default=None)

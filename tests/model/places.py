@@ -3,8 +3,8 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from model.ends import Memory
-from model.items import Bare, New, Task, begun_text
+from model.ends import Memory, named_in
+from model.items import UNKNOWN_QUEUE, Bare, New, Task, begun_text
 
 Item = Task | Bare
 FAILURE = "E"
@@ -162,6 +162,22 @@ class Places:
         task.starts = task.releases
         self.lanes[task.queue, "ready"].append(task)
         self.marked.add(task.queue)
+
+    def restore(self, task: Task) -> Task:
+        """A life of its own for a task whose entry is gone: to the tail of its lane."""
+        life, shells = self.former.get(task.id, (0, 0))
+        self.former[task.id] = (life + 1, shells)
+        self._order += 1
+        flag = f"{'u' if task.id in self.keys else ''}{life + 1}{'X' if task.id in self.accounts else ''}"
+        queue, _ = named_in(task.body)
+        restored = Task(task.id, queue, task.body, self._order, due=self.now, ready=self.now, flag=flag, life=life + 1)
+        self.tasks[task.id] = restored
+        if queue != UNKNOWN_QUEUE:
+            self.lanes[queue, "ready"].append(restored)
+            self.marked.add(queue)
+        else:
+            self.bury(restored)
+        return restored
 
     # Ending
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from model.ends import as_looked_up, unstarted
-from model.items import Bare, Task
+from model.items import UNKNOWN_QUEUE, Bare, Task
 from model.leases import Leases
 from model.places import Places
 from model.rotation import Rates, Rotation
@@ -133,6 +133,21 @@ class Steering:
         old = [task_id for task_id in by_age if self.places.dead[task_id] <= now - max_age]
         surplus = by_age[len(old) :][: max(0, len(by_age) - len(old) - max_count)]
         return self.purge_dead(old + surplus)
+
+    def restore(self, now: int, ids: Sequence[str]) -> list[str]:
+        """A word each. None of these stands in a lane."""
+        self.places.at(now)
+        return [self._restore(task_id) for task_id in ids]
+
+    def _restore(self, task_id: str) -> str:
+        task = self.places.tasks.get(task_id)
+        is_known = task_id in self.places.scheduled or task_id in self.places.dead
+        if not task or is_known or self.places.holder_of(task_id, self.leases.expires):
+            return "placed"
+        if task.cancelled:
+            self.places.end(task, "cancelled")
+            return "ended"
+        return "dead" if self.places.restore(task).queue == UNKNOWN_QUEUE else "restored"
 
     def announce(self, now: int, queues: Sequence[str], ttl_us: int, keep: int) -> None:
         self.served.update(dict.fromkeys(queues, now + ttl_us))

@@ -91,7 +91,7 @@ def test_a_task_without_a_limit_of_its_own_has_the_fleets() -> None:
 @pytest.mark.parametrize(
     "enqueued",
     [
-        {"retries": "many", "expires": -3, "time_limit": 1, "queue": "x", "colour": None},
+        {"retries": "many", "expires": -3},
         {"retries": -(10**4000), "expires": 10**400},
         {"retries": 1e9, "expires": 1e308, "result_ttl": -1},
         {"retries": None, "expires": True},

@@ -127,6 +127,23 @@ def test_options_of_the_call_travel_in_the_body() -> None:
         prepared(by_name(retries=-1))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay": 1_795_252_610},
+        {"delay": timedelta(days=3654)},
+        {"at": datetime.now(UTC) + timedelta(days=3654)},
+    ],
+)
+def test_a_due_time_of_more_than_ten_years_ahead_is_refused_with_the_likely_reason(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"send: (delay|at)=.* lies more than ten years ahead: milliseconds\?"):
+        prepared(by_name(**options))
+
+
+def test_a_due_time_of_nine_years_ahead_is_taken() -> None:
+    assert prepared(by_name(delay=timedelta(days=3285))).due == f"+{3285 * 86_400 * 1_000_000}"
+
+
 def test_a_payload_over_the_limit_is_refused_with_both_sizes() -> None:
     with pytest.raises(PayloadTooLarge, match=r"send: the task has 2,0\d\d bytes, the limit is 1 KiB"):
         prepare(Call("send", ["x" * 2000], queue="q"), default_registry, 1)

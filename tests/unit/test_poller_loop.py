@@ -86,10 +86,6 @@ class FakeServer:
     def _due_us(self) -> int | None:
         return 0 if self.overdue > 0 else self.next_due_us
 
-    def execute(self, *_: object) -> list[Any]:
-        self.calls.append("scan")
-        return [b"0", []]
-
 
 @pytest.fixture
 def signals() -> StopSignals:
@@ -123,7 +119,7 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
 def test_a_backlog_without_end_holds_up_neither_sweep_nor_retirements(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners = 1_000_000, 3
     assert loop.run() == EXIT_DRAINED
-    rounds = ["sweep", "retire", "retire", "retire", "scan"]
+    rounds = ["sweep", "retire", "retire", "retire"]
     made = [call for name in rounds for call in ("promote", name)]
     assert server.calls[: len(made)] == made
     assert set(server.calls[len(made) :]) == {"promote"}
@@ -136,9 +132,7 @@ def test_a_hundred_lost_owners_hold_up_no_promotion(loop: PollerLoop, server: Fa
     loop.run()
     promoted = server.calls.index("promote", 1)
     assert promoted == pytest.approx(50, abs=2)
-    assert server.calls == ["promote", "sweep", *["retire"] * (promoted - 2), "promote"] + ["retire"] * (
-        102 - promoted
-    ) + ["scan"]
+    assert server.calls == ["promote", "sweep", *["retire"] * (promoted - 2), "promote"] + ["retire"] * (102 - promoted)
 
 
 def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: FakeServer) -> None:
@@ -152,11 +146,11 @@ def test_it_rests_when_nothing_is_due_and_a_sweep_is_all_the_look_it_needs(
     loop: PollerLoop, server: FakeServer
 ) -> None:
     loop.run()
-    assert server.calls == ["promote", "sweep", "scan"]
-    assert [seconds > 0 for seconds in server.rests] == [False, True]
+    assert server.calls == ["promote", "sweep"]
+    assert [seconds > 0 for seconds in server.rests] == [True]
 
 
 def test_a_delayed_set_that_is_none_stops_no_sweep(loop: PollerLoop, server: FakeServer) -> None:
     server.refused = {"promote"}
     loop.run()
-    assert server.calls == ["promote", "sweep", "scan"]
+    assert server.calls == ["promote", "sweep"]

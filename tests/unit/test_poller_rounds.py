@@ -1,5 +1,6 @@
 """The poller's rounds: what goes wrong with one thing holds up no other, and nothing found is forgotten."""
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -10,21 +11,39 @@ from rota.child.slot_memory import SlotMemory
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.poller.rounds import SWEEP_SECONDS, TRIM_SECONDS, Rounds
-from rota.protocol.replies import Bounded, Retired, Swept
+from rota.poller.walking import (
+    AUDIT_SECONDS,
+    KEYS_SECONDS,
+    SCANS_A_BURST,
+    SEARCH_AGAIN_SECONDS,
+)
+from rota.protocol.replies import AdoptedScheduled, Bounded, Retired, Swept
 from rota.protocol.store import Command, Store
+from rota.protocol.views import Bodies, Lists
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
+from rota.telemetry import metrics
+from rota.telemetry.metrics import GaugeDefinition
 from rota.telemetry.recorder import Recorder
 
 LEASE_SECONDS = 20.0
+AUDIT = {"lists", "standing", "bodies", "unplaced"}
 Answer = Callable[[list[str]], Any]
 
 
 class FakeServer:
-    """Plays the connection. `calls` are those it answered, as words; `fail` what each of them raises, once."""
+    """Plays the connection. `calls` are those it answered, as words, but for `walked`, those of the audit; `fail` what
+    each of them raises, once."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.walked: list[str] = []
+        self.walks = True
+        self.untold = 0
+        self.listed: list[str] = []
+        self.searches: list[list[bytes]] = []
+        self.scheduled: list[str] = []
+        self.unplaced: list[bytes] = []
         self.expired: list[str] = []
         self.next_due_us: int | None = None
         self.retired: list[str] = []
@@ -37,33 +56,53 @@ class FakeServer:
     def run(self, call: Command[Any]) -> Any:
         args = [part.decode(errors="replace") for part in call.args.data.split(b"\r\n")[1::2]]
         self._note(call.script.name)
-        match call.script.name:
-            case "sweep":
-                return Swept(
-                    0, 0, 0, tuple(owner for owner in self.expired if owner not in self.retired), self.next_due_us
-                )
-            case "retire":
-                if args[0] in self.refused_owners:
-                    raise Refused("WRONGTYPE", "wrongtype")
-                self.retired.append(args[0])
-                return Retired(False, 0, (), ())
-            case "orphans":
-                self.adopted += args[1:]
-                return len(args[1:])
-            case "trim":
-                self.trims -= 1
-                return Bounded(500, self.trims > 0)
-        raise AssertionError(call.script.name)
+        return getattr(self, f"_{call.script.name}")(args)
 
-    def execute(self, *_: object) -> list[Any]:
-        self._note("scan")
-        keys = self.scans.pop(0) if self.scans else []
-        return [b"7" if self.scans else b"0", keys]
+    def _sweep(self, _: list[str]) -> Swept:
+        expired = tuple(owner for owner in self.expired if owner not in self.retired)
+        return Swept(0, 0, 0, expired, self.next_due_us, self.walks, self.untold)
+
+    def _retire(self, args: list[str]) -> Retired:
+        if args[0] in self.refused_owners:
+            raise Refused("WRONGTYPE", "wrongtype")
+        self.retired.append(args[0])
+        return Retired(False, 0, (), ())
+
+    def _orphans(self, args: list[str]) -> int:
+        self.adopted += args[1:]
+        return len(args[1:])
+
+    def _list_queues(self, args: list[str]) -> int:
+        self.listed += args
+        return len(args)
+
+    def _adopt_scheduled(self, args: list[str]) -> AdoptedScheduled:
+        self.scheduled += args
+        return AdoptedScheduled(len(args), ())
+
+    def _lists(self, _: list[str]) -> Lists:
+        return Lists(0, ())
+
+    def _bodies(self, _: list[str]) -> Bodies:
+        return Bodies("0", self.unplaced)
+
+    def _unplaced(self, _: list[str]) -> list[bytes]:
+        return self.unplaced
+
+    def _trim(self, _: list[str]) -> Bounded:
+        self.trims -= 1
+        return Bounded(500, self.trims > 0)
+
+    def execute(self, word: str, *_: object) -> list[Any]:
+        self._note(word.lower())
+        portions = self.scans if word == "SCAN" else self.searches
+        found = portions.pop(0) if portions else []
+        return [b"7" if portions else b"0", found]
 
     def _note(self, word: str) -> None:
         if (error := self.fail.pop(word, None)) is not None:
             raise error
-        self.calls.append(word)
+        (self.walked if word in AUDIT else self.calls).append(word)
 
 
 class Clock:
@@ -83,8 +122,8 @@ class Poller:
         self.server = FakeServer()
         settings = poller_settings(lease_seconds=LEASE_SECONDS)
         self.store = Store("n")
-        report = PollerReport(Recorder(SlotMemory.create(1).slot(0).metrics), 4)
-        self.rounds = Rounds(settings, self.store, report, self.clock)
+        self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
+        self.rounds = Rounds(settings, self.store, PollerReport(self.recorder, 4), self.clock)
 
     def step(self) -> NextDue | None:
         return self.rounds.step(cast(Connection, self.server))
@@ -98,8 +137,17 @@ class Poller:
             self.step()
         raise AssertionError("it never ends")
 
+    def sweep_and_what_follows(self) -> list[str]:
+        """The next sweep, and the calls that were made with it."""
+        self.clock.now += SWEEP_SECONDS
+        return self.until_idle()
+
     def key_of(self, owner: str) -> bytes:
         return self.store.keys.inflight(owner).encode()
+
+    def gauge(self, definition: GaugeDefinition) -> float:
+        gauge = self.recorder.gauge(definition)
+        return gauge._numbers[gauge._at]
 
 
 @pytest.fixture
@@ -158,6 +206,8 @@ def test_a_call_that_is_refused_is_left_out_and_the_rest_goes_on(poller: Poller,
     made.remove(call)
     if call == "scan":
         made.remove("orphans")
+    if call == "sweep":  # which says whose duty it is to walk
+        made = ["trim"]
     assert poller.until_idle() == made
 
 
@@ -186,9 +236,9 @@ def test_many_owners_are_adopted_a_hundred_a_call(poller: Poller) -> None:
     assert poller.server.adopted == owners
 
 
-def test_a_scan_pauses_after_ten_portions_and_begins_anew_each_lease(poller: Poller) -> None:
-    poller.server.scans = [[]] * 12
-    assert poller.until_idle() == ["sweep", *["scan"] * 10]
+def test_a_scan_pauses_after_twenty_portions_and_begins_anew_each_lease(poller: Poller) -> None:
+    poller.server.scans = [[]] * (SCANS_A_BURST + 2)
+    assert poller.until_idle() == ["sweep", *["scan"] * SCANS_A_BURST]
     poller.clock.now += SWEEP_SECONDS
     assert poller.until_idle() == ["sweep", "scan", "scan"]
     poller.clock.now += SWEEP_SECONDS
@@ -205,3 +255,79 @@ def test_a_trim_goes_on_while_there_is_more_up_to_20_calls(poller: Poller) -> No
     poller.clock.now += TRIM_SECONDS
     poller.server.trims = 1000
     assert poller.until_idle() == ["sweep", "scan", *["trim"] * 20]
+
+
+# What one poller does for all
+
+
+def test_a_poller_that_is_not_the_one_that_walks_walks_nowhere(poller: Poller) -> None:
+    poller.server.walks, poller.server.untold = False, 3
+    assert poller.until_idle() == ["sweep"]
+    poller.clock.now += TRIM_SECONDS
+    assert poller.until_idle() == ["sweep", "trim"]
+    assert poller.server.walked == []
+
+
+def test_a_queue_whose_lane_was_seen_is_listed_and_its_name_told_once(poller: Poller) -> None:
+    keys = poller.store.keys
+    poller.server.scans = [
+        [keys.ready_lane("emial").encode(), keys.delayed_lane("emial").encode(), keys.queues.encode()]
+    ]
+    assert poller.until_idle() == ["sweep", "scan", "list_queues"]
+    assert poller.server.listed == ["emial"]
+
+
+def test_lanes_are_looked_for_within_a_minute_however_long_the_lease(poller: Poller) -> None:
+    poller.until_idle()
+    poller.clock.now += KEYS_SECONDS
+    assert "scan" in poller.until_idle()
+
+
+def test_what_a_sweep_tells_of_is_looked_for_at_once_and_once(poller: Poller) -> None:
+    poller.until_idle()
+    poller.server.untold, poller.server.searches = 2, [[b"[1]", b"5"], [b"[2]", b"6"]]
+    assert poller.sweep_and_what_follows() == ["sweep", "zscan", "adopt_scheduled", "zscan", "adopt_scheduled"]
+    assert poller.server.scheduled == ["[1]", "[2]"]
+    poller.server.untold = 0
+    assert poller.sweep_and_what_follows() == ["sweep"]
+
+
+def test_what_a_search_did_not_find_is_not_looked_for_each_second(poller: Poller) -> None:
+    """As a ticket that somebody deleted: then its task is known by its id."""
+    poller.until_idle()
+    poller.server.untold = 1
+    assert poller.sweep_and_what_follows() == ["sweep", "zscan"]
+    assert poller.sweep_and_what_follows() == ["sweep"]
+    poller.server.untold = 2
+    assert poller.sweep_and_what_follows() == ["sweep", "zscan"]
+    poller.clock.now += SEARCH_AGAIN_SECONDS
+    assert "zscan" in poller.until_idle()
+
+
+def test_a_walk_of_the_audit_is_a_call_at_a_time_and_its_finding_is_shown_while_this_poller_walks(
+    poller: Poller,
+) -> None:
+    poller.server.unplaced = [b"a"]
+    while len(poller.server.walked) < 5:
+        before = len(poller.server.walked)
+        poller.clock.now = max(poller.clock.now, poller.rounds.next_at)
+        poller.until_idle()
+        assert len(poller.server.walked) <= before + 1
+    assert poller.server.walked == ["lists", "bodies", "unplaced", "lists", "unplaced"]
+    assert poller.gauge(metrics.AUDIT_UNPLACED) == 1
+    poller.server.walks = False
+    poller.sweep_and_what_follows()
+    assert math.isnan(poller.gauge(metrics.AUDIT_UNPLACED))
+    poller.clock.now += AUDIT_SECONDS
+    poller.until_idle()
+    assert len(poller.server.walked) == 5
+
+
+def test_a_walk_that_is_refused_is_left_out_until_the_next(poller: Poller) -> None:
+    poller.server.fail = {"lists": Refused("NOPERM", "noperm")}
+    poller.until_idle()
+    assert poller.sweep_and_what_follows() == ["sweep"]
+    assert poller.server.walked == []
+    poller.clock.now += AUDIT_SECONDS
+    poller.until_idle()
+    assert poller.server.walked == ["lists"]

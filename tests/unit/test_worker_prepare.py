@@ -45,6 +45,7 @@ def test_a_call_carries_its_arguments() -> None:
         (b'["id","q","grow",[]]', NotRunnable.UNKNOWN_TASK, UNKNOWN_TASK),
         (b'["id","q","resize",[]]', NotRunnable.ARGUMENTS, "resize"),
         (b'["id","q","resize",[1],{"kwargs":{"height":1}}]', NotRunnable.ARGUMENTS, "resize"),
+        (b'["id","q","resize",[1],{"options":{"retires":1}}]', NotRunnable.OPTIONS, "resize"),
         (b'["resize",["' + b"x" * (256 << 10) + b'"]]', NotRunnable.GARBAGE, UNKNOWN_TASK),
     ],
 )
@@ -52,6 +53,15 @@ def test_what_can_never_be_called_says_why(body: bytes, fault: NotRunnable, name
     unfit = _prepare(body)
     assert isinstance(unfit, Unfit)
     assert (unfit.fault, unfit.name) == (fault, name)
+
+
+def test_an_option_that_nobody_knows_is_named_and_fields_of_the_producers_own_are_not_looked_at() -> None:
+    unfit = _prepare(b'["id","q","resize",[1],{"options":{"retires":1,"retries":2}}]')
+    assert isinstance(unfit, Unfit)
+    assert unfit.error == "unknown options: 'retires'; the options of a body are retries, expires"
+    own = _prepare(b'["id","q","resize",[1],{"options":{"retries":2,"expires":5},"retires":1,"trace":"x"}]')
+    assert isinstance(own, Runnable)
+    assert own.options.retries == 2
 
 
 def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:

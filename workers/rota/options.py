@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
@@ -13,6 +13,10 @@ from rota.protocol.store import MOST_CRASHES
 
 if TYPE_CHECKING:
     from rota.child.settings import TaskOverride
+
+OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")
+"""What the `options` of a body may say."""
+_NAMED_OPTIONS: Final = 5
 
 Backoff = Literal["exponential", "linear"] | Callable[[int], float | timedelta]
 Unique = bool | Callable[..., object]
@@ -97,18 +101,26 @@ def effective_options(
 ) -> TaskOptions:
     """Options in force for one task: declared < the operator's `[tasks.NAME]` < those it was enqueued with.
 
-    `enqueued` comes from the body, so from any producer: fields that are unknown or of a wrong type count as
-    not given.
+    `enqueued` comes from the body, so from any producer: what is of a wrong type counts as not given.
     """
     changes: dict[str, Any] = {}
     if override is not None:
         changes = {_OVERRIDES[name]: value for name, value in dataclasses.asdict(override).items() if value is not None}
-    for name in ("retries", "expires", "result_ttl"):
+    for name in OPTIONS_OF_A_CALL:
         try:
             changes[name] = _CHECKS[name](enqueued[name], name)
         except (KeyError, TypeError, ValueError):
             continue
     return dataclasses.replace(options, **changes) if changes else options
+
+
+def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
+    """Say which options of a body nobody knows, or None: one that was misspelt must not pass for the default."""
+    unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
+    if not unknown:
+        return None
+    named = ", ".join(map(repr, unknown[:_NAMED_OPTIONS]))
+    return f"unknown options: {named}; the options of a body are {', '.join(OPTIONS_OF_A_CALL)}"
 
 
 _OVERRIDES = {

@@ -28,7 +28,7 @@ COMMANDS = {
     "queue": ("queue", "List, pause, resume and purge queues."),
     "task": ("task", "Enqueue, list, show and cancel tasks."),
     "dead": ("dead", "List, show, revive and purge dead tasks."),
-    "audit": ("queue", "Check that every accepted task is accounted for."),
+    "audit": ("audit", "Check that every accepted task is accounted for and stands somewhere."),
 }
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
 

@@ -1,14 +1,16 @@
-"""From a call to what Redis takes: everything an enqueue checks and decides before it sends. Pure but for new ids."""
+"""From a call to what Redis takes: everything an enqueue checks and decides before it sends. Pure but for new ids, and
+for the clock that `at` is compared with."""
 
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.client.arguments import check_arguments
 from rota.client.call import Call
-from rota.durations import microseconds, positive_seconds, unix_microseconds
+from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge
 from rota.options import TaskOptions, Unique, check_queue, check_retries, check_unique, not_negative_seconds
 from rota.protocol.body import Body, encode_body
@@ -17,6 +19,7 @@ from rota.protocol.store import NewTask
 from rota.registry import Registry
 
 KIB = 1024
+_LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # ten years; as in lua/adopt_scheduled.lua
 _KEY_HEX_DIGITS = 32
 _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # two of its bits say how a UUID is made
 _UNDECLARED = TaskOptions()
@@ -85,9 +88,19 @@ def _due(call: Call[Any]) -> str:
         if call.delay is not None:
             raise ValueError(f"{call.name}: give delay or at, not both")
         at_us = unix_microseconds(call.at, "at")
+        _require_near(call, f"at={call.at!r}", at_us - time.time() * MICROSECONDS)
         return f"@{at_us}" if at_us > 0 else ""
-    delay_us = 0 if call.delay is None else microseconds(call.delay, "delay")
+    if call.delay is None:
+        return ""
+    delay_us = microseconds(call.delay, "delay")
+    _require_near(call, f"delay={call.delay!r}", delay_us)
     return f"+{delay_us}" if delay_us > 0 else ""
+
+
+def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
+    # Nobody waits for that, and nobody would notice a unit that is wrong until then.
+    if wait_us > _LONGEST_WAIT_US:
+        raise ValueError(f"{call.name}: {what} lies more than ten years ahead: milliseconds?")
 
 
 def _unique(call: Call[Any], options: TaskOptions, queue: str, bound: _Bound) -> tuple[str, int]:

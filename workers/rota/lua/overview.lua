@@ -1,12 +1,13 @@
 #!lua flags=no-writes
 -- The numbers of queues, for gauges and people.
--- with: prefix clock numbers entry doorbell
+-- with: prefix clock numbers entry doorbell untold
 -- KEYS[1]  tasks
 -- ARGV     queues to name whether or not they were ever pushed to
 -- returns  now, owners, then a row a queue: queue, ready, scheduled, overdue, in flight, dead, accepted,
 --          age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1
--- At most 500 queues, and at most 500 overdue tasks are told apart by queue.
-local MOST = 500
+-- At most 500 queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled counts as
+-- scheduled in the queue `unknown` until it is adopted.
+local MOST, UNKNOWN_QUEUE = 500, 'unknown'
 local now = redis_now()
 local names, known = {}, {}
 local function name(queue)
@@ -15,7 +16,9 @@ local function name(queue)
     names[#names + 1] = queue
   end
 end
+local bare = untold()
 for _, queue in ipairs(ARGV) do name(queue) end
+if bare > 0 then name(UNKNOWN_QUEUE) end
 for _, queue in ipairs(redis.call('SMEMBERS', PREFIX .. 'queues')) do name(queue) end
 
 local overdue, oldest = {}, {}
@@ -40,7 +43,7 @@ for _, queue in ipairs(names) do
   answer[#answer + 1] = {
     queue,
     entries_in(queue),
-    number_of('counts', 'delayed:' .. queue),
+    number_of('counts', 'delayed:' .. queue) + (queue == UNKNOWN_QUEUE and bare or 0),
     overdue[queue] or 0,
     number_of('counts', 'running:' .. queue),
     number_of('counts', 'dead:' .. queue),

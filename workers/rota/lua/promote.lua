@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Move tasks that are due to the delayed lanes of their queues, in order of due.
--- with: prefix clock numbers entry doorbell books in_use former waiters ending bare adopt
+-- with: prefix clock numbers entry doorbell books in_use former waiters ending bare adopt anew
 -- KEYS[1]  tasks
 -- ARGV     limit
 -- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)...
@@ -75,13 +75,7 @@ end
 local function without_ticket(task)
   local id, queue = task.member, task.queue and task.queue.name or UNKNOWN_QUEUE
   if not task.known then return adopt(id, task.id, queue, 'd', task.due.us, now) end
-  local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
-  local has_account = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1
-  local flag = (has_key and 'u' or '') .. (lives_of(id) or '') .. (has_account and 'X' or '')
-  return {
-    id = id, queue = queue, kind = 'd', due = task.due.us, ready = now,
-    failures = 0, crashes = 0, losses = 0, releases = 0, flag = flag == '' and '-' or flag,
-  }
+  return entry_anew(id, queue, 'd', task.due.us, lives_of(id), now)
 end
 
 local buried = 0

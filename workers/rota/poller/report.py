@@ -1,10 +1,12 @@
 """What a poller logs and counts of its work."""
 
+import math
 import time
+from collections.abc import Sequence
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import AT_MOST_ONCE
-from rota.protocol.replies import Promoted, Retired, Swept
+from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log, metrics
@@ -12,6 +14,7 @@ from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
 _NO_QUEUE = "unknown"  # as the script that buries such items names it
+_NAMED_IDS = 10  # the line says how many there are; `rota audit` names all
 _REPEAT_SECONDS = 60.0  # the same refusal is logged this often, not with each round
 
 
@@ -24,6 +27,8 @@ class PollerReport:
         self._promote_seconds = recorder.histogram(metrics.REDIS_COMMAND, "promote")
         self._log_lines = log.LineCounters(recorder)
         self._orphans = recorder.gauge(metrics.INFLIGHT_ORPHANS)
+        self._unplaced = recorder.gauge(metrics.AUDIT_UNPLACED)
+        self._unplaced_ids: Sequence[str] = ()
         self._last_success = recorder.gauge(metrics.POLLER_LAST_SUCCESS, str(slot_number))
         self._grace_until_us = 0
         self._orphans.set(0)
@@ -51,6 +56,9 @@ class PollerReport:
             self._grace_until_us = swept.grace_until_us
             seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(events.POLLER_GRACE, grace_seconds=seconds)
+        if not swept.walks:  # whoever walks now tells of it
+            self._orphans.set(0)
+            self._unplaced.set(math.nan)
 
     def retired(self, owner: str, retired: Retired) -> None:
         """An owner whose lease ran out was retired, or turned out to be alive."""
@@ -63,6 +71,20 @@ class PollerReport:
             reason = AT_MOST_ONCE if entry.has_begun else "lost"
             self._recorder.counter(metrics.TASKS_DEAD, entry.queue, _NO_TASK, reason).add()
             log.logger().error(events.TASK_DEAD, task_id=entry.id, queue=entry.queue, owner=shown(owner), reason=reason)
+
+    def adopted(self, adopted: AdoptedScheduled) -> None:
+        """Bare items of the delayed set became tasks, or are dead at once."""
+        for queue, reason in adopted.dead:
+            self._recorder.counter(metrics.TASKS_DEAD, queue, _NO_TASK, reason).add()
+            log.logger().error(events.TASK_DEAD, queue=queue, reason=reason)
+
+    def unplaced(self, ids: Sequence[str]) -> None:
+        """A walk of the audit is over: these tasks live and stand nowhere."""
+        self._unplaced.set(len(ids))
+        if ids and ids != self._unplaced_ids:
+            named = [shown(task_id) for task_id in ids[:_NAMED_IDS]]
+            log.logger().error(events.AUDIT_UNPLACED, count=len(ids), task_ids=named)
+        self._unplaced_ids = ids
 
     def orphans(self, count: int) -> None:
         """A scan is over: so many lists had no registered owner."""

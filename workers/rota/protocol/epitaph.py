@@ -29,6 +29,7 @@ class NotRunnable(StrEnum):
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"
     ARGUMENTS = "arguments"
+    OPTIONS = "options"
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,3 +84,8 @@ class Keys:
 
     def replies(self, client: str) -> str:
         return self._key(f"replies:{client}")
+
+
+def pattern_of_lists(keys: Keys) -> str:
+    """What SCAN finds lanes and in-flight lists by, and few other keys: a namespace has no letters of a pattern."""
+    return keys._key("[iq]*")  # noqa: SLF001 - as above

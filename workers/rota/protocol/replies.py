@@ -181,16 +181,47 @@ parse_retired = reply(Retired, lambda word: word == b"alive", int, _entries, _en
 class Swept:
     """`rescues`: doorbells rung for entries for which nobody had rung. `expired`: owners whose lease ran
     out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
-    earliest due time of the delayed set, or None."""
+    earliest due time of the delayed set, or None. `walks`: whether this poller is the one that walks for the
+    fleet. `untold`: how many items of the delayed set nobody adopted yet."""
 
     now_us: int
     rescues: int
     grace_until_us: int
     expired: tuple[str, ...]
     next_due_us: int | None
+    walks: bool = False
+    untold: int = 0
 
 
-parse_swept = reply(Swept, int, int, int, names_of, _time_or_none)
+parse_swept = reply(Swept, int, int, int, names_of, _time_or_none, bool, int)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedScheduled:
+    """How many items became tasks; queue and reason of each that is dead at once."""
+
+    adopted: int
+    dead: tuple[tuple[str, str], ...]
+
+
+parse_adopted_scheduled = reply(
+    AdoptedScheduled, int, lambda raw: tuple((text_of(queue), text_of(reason)) for queue, reason in _pairs(raw))
+)
+
+
+class RestoreWord(StrEnum):
+    """What became of a task that stood nowhere: it is back in its lane, it had been cancelled and is ended, it is dead
+    as nothing says which lane is its own; or it is not there, or stands somewhere after all."""
+
+    RESTORED = "restored"
+    ENDED = "ended"
+    DEAD = "dead"
+    PLACED = "placed"
+
+
+def parse_restored(raw: Raw) -> list[RestoreWord]:
+    """One word an id."""
+    return [RestoreWord(text_of(word)) for word in raw]
 
 
 class CancelWord(StrEnum):

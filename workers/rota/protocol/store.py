@@ -258,9 +258,18 @@ class Store:
             args += (task_id, epitaph)
         return self._command("retire", pack(args) + rest, replies.parse_retired)
 
-    def sweep(self, lease_ms: int) -> Command[replies.Swept]:
-        """The pollers' round: rescue unheard entries, keep the pulse; returns expired owners and what is due next."""
-        return self._command("sweep", pack((lease_ms,)), replies.parse_swept)
+    def sweep(self, lease_ms: int, poller: str = "") -> Command[replies.Swept]:
+        """The pollers' round: rescue unheard entries, keep the pulse; returns expired owners, what is due next, and
+        whether `poller`, a name, is the one of the fleet that walks."""
+        return self._command("sweep", pack((lease_ms, poller)), replies.parse_swept)
+
+    def adopt_scheduled(self, members: Sequence[bytes]) -> Command[replies.AdoptedScheduled]:
+        """Adopt up to BATCH bare items of the delayed set."""
+        return self._command("adopt_scheduled", pack(members), replies.parse_adopted_scheduled)
+
+    def list_queues(self, queues: Sequence[str]) -> Command[int]:
+        """Note up to BATCH queues of which a lane was seen; returns how many were not known."""
+        return self._command("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> Command[int]:
         """Give owners of in-flight lists that nobody registered one lease; returns how many there were."""
@@ -328,6 +337,22 @@ class Store:
         """The books of the namespace."""
         return self._command("audit", NOTHING, views.parse_audit)
 
+    def lists(self) -> Command[views.Lists]:
+        """The lists in which tasks stand."""
+        return self._command("lists", NOTHING, views.parse_lists)
+
+    def standing(self, lists: Sequence[str], read: int) -> Command[views.Standing]:
+        """Up to BATCH ids that stand in these lists, behind the `read` ones at the tail of the first."""
+        return self._command("standing", pack((read, *lists)), views.parse_standing)
+
+    def bodies(self, cursor: str) -> Command[views.Bodies]:
+        """A portion of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
+        return self._command("bodies", pack((cursor,)), views.parse_bodies)
+
+    def unplaced(self, ids: Sequence[bytes]) -> Command[list[bytes]]:
+        """Of up to BATCH ids those of live tasks that are not delayed, dead or in flight."""
+        return self._command("unplaced", pack(ids), list)
+
     # For people
 
     def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[replies.CancelWord]:
@@ -362,3 +387,7 @@ class Store:
     def heal(self, cursor: str) -> Command[str]:
         """Recount one portion; begin with cursor "0" and go on with what each returns until it is "0" again."""
         return self._command("heal", pack((cursor,)), text_of)
+
+    def restore(self, ids: Sequence[str]) -> Command[list[replies.RestoreWord]]:
+        """Put back up to BATCH live tasks that were found to stand nowhere."""
+        return self._command("restore", pack(ids), replies.parse_restored)

@@ -37,6 +37,40 @@ parse_audit = reply(Audit, *[int] * 6)
 
 
 @dataclass(frozen=True, slots=True)
+class Lists:
+    """How many entries stand in lists, and the names of the lists that hold some."""
+
+    entries: int
+    names: tuple[str, ...]
+
+
+parse_lists = reply(Lists, int, lambda raw: tuple(map(text_of, raw)))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of the lists asked for: how many are read whole, how many entries of the next one are read, and ids."""
+
+    lists: int
+    read: int
+    ids: list[bytes]
+
+
+parse_standing = reply(Standing, int, int, list)
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """Ids of live tasks that must stand in a list, and where to go on; "0" at the end."""
+
+    cursor: str
+    ids: list[bytes]
+
+
+parse_bodies = reply(Bodies, text_of, list)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskState:
     """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done, expired, purged or unknown;
     times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest

@@ -32,6 +32,8 @@ POLLER_EXITED: Final = "poller.exited"
 POLLER_RESCUED: Final = "poller.rescued"
 POLLER_GRACE: Final = "poller.grace"
 
+AUDIT_UNPLACED: Final = "audit.unplaced"
+
 EXPORTER_STARTED: Final = "exporter.started"
 EXPORTER_EXITED: Final = "exporter.exited"
 EXPORTER_REQUEST_FAILED: Final = "exporter.request_failed"

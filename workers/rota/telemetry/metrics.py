@@ -264,6 +264,12 @@ REDIS_COMMAND = _histogram(
 AUDIT_MISSING = _gauge(
     "rota_audit_missing_tasks", _EXPORTER, "Accepted tasks the books cannot account for. Expected 0."
 )
+AUDIT_UNPLACED = _gauge(
+    "rota_audit_unplaced_tasks",
+    _POLLER,
+    "Live tasks that stand nowhere, at the last walk; shown by the node whose poller walks for the fleet. Expected 0.",
+    highest=True,
+)
 
 # About itself.
 

@@ -9,7 +9,7 @@ from rota.child.life import NANOSECONDS
 from rota.child.settings import WorkerSettings
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
-from rota.options import TaskOptions, effective_options
+from rota.options import TaskOptions, effective_options, fault_in_options
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.ends import ran_by
 from rota.protocol.epitaph import NotRunnable
@@ -76,6 +76,8 @@ class Preparer:
             args, kwargs = task.bind(body.args, body.kwargs)
         except InvalidArguments as error:
             return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
+        if fault := body.options and fault_in_options(body.options):
+            return Unfit(NotRunnable.OPTIONS, fault, task.name)
         return Runnable(task, args, kwargs, *self._options(task, body.options))
 
     def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> "_InForce":

@@ -1,0 +1,85 @@
+"""`rota audit`: is every accepted task accounted for, and does every live one stand where somebody will run it?"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rota.protocol.audit_walk import find_unplaced
+from rota.protocol.replies import RestoreWord
+from rota.protocol.store import BATCH, Store
+from rota.protocol.wire import shown, text_of
+from rota.server.connection import Connection
+from rota_supervisor.cli import command, output
+from rota_supervisor.exits import ExitCode, Failure
+
+NAMED_IDS = 20
+_FIRST_CURSOR = _LAST_CURSOR = "0"
+
+
+@click.command(cls=command.RotaCommand)
+@click.option("--heal", is_flag=True, help="First put back tasks that stand nowhere, and recount all queues.")
+def audit(heal: bool) -> None:
+    """Check that every accepted task is accounted for (accepted = ended + live), and that every live one stands in a
+    place: a lane, the delayed set, a worker's hands, the dead. Exit 1 when it is not.
+    """
+    state = command.current_state()
+    with state.redis() as (_, store, connection):
+        if heal:
+            _put_back(store, connection, _unplaced(store, connection))
+            _recount(store, connection)
+        books = connection.run(store.audit())
+        unplaced = list(map(shown, _unplaced(store, connection)))
+    figures = {**dataclasses.asdict(books), "missing": books.missing}
+    rows = [*figures.items(), ("unplaced", len(unplaced))]
+    state.table({**figures, "unplaced": unplaced}, ("TASKS", "COUNT"), rows)
+    faults = [f"the books are off by {output.counted(abs(books.missing), 'task')}"] if books.missing else []
+    if unplaced:
+        faults.append(_where_to(unplaced))
+    if faults:
+        raise Failure(ExitCode.NO, *faults)
+
+
+def _unplaced(store: Store, connection: Connection) -> list[str]:
+    """The ids of live tasks that stand nowhere. A call at a time, so that the server serves others between."""
+    walk = find_unplaced(store, lambda _: set())
+    answer: Any = None
+    while True:
+        try:
+            call = walk.send(answer)
+        except StopIteration as over:
+            return list(map(text_of, over.value))
+        answer = connection.run(call)
+
+
+def _put_back(store: Store, connection: Connection, ids: Sequence[str]) -> None:
+    words: Counter[RestoreWord] = Counter()
+    for start in range(0, len(ids), BATCH):
+        answer = connection.run(store.restore(ids[start : start + BATCH]))
+        words.update(answer)
+    said = {
+        RestoreWord.RESTORED: "put back {}, at the end of the lane",
+        RestoreWord.ENDED: "ended {} that had been cancelled",
+        RestoreWord.DEAD: "set {} aside as dead, as nothing tells the queue: see `rota dead ls`",
+    }
+    for word, sentence in said.items():
+        if words[word]:
+            output.say(sentence.format(output.counted(words[word], "task")))
+
+
+def _recount(store: Store, connection: Connection) -> None:
+    steps, cursor = 1, connection.run(store.heal(_FIRST_CURSOR))
+    while cursor != _LAST_CURSOR:
+        steps, cursor = steps + 1, connection.run(store.heal(cursor))
+    output.say(f"recounted in {output.counted(steps, 'step')}")
+
+
+def _where_to(unplaced: Sequence[str]) -> str:
+    named = ", ".join(unplaced[:NAMED_IDS]) + (", ..." if len(unplaced) > NAMED_IDS else "")
+    stand = "stands" if len(unplaced) == 1 else "stand"
+    return (
+        f"{output.counted(len(unplaced), 'live task')} {stand} nowhere, so that nobody will run what was enqueued: "
+        f"{named}; `rota audit --heal` puts back what somebody took away"
+    )

@@ -1,0 +1,30 @@
+"""Walks of the audit made at once, by whoever drives the protocol."""
+
+from collections.abc import Callable
+from typing import Any
+
+from protocol import Fleet
+from rota.protocol.audit_walk import Seen, find_unplaced
+from rota.protocol.replies import RestoreWord
+from rota.protocol.store import Command
+
+
+def walk(
+    fleet: Fleet,
+    make_seen: Callable[[int], Seen] = lambda _: set(),
+    between: Callable[[Command[Any]], None] = lambda _: None,
+) -> list[str]:
+    """The ids that a walk names. `between` is called with each call that is to be made."""
+    steps = find_unplaced(fleet.store, make_seen)
+    answer: Any = None
+    while True:
+        try:
+            call = steps.send(answer)
+        except StopIteration as over:
+            return [task_id.decode() for task_id in over.value]
+        between(call)
+        answer = fleet.run(call)
+
+
+def restore(fleet: Fleet, *ids: str) -> list[RestoreWord]:
+    return fleet.run(fleet.store.restore(ids))

@@ -1,0 +1,20 @@
+"""docs/protocol.md names every script, every key and every option of a body."""
+
+import re
+
+from prose import ROOT
+from rota.options import OPTIONS_OF_A_CALL
+from rota.protocol.scripts import script_names
+
+PAGE = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_script() -> None:
+    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \| ", PAGE, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row)]
+    assert sorted(named) == script_names()
+
+
+def test_the_page_names_every_option_of_a_body() -> None:
+    (said,) = re.findall(r"`options`\s+\((.*?)\)", PAGE, re.DOTALL)
+    assert tuple(re.findall(r"`(\w+)`", said)) == OPTIONS_OF_A_CALL

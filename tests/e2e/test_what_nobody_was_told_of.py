@@ -1,0 +1,122 @@
+"""Tasks that somebody took out of their lane, and items that somebody pushed past the client: a fleet finds both."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from fleets import Measure, RunningFleet
+from rota.protocol.keys import Keys
+from servers import Server
+from waiting import until
+
+LEASE_SECONDS = 3  # keys are walked each lease
+LOST = "lost-before-the-start"
+DECADE_SECONDS = 4000 * 86_400
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    """When it starts, a task that was enqueued to it before stands nowhere."""
+    folder = tmp_path_factory.mktemp("untold")
+    with redis.Redis.from_url(server.url) as plain:
+        made = RunningFleet(server.url, folder.name, folder, lease={"seconds": LEASE_SECONDS, "renew_seconds": 1})
+        try:
+            made.client.enqueue("note", args=[LOST], queue="default", id=LOST)
+            assert plain.lpop(Keys(folder.name).ready_lane("default"))
+            yield made.start()
+        finally:
+            made.close()
+
+
+def item(task_id: str, label: str, queue: str = "default", **fifth: object) -> str:
+    return json.dumps([task_id, queue, "note", [label], *([fifth] if fifth else [])])
+
+
+def row_of(fleet: RunningFleet, queue: str) -> dict[str, object]:
+    return next((row for row in fleet.asked("queue", "ls") if row["queue"] == queue), {})
+
+
+def test_the_metric_and_the_log_tell_of_a_task_that_stands_nowhere(fleet: RunningFleet) -> None:
+    until(lambda: fleet.metrics().total("rota_audit_unplaced_tasks") == 1, "the walk of a poller")
+    (line,) = fleet.log("audit.unplaced")
+    assert (line["count"], line["task_ids"]) == (1, [LOST])
+    healed = fleet.rota("audit", "--heal")
+    assert (healed.returncode, "put back 1 task" in healed.stderr) == (0, True)
+    fleet.wait_for("end", label=LOST)
+
+
+def test_an_entry_taken_from_its_lane_is_named_by_the_audit_and_runs_once_when_healed(
+    fleet: RunningFleet, redis_client: "redis.Redis"
+) -> None:
+    fleet.rota("queue", "pause", "default")
+    ids = [fleet.client.enqueue("note", args=[f"l{n}"], queue="default").id for n in range(3)]
+    assert redis_client.lpop(Keys(fleet.namespace).ready_lane("default"))
+    fleet.rota("queue", "resume", "default")
+    fleet.wait_for("end", label="l1")
+    fleet.wait_for("end", label="l2")
+
+    found = fleet.rota("audit", "--json")
+    assert found.returncode == 1
+    assert (json.loads(found.stdout)["unplaced"], json.loads(found.stdout)["missing"]) == ([ids[0]], 0)
+    assert ids[0] in found.stderr
+
+    assert fleet.rota("audit", "--heal").returncode == 0
+    fleet.wait_for("end", label="l0")
+    until(fleet.books_balance)
+    assert [line.id for line in fleet.journal("start") if line.id in ids].count(ids[0]) == 1
+
+
+def test_a_lane_that_nobody_serves_is_shown_with_what_waits_there(
+    fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    keys = Keys(fleet.namespace)
+    pushed_at = time.monotonic()
+    redis_client.rpush(keys.ready_lane("emial"), item("e1", "emial", "emial"))
+    row = until(lambda: row_of(fleet, "emial"), "the queue is listed")
+    measured("seconds from RPUSH to a queue that nobody serves until it is listed", time.monotonic() - pushed_at)
+    assert (row["ready"], row["served"]) == (1, False)
+    shown = fleet.metrics()
+    assert shown.total("rota_queue_ready_tasks", queue="emial") == 1
+    assert shown.total("rota_queue_served", queue="emial") == 0
+    redis_client.delete(keys.ready_lane("emial"))
+
+
+def test_a_bare_scheduled_item_is_shown_and_cancelled_by_its_id_within_a_second(
+    fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    waits = []
+    for _ in range(3):
+        task_id = str(uuid.uuid4())
+        scheduled_at = time.monotonic()
+        redis_client.zadd(Keys(fleet.namespace).delayed, {item(task_id, "bare"): time.time() + 600})
+        assert sum(row["scheduled"] for row in fleet.asked("queue", "ls")) == 1
+        until(lambda: fleet.client.status(task_id).state == "scheduled", "it is known by its id")  # noqa: B023 - called here
+        waits.append(time.monotonic() - scheduled_at)
+        assert fleet.asked("task", "show", task_id)["name"] == "note"
+        assert row_of(fleet, "default")["scheduled"] == 1
+        assert fleet.rota("task", "cancel", task_id).returncode == 0
+    measured("seconds from a bare ZADD until it is known by its id, longest", max(waits))
+    assert fleet.books_balance()
+
+
+def test_what_cannot_be_meant_is_dead_with_the_reason(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+    keys = Keys(fleet.namespace)
+    milliseconds = (time.time() + 60) * 1000
+    redis_client.zadd(keys.delayed, {item("far", "far"): milliseconds})
+    redis_client.rpush(keys.ready_lane("default"), item("odd", "odd", options={"retires": 3}))
+    redis_client.rpush(keys.ready_lane("default"), item("own", "own", options={"retries": 3}, trace="mine"))
+    until(lambda: {each["id"] for each in fleet.asked("dead", "ls")} == {"far", "odd"}, "both dead")
+    dead = {each["id"]: each["epitaph"] for each in fleet.asked("dead", "ls")}
+    assert dead["far"]["reason"] == "too_far_ahead"
+    assert "milliseconds?" in dead["far"]["error"]
+    assert dead["odd"]["reason"] == "options"
+    assert "'retires'" in dead["odd"]["error"]
+    fleet.wait_for("end", label="own")
+    refused = fleet.rota("task", "enqueue", "note", "x", "--queue", "default", "--delay", str(DECADE_SECONDS))
+    assert (refused.returncode, "milliseconds?" in refused.stderr) == (2, True)
+    until(lambda: fleet.metrics().total("rota_tasks_dead_total", reason="too_far_ahead") == 1)
+    assert fleet.books_balance()

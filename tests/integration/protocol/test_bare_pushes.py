@@ -1,0 +1,190 @@
+"""Claims about what other languages push: it is counted, listed and known by its id before anybody runs it."""
+
+import json
+from typing import Final
+
+import pytest
+
+from protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier
+from rota.protocol.replies import CancelWord
+from rota.protocol.store import BATCH
+
+YEAR_SECONDS: Final = 365 * 86_400
+
+
+def schedule(fleet: Fleet, member: str | bytes, seconds: float) -> None:
+    """ZADD, due in so many seconds, as any language does it."""
+    fleet.raw("ZADD", fleet.keys.delayed, fleet.now_us() / SECOND_US + seconds, member)
+
+
+def scheduled(fleet: Fleet) -> dict[str, int]:
+    rows = fleet.run(fleet.store.overview(())).queues
+    return {row.queue: row.scheduled for row in rows if row.scheduled}
+
+
+def untold(fleet: Fleet) -> int:
+    return fleet.run(fleet.store.sweep(LEASE_MS)).untold
+
+
+def adopt(fleet: Fleet, *members: str | bytes) -> tuple[int, tuple[tuple[str, str], ...]]:
+    raw = [member.encode() if isinstance(member, str) else member for member in members]
+    reply = fleet.run(fleet.store.adopt_scheduled(raw))
+    return reply.adopted, reply.dead
+
+
+def test_a_bare_scheduled_item_is_counted_at_once_and_known_by_its_id_once_adopted(fleet: Fleet) -> None:
+    fleet.push("ours", due="+60000000")
+    schedule(fleet, body_of("a", "mail"), 600)
+    assert scheduled(fleet) == {"q": 1, "unknown": 1}
+    assert untold(fleet) == 1
+    score = fleet.score(fleet.keys.delayed, body_of("a", "mail").decode())
+    assert adopt(fleet, body_of("a", "mail")) == (1, ())
+    assert (scheduled(fleet), untold(fleet)) == ({"q": 1, "mail": 1}, 0)
+    assert fleet.score(fleet.keys.delayed, "a") == score
+    found = fleet.run(fleet.store.status("a"))
+    assert (found.state, found.queue, found.body) == ("scheduled", "mail", body_of("a", "mail"))
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_an_adopted_item_is_cancelled_by_its_id(fleet: Fleet) -> None:
+    schedule(fleet, body_of("a"), 600)
+    adopt(fleet, body_of("a"))
+    assert fleet.run(fleet.store.cancel("a")) is CancelWord.CANCELLED
+    assert (scheduled(fleet), untold(fleet)) == ({}, 0)
+    assert fleet.run(fleet.store.audit()).cancelled == 1
+
+
+def test_an_adopted_item_is_promoted_when_it_is_due_and_runs_once(fleet: Fleet) -> None:
+    schedule(fleet, body_of("a"), -1)
+    due = fleet.score(fleet.keys.delayed, body_of("a").decode())
+    adopt(fleet, body_of("a"))
+    assert fleet.promote().moved == {"q": 1}
+    owner = fleet.register()
+    (claim,) = fleet.turn(owner, one_tier("q"), limit=5).claims
+    assert claim.entry.id == "a"
+    assert claim.entry.due_us == pytest.approx(due * SECOND_US, abs=1)
+    assert fleet.claim(fleet.register(), one_tier("q")) == []
+
+
+def test_what_is_adopted_twice_or_was_promoted_meanwhile_is_one_task(fleet: Fleet) -> None:
+    schedule(fleet, body_of("a"), 600)
+    schedule(fleet, body_of("b"), -1)
+    assert fleet.promote().moved == {"q": 1}
+    assert adopt(fleet, body_of("a"), body_of("a"), body_of("b")) == (1, ())
+    assert adopt(fleet, body_of("a"), "a") == (0, ())
+    assert fleet.run(fleet.store.audit()).accepted == 2
+
+
+def test_an_item_whose_id_is_live_gets_another_one(fleet: Fleet) -> None:
+    fleet.push("a")
+    schedule(fleet, body_of("a"), 600)
+    assert adopt(fleet, body_of("a")) == (1, ())
+    assert fleet.run(fleet.store.audit()).live == 2
+    assert fleet.run(fleet.store.status("a")).state == "ready"
+
+
+@pytest.mark.parametrize("seconds", [11 * YEAR_SECONDS, 1_795_252_610_250, float("inf")])
+def test_what_is_due_in_more_than_ten_years_is_dead_and_asks_whether_these_are_milliseconds(
+    fleet: Fleet, seconds: float
+) -> None:
+    schedule(fleet, body_of("a", "mail"), seconds)
+    assert adopt(fleet, body_of("a", "mail")) == (0, (("mail", "too_far_ahead"),))
+    (dead,) = fleet.run(fleet.store.dead_page(0, 10)).tasks
+    epitaph = json.loads(dead.epitaph)
+    assert (dead.id, dead.queue, epitaph["reason"]) == ("a", "mail", "too_far_ahead")
+    assert "milliseconds?" in epitaph["error"]
+    assert {row.queue: row.dead for row in fleet.run(fleet.store.overview(())).queues} == {"mail": 1}
+    assert (fleet.redis.zcard(fleet.keys.delayed), untold(fleet)) == (0, 0)
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_what_is_due_in_nine_years_waits(fleet: Fleet) -> None:
+    schedule(fleet, body_of("a"), 9 * YEAR_SECONDS)
+    assert adopt(fleet, body_of("a")) == (1, ())
+
+
+def test_an_item_that_names_no_queue_is_dead_at_once_with_its_bytes(fleet: Fleet) -> None:
+    member = b"[\xff not json"
+    schedule(fleet, member, 600)
+    assert adopt(fleet, member) == (0, (("unknown", "garbage"),))
+    (dead,) = fleet.run(fleet.store.dead_page(0, 10)).tasks
+    assert dead.body == member
+    assert fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_a_key_of_another_type_refuses_an_adoption_and_nothing_is_changed(fleet: Fleet) -> None:
+    schedule(fleet, body_of("a"), 600)
+    fleet.redis.set(fleet.keys.queues, "no set")
+    before = fleet.snapshot()
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        adopt(fleet, body_of("a"))
+    assert fleet.snapshot() == before
+
+
+def test_dead_tasks_and_tickets_that_somebody_deleted_are_not_taken_for_more_than_they_are(fleet: Fleet) -> None:
+    fleet.push("a", "b", due="+60000000")
+    schedule(fleet, b"[garbage", 600)
+    adopt(fleet, b"[garbage")
+    assert untold(fleet) == 0
+    fleet.redis.hdel(fleet.keys.tickets, "a")
+    assert untold(fleet) == 1
+    fleet.redis.delete(fleet.keys.delayed)
+    assert untold(fleet) == 0
+
+
+@pytest.mark.parametrize("key", ["delayed", "tickets", "dead"])
+def test_a_set_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
+    fleet.redis.set(getattr(fleet.keys, key), "something else")
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).untold == 0
+
+
+# Queues that nobody serves
+
+
+def test_a_queue_is_listed_once_its_lane_was_seen(fleet: Fleet) -> None:
+    fleet.redis.rpush(fleet.keys.ready_lane("emial"), body_of("a", "emial"))
+    fleet.redis.rpush(fleet.keys.delayed_lane("late"), body_of("b", "late"))
+    assert fleet.run(fleet.store.overview(())).queues == ()
+    assert fleet.run(fleet.store.list_queues(["emial", "late", "empty", "no name", "x-delayed"])) == 2
+    rows = {row.queue: (row.ready, row.served) for row in fleet.run(fleet.store.overview(())).queues}
+    assert rows == {"emial": (1, False), "late": (1, False)}
+    assert fleet.run(fleet.store.list_queues(["emial"])) == 0
+
+
+def test_a_lane_that_is_no_list_is_no_queue(fleet: Fleet) -> None:
+    fleet.redis.set(fleet.keys.ready_lane("odd"), "no list")
+    assert fleet.run(fleet.store.list_queues(["odd"])) == 0
+
+
+# Whose duty it is
+
+
+def walks(fleet: Fleet, poller: str) -> bool:
+    return fleet.run(fleet.store.sweep(LEASE_MS, poller)).walks
+
+
+def test_one_poller_of_the_fleet_walks_and_another_when_it_is_gone(fleet: Fleet) -> None:
+    assert [walks(fleet, "one"), walks(fleet, "two"), walks(fleet, "one"), walks(fleet, "")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    fleet.redis.hset(fleet.keys.pulse, "walks_until", fleet.now_us() - 1)
+    assert [walks(fleet, "two"), walks(fleet, "one")] == [True, False]
+
+
+@pytest.mark.parametrize("untill", ["99999999999999999", "9000000000000000", "nan", ""])
+def test_a_duty_that_lies_too_far_ahead_is_free(fleet: Fleet, untill: str) -> None:
+    """The clock went back, or somebody wrote there."""
+    walks(fleet, "one")
+    fleet.redis.hset(fleet.keys.pulse, "walks_until", untill)
+    assert walks(fleet, "two")
+
+
+def test_adoptions_are_as_many_as_a_call_takes(fleet: Fleet) -> None:
+    members = [body_of(f"t{n}") for n in range(BATCH)]
+    for member in members:
+        schedule(fleet, member, 600)
+    assert adopt(fleet, *members) == (BATCH, ())
+    assert untold(fleet) == 0

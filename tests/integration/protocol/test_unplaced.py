@@ -1,0 +1,238 @@
+"""Claims about tasks that live and stand nowhere: they are named, no other is, and they run once when put back."""
+
+import json
+from typing import Any
+
+import pytest
+
+from audit_walks import restore, walk
+from protocol import Fleet, body_of, one_tier
+from rota.protocol.audit_walk import Sketch
+from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
+from rota.protocol.replies import CancelWord, RestoreWord
+from rota.protocol.store import BATCH, Command, NewTask
+
+Q = one_tier("q")
+
+
+def lose_entry(fleet: Fleet, task_id: str, queue: str = "q") -> None:
+    """Take its entry away, as somebody does who pops from a lane."""
+    lane = fleet.keys.ready_lane(queue)
+    (text,) = [text for text in map(str, fleet.redis.lrange(lane, 0, -1)) if text.startswith(f"{task_id} ")]
+    fleet.redis.lrem(lane, 1, text)
+
+
+def run_all(fleet: Fleet, queue: str = "q") -> list[str]:
+    """Claim and finish whatever is ready; the ids, one for each start."""
+    owner, serving, ids = fleet.register(), one_tier(queue), []
+    while claims := fleet.turn(owner, serving, limit=100).claims:
+        ids += [claim.entry.id for claim in claims]
+        fleet.turn(owner, serving, *((claim, Done()) for claim in claims), limit=0)
+    return ids
+
+
+def every_place(fleet: Fleet) -> None:
+    """One task in each place that there is."""
+    fleet.push("runs", "retried", "buried", "released")
+    owner = fleet.register()
+    claims = fleet.turn(owner, Q, limit=4).claims
+    ends: tuple[Outcome, ...] = (RetryOutcome(1), DeadOutcome(b"{}"), Release())
+    fleet.turn(owner, Q, *zip(claims[1:], ends, strict=True), limit=0, held=["runs"])
+    fleet.promote()
+    fleet.push("delayed", due="+60000000")
+    fleet.push("ready")
+    fleet.push("cancelled")
+    fleet.run(fleet.store.cancel("cancelled"))
+
+
+def test_a_task_in_any_place_is_not_named(fleet: Fleet) -> None:
+    every_place(fleet)
+    assert walk(fleet) == []
+
+
+@pytest.mark.parametrize("make_seen", [lambda _: set(), Sketch])
+def test_a_task_whose_entry_somebody_popped_is_named_and_runs_once_when_put_back(fleet: Fleet, make_seen: Any) -> None:
+    fleet.run(fleet.store.pause("q"))
+    fleet.push("a", "b", "c")
+    fleet.redis.lpop(fleet.keys.ready_lane("q"))
+    fleet.run(fleet.store.resume("q"))
+    assert fleet.run(fleet.store.audit()).missing == 0
+    assert walk(fleet, make_seen) == ["a"]
+    fleet.silence()
+    assert restore(fleet, "a") == [RestoreWord.RESTORED]
+    assert fleet.bell() == 1
+    assert (walk(fleet), fleet.run(fleet.store.audit()).missing) == ([], 0)
+    assert sorted(run_all(fleet)) == ["a", "b", "c"]
+    assert not fleet.redis.exists(fleet.keys.former)
+    assert fleet.run(fleet.store.audit()).live == 0
+
+
+def test_a_whole_lane_that_was_deleted_is_named_in_portions(fleet: Fleet) -> None:
+    ids = [f"t{n:05}" for n in range(3 * BATCH)]
+    for start in range(0, len(ids), BATCH):
+        fleet.push(*ids[start : start + BATCH])
+    fleet.push("other", queue="p")
+    fleet.redis.delete(fleet.keys.ready_lane("q"))
+    assert walk(fleet) == ids
+    assert {word for start in (0, 500, 1000) for word in restore(fleet, *ids[start : start + BATCH])} == {"restored"}
+    assert walk(fleet) == []
+    assert sorted(run_all(fleet)) == ids
+
+
+def test_lanes_of_thousands_are_read_whole_and_nothing_in_them_is_named(fleet: Fleet) -> None:
+    for start in range(4):
+        fleet.push(*(f"{start}-{n}" for n in range(BATCH)))
+    fleet.push(*(f"p-{n}" for n in range(3)), queue="p")
+    assert walk(fleet, Sketch) == []
+
+
+def test_a_task_taken_out_of_the_delayed_set_is_named_and_keeps_its_counters(fleet: Fleet) -> None:
+    owner, claim = fleet.claimed("a")
+    fleet.turn(owner, Q, (claim, RetryOutcome(60_000_000)), limit=0)
+    fleet.redis.zrem(fleet.keys.delayed, "a")
+    assert walk(fleet) == ["a"]
+    assert restore(fleet, "a") == [RestoreWord.RESTORED]
+    assert fleet.redis.hlen(fleet.keys.tickets) == 0
+    assert fleet.turn(owner, Q).claims[0].entry.failures == 1
+
+
+def test_a_cancelled_task_whose_entry_is_gone_is_ended(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.redis.delete(fleet.keys.ready_lane("q"))
+    assert walk(fleet) == ["a"]
+    assert restore(fleet, "a") == [RestoreWord.ENDED]
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.cancelled, audit.live, audit.missing) == (1, 0, 0)
+
+
+def test_a_cancelled_task_of_a_later_life_leaves_nothing_behind(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.push("a")
+    assert run_all(fleet) == ["a"]
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.redis.ltrim(fleet.keys.ready_lane("q"), 0, 0)
+    assert run_all(fleet) == []
+    assert walk(fleet) == ["a"]
+    assert restore(fleet, "a") == [RestoreWord.ENDED]
+    assert (fleet.redis.exists(fleet.keys.former), fleet.run(fleet.store.audit()).missing) == (0, 0)
+
+
+def test_a_task_whose_queue_nothing_tells_is_set_aside_with_that_reason(fleet: Fleet) -> None:
+    fleet.redis.rpush(fleet.keys.ready_lane("q"), '["work",[]]')
+    owner = fleet.register()
+    (task_id,) = fleet.claim(owner, Q)
+    fleet.redis.delete(fleet.keys.inflight(owner))
+    assert walk(fleet) == [task_id]
+    assert restore(fleet, task_id) == [RestoreWord.DEAD]
+    (dead,) = fleet.run(fleet.store.dead_page(0, 1)).tasks
+    assert (dead.id, json.loads(dead.epitaph)["reason"]) == (task_id, "unplaced")
+    assert (walk(fleet), fleet.run(fleet.store.audit()).missing) == ([], 0)
+
+
+def test_a_lane_of_another_type_sets_what_belongs_there_aside(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.redis.set(fleet.keys.ready_lane("q"), "no list")
+    assert walk(fleet) == ["a"]
+    assert restore(fleet, "a") == [RestoreWord.DEAD]
+
+
+def test_what_stands_somewhere_or_has_ended_is_not_put_back(fleet: Fleet) -> None:
+    every_place(fleet)
+    before = fleet.snapshot()
+    assert set(restore(fleet, "runs", "buried", "delayed", "ghost")) == {RestoreWord.PLACED}
+    assert fleet.snapshot() == before
+
+
+def test_a_task_put_back_twice_or_wrongly_runs_once(fleet: Fleet) -> None:
+    fleet.push("a", "b", "a2")
+    lose_entry(fleet, "a")
+    assert restore(fleet, "a", "a") == [RestoreWord.RESTORED, RestoreWord.PLACED]
+    assert restore(fleet, "a", "b") == [RestoreWord.RESTORED, RestoreWord.RESTORED]  # nobody looks into the lane here
+    assert sorted(run_all(fleet)) == ["a", "a2", "b"]
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.done, audit.live, audit.missing) == (3, 0, 0)
+    assert not fleet.redis.exists(fleet.keys.former)
+    assert fleet.run(fleet.store.dead_page(0, 1)).total == 0
+
+
+def test_a_task_that_was_put_back_is_cancelled_retried_and_unique_as_any_other(fleet: Fleet) -> None:
+    fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
+    fleet.push("b")
+    fleet.redis.delete(fleet.keys.ready_lane("q"))
+    restore(fleet, "a", "b")
+    assert fleet.enqueue(NewTask("c", "q", body_of("c"), unique_key="k"))[0].holder == "a"
+    assert fleet.run(fleet.store.cancel("b")) is CancelWord.CANCELLED
+    owner = fleet.register()
+    (claim,) = fleet.turn(owner, Q, limit=2).claims
+    fleet.turn(owner, Q, (claim, RetryOutcome(1)), limit=0)
+    fleet.promote()
+    assert run_all(fleet) == ["a"]
+    assert not fleet.redis.exists(fleet.keys.unique("k"))
+    assert not fleet.redis.exists(fleet.keys.former)
+
+
+def test_a_task_that_moves_behind_the_walk_is_not_named(fleet: Fleet) -> None:
+    """Claimed, retried and given back between any two steps of it, and others arrive."""
+    fleet.push(*(f"t{n}" for n in range(20)))
+    steps: list[str] = []
+
+    def move(call: Command[Any]) -> None:
+        owner = fleet.register()
+        claims = fleet.turn(owner, Q, limit=8).claims
+        ends: tuple[Outcome, ...] = (RetryOutcome(1), Release(), Done())
+        fleet.turn(owner, Q, *zip(claims, ends, strict=False), limit=0, held=[claim.entry.id for claim in claims])
+        fleet.exit(owner)
+        fleet.promote()
+        fleet.push(f"new{len(steps)}")
+        steps.append(call.script.name)
+
+    for _ in range(5):
+        assert walk(fleet, between=move) == []
+    assert steps.count("standing") > 5  # it had suspects, and looked for them a second time
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+def test_what_stays_in_a_lane_is_seen_though_its_head_moves_while_it_is_read(fleet: Fleet, given_back: bool) -> None:
+    fleet.push(*(f"t{n}" for n in range(BATCH)))
+    fleet.push(*(f"t{n}" for n in range(BATCH, 2 * BATCH)))
+    owner = fleet.register()
+    claims = fleet.turn(owner, Q, limit=100).claims if given_back else ()
+    (lane,) = [name for name in fleet.run(fleet.store.lists()).names if name.startswith("queue:")]
+    first = fleet.run(fleet.store.standing([lane], 0))
+    releases = ((claim, Release()) for claim in claims)
+    fleet.turn(owner, Q, *releases, limit=0 if given_back else 100)
+    second = fleet.run(fleet.store.standing([lane], first.read))
+    assert {f"t{n}".encode() for n in range(100, 2 * BATCH)} <= {*first.ids, *second.ids}
+
+
+def test_the_shell_of_a_former_life_does_not_stand_for_the_task_that_lives(fleet: Fleet) -> None:
+    fleet.push("a")
+    fleet.run(fleet.store.cancel("a"))
+    fleet.push("a", queue="p")
+    assert walk(fleet) == []
+    lose_entry(fleet, "a", "p")
+    assert walk(fleet) == ["a"]
+    assert restore(fleet, "a") == [RestoreWord.RESTORED]
+    assert (run_all(fleet), run_all(fleet, "p")) == ([], ["a"])
+    assert not fleet.redis.exists(fleet.keys.former)
+
+
+def test_a_body_under_a_name_that_is_none_is_named_and_set_aside(fleet: Fleet) -> None:
+    fleet.redis.hset(fleet.keys.tasks, "not a name", body_of("a"))
+    assert walk(fleet) == ["not a name"]
+    assert restore(fleet, "not a name") == [RestoreWord.DEAD]
+    assert walk(fleet) == []
+
+
+def test_walks_change_nothing(fleet: Fleet) -> None:
+    every_place(fleet)
+    fleet.push("lost", queue="p")
+    lose_entry(fleet, "lost", "p")
+    before = fleet.snapshot()
+    assert walk(fleet) == ["lost"]
+    assert fleet.snapshot() == before

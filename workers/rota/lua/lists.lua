@@ -1,0 +1,17 @@
+#!lua flags=no-writes
+-- The lists in which tasks stand: lanes, and what owners hold. Where a walk through them begins.
+-- with: prefix doorbell
+-- KEYS[1]  tasks
+-- returns  how many entries there are, then the lists that hold some, without the prefix
+local entries, lists = 0, {}
+local function note(list)
+  local n = length(PREFIX .. list)
+  entries = entries + n
+  if n > 0 then lists[#lists + 1] = list end
+end
+for _, queue in ipairs(redis.call('SMEMBERS', PREFIX .. 'queues')) do
+  note('queue:' .. queue)
+  note('queue:' .. queue .. '-delayed')
+end
+for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, -1)) do note('inflight:' .. owner) end
+return { entries, lists }

@@ -1,0 +1,11 @@
+#!lua flags=no-writes
+-- Of these ids those of live tasks that are not delayed, dead or in flight: they stand in a lane, or nowhere.
+-- with: prefix lists places
+-- KEYS[1]  tasks
+-- ARGV     up to 500 ids
+-- returns  ids
+local live = {}
+for _, id in ipairs(ARGV) do
+  if redis.call('HEXISTS', KEYS[1], id) == 1 then live[#live + 1] = id end
+end
+return in_lane_or_nowhere(live, held_ids())

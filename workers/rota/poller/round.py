@@ -1,0 +1,61 @@
+"""What all rounds of a poller have in common, and what its sweeps tell them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rota.child.settings import PollerSettings
+from rota.poller.promoting import NextDue
+from rota.poller.report import PollerReport
+from rota.protocol.replies import Swept
+from rota.protocol.store import Store
+from rota.server.connection import Connection
+from rota.server.server_errors import Refused
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Duty:
+    """What the last sweep said: whether this is the poller that walks for the fleet, and how many items of the delayed
+    set are without a ticket. `left` of these a search did not find: they are ours, with a ticket that was lost."""
+
+    walks: bool = False
+    untold: int = 0
+    left: int = 0
+
+    def told(self, swept: Swept) -> None:
+        self.walks, self.untold = swept.walks, swept.untold
+        self.left = min(self.left, self.untold)
+
+    def searched(self, begun_with: int, found: int) -> None:
+        """A search through the delayed set is over."""
+        self.untold = self.left = max(0, begun_with - found)
+
+
+class Round:
+    """Work that recurs, one call a step."""
+
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+        self._settings = settings
+        self._lease_ms = round(settings.lease_seconds * 1000)
+        self._store = store
+        self._report = report
+        self._duty = duty
+        self._next_at = now
+
+    @property
+    def due_at(self) -> float:
+        """When its next step is due; in the past in the middle of a round."""
+        return self._next_at
+
+    def step(self, connection: Connection, now: float) -> NextDue | None:
+        """Make one call; returns what it said of due times, if anything. Raises ServerError."""
+        raise NotImplementedError
+
+    def _unless_refused(self, name: str, call: Callable[[], T], owner: str = "") -> T | None:
+        try:
+            return call()
+        except Refused as error:
+            self._report.refused(error, name, owner)
+            return None

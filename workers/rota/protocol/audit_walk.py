@@ -1,0 +1,94 @@
+"""The search for tasks that live and stand nowhere, so that nobody would ever run them.
+
+A walk beside the fleet: each step is a call of a script that only looks, at most 500 things each, and whoever makes the
+calls chooses their pace. Tasks move meanwhile, so what a walk has not seen is a suspicion. Suspects are looked for a
+second time, in all places, and those are named that are in none of them then either.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, Protocol
+
+from rota.protocol.store import BATCH, Command, Store
+
+Walk = Generator[Command[Any], Any, list[bytes]]
+"""Yields calls, is sent the answer of each, and returns ids in the end."""
+
+_BITS_A_MEMBER: Final = 64
+_BITS_SET: Final = 3
+_FEWEST_BITS: Final = 1024
+_START: Final = "0"
+
+
+class Seen(Protocol):
+    """Ids that were seen to stand somewhere."""
+
+    def add(self, member: bytes, /) -> None: ...
+    def __contains__(self, member: object, /) -> bool: ...
+
+
+class Sketch:
+    """A set that takes 8 to 16 bytes a member, and no step that grows with it: a Bloom filter (Bloom 1970).
+
+    Of what was never added it takes one in 10,000 for a member, another one in each process: see `hash`.
+    """
+
+    def __init__(self, members: int) -> None:
+        bits = max(_FEWEST_BITS, 1 << (members * _BITS_A_MEMBER).bit_length())
+        self._bits = bytearray(bits >> 3)
+        self._mask = bits - 1
+
+    def add(self, member: bytes, /) -> None:
+        for place in self._places(member):
+            self._bits[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, member: object, /) -> bool:
+        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in self._places(member))
+
+    def _places(self, member: object) -> list[int]:
+        first = hash(member)
+        step = first >> 32 | 1
+        return [first + step * n & self._mask for n in range(_BITS_SET)]
+
+
+def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> Walk:
+    """Look for them. `make_seen` makes an empty set for about so many; no more than `most` suspects are followed."""
+    census = yield store.lists()
+    seen = make_seen(census.entries)
+    yield from _read(store, census.names, seen.add)
+    suspects = yield from _unseen(store, seen, most)
+    if not suspects:
+        return []
+    census = yield store.lists()
+    yield from _read(store, census.names, suspects.discard)
+    return sorted((yield from _in_no_other_place(store, suspects)))
+
+
+def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> Generator[Command[Any], Any, None]:
+    """Have each id seen that stands in these lists."""
+    at = read = 0
+    while at < len(lists):
+        standing = yield store.standing(lists[at : at + BATCH], read)
+        at, read = at + standing.lists, standing.read
+        for task_id in standing.ids:
+            see(task_id)
+
+
+def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[Command[Any], Any, set[bytes]]:
+    """The ids of live tasks that were not seen in a list, and are in no other place."""
+    unseen: set[bytes] = set()
+    cursor = _START
+    while True:
+        bodies = yield store.bodies(cursor)
+        unseen |= yield from _in_no_other_place(store, {task_id for task_id in bodies.ids if task_id not in seen})
+        cursor = bodies.cursor
+        if cursor == _START or (most is not None and len(unseen) >= most):
+            return unseen
+
+
+def _in_no_other_place(store: Store, suspects: set[bytes]) -> Generator[Command[Any], Any, set[bytes]]:
+    """Those that still live and are neither delayed, dead nor in flight."""
+    found: set[bytes] = set()
+    ids = list(suspects)
+    for start in range(0, len(ids), BATCH):
+        found.update((yield store.unplaced(ids[start : start + BATCH])))
+    return found
