@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         Cancelled,
         Dead,
         DuplicateTask,
+        EventsLost,
+        EventsOff,
         InvalidArguments,
         InvalidName,
         NoCurrentTask,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         UnservedQueue,
     )
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
+    from rota.protocol.task_events import TaskEvent
 
 __version__ = "0.1.0"
 
@@ -42,6 +45,8 @@ __all__ = [
     "CurrentTask",
     "Dead",
     "DuplicateTask",
+    "EventsLost",
+    "EventsOff",
     "Handle",
     "InvalidArguments",
     "InvalidName",
@@ -53,6 +58,7 @@ __all__ = [
     "RotaWarning",
     "ServerFull",
     "Task",
+    "TaskEvent",
     "TaskStatus",
     "TimeLimit",
     "Unavailable",
@@ -76,6 +82,7 @@ _HOMES = {
     "client.default": ("configure", "enqueue_many"),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.status": ("Handle", "TaskStatus"),
+    "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -1,12 +1,16 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, and which queues it serves.
+-- A master's heartbeat: that it lives, which queues it serves, and how many task events it wants kept.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
--- ARGV     node, heartbeat (JSON), ttl ms, queues
+-- ARGV     node, heartbeat (JSON), ttl ms, events (0: it wants none), queues
 -- returns  how many nodes are alive
+-- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is away
+-- is told too.
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
+local events_on = PREFIX .. 'events-on'
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
+redis.call('HLEN', events_on)
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
 local alive = 1
@@ -19,7 +23,12 @@ for i = 1, #nodes, 2 do
   end
 end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for i = 4, #ARGV do
+redis.call('HSET', events_on, ARGV[1], ARGV[4])
+for _, node in ipairs(redis.call('HKEYS', events_on)) do
+  local is_alive = redis.call('HEXISTS', PREFIX .. 'nodes', node) == 1
+  if not is_alive or node == ARGV[1] and ARGV[4] == '0' then redis.call('HDEL', events_on, node) end
+end
+for i = 5, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
   redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
 end

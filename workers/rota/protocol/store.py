@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
-from rota.protocol import replies, views
+from rota.protocol import replies, task_events, views
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
@@ -230,9 +230,12 @@ class Store:
         """Give owners of in-flight lists that nobody registered one lease; returns how many there were."""
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
-    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`."""
-        return self._command("announce", pack((node, heartbeat, ttl_ms, *queues)), int)
+    def announce(
+        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], events: int = 0
+    ) -> Command[int]:
+        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`; and how many task events it wants
+        kept, 0 for none."""
+        return self._command("announce", pack((node, heartbeat, ttl_ms, events, *queues)), int)
 
     def open(self) -> Command[str]:
         """Record our protocol version in a fresh namespace; returns what stands there."""
@@ -251,6 +254,10 @@ class Store:
     def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
         """A page of the dead set, latest first; `count` up to BATCH."""
         return self._command("dead", pack((offset, count)), views.parse_dead_page)
+
+    def events(self, place: str, count: int = BATCH) -> Command[task_events.EventsPage]:
+        """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""
+        return self._command("events", pack((place, count)), task_events.parse_events)
 
     def audit(self) -> Command[views.Audit]:
         """The books of the namespace."""

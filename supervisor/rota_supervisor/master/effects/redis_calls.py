@@ -116,10 +116,11 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives and which queues it serves."""
+        """Publish that this master lives, which queues it serves, and whether it wants task events."""
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
-        await self._connection.run(self._store.announce(self._node, heartbeat, milliseconds, list(effect.queues)))
+        call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.events)
+        await self._connection.run(call)
 
     # Claims
 
