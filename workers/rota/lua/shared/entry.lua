@@ -34,7 +34,7 @@ end
 -- And no more than ending a task needs, of a text that is known to be an entry.
 local function parse_names(text)
   local id, queue, flag = string.match(text, '^(%S+) (%S+) .* (%S+)$')
-  return id and { id = id, queue = queue, flag = flag }
+  return id and { id = id, queue = queue, flag = flag, text = text }
 end
 
 local function entry_text(e)
