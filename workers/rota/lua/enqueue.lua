@@ -114,7 +114,7 @@ for at = 2, #ARGV, FIELDS do
       scores[#scores + 1] = id
       if tell then
         local due_us = string.format('%.0f', due_at)
-        news[#news + 1] = { 'scheduled', id .. lane.after_id .. flag, false, task_in(ARGV[at + 5]), 'due_us', due_us }
+        news[#news + 1] = { 'scheduled', id .. lane.after_id .. flag, false, task_in(ARGV[at + 5]), 0, 'due_us', due_us }
       end
     else
       lane[#lane + 1] = id .. lane.after_id .. flag

@@ -43,7 +43,7 @@ for i = #entries, 1, -1 do
     end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   elseif not is_former then
     e.releases = e.releases + 1
-    if give_back(e, now) and tell then tell('released', e.text, owner) end
+    if give_back(e, now) and tell then tell('released', entry_text(e), owner) end
   end
 end
 for queue, given_back in pairs(by_queue) do

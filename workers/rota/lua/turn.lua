@@ -209,7 +209,7 @@ local function claim_from(share, n)
   spend_rate(share, #texts)
   if tell then
     for i, text in ipairs(texts) do
-      tell('started', text, owner, task_in(claims[2 * i]), 'lag_us', now - parse_entry(text).due)
+      tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
     end
   end
 end
