@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from rota.poller.report import PollerReport
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.scripts import Script
-from rota.protocol.store import NO_TIERS, Blame, Command, Store
+from rota.protocol.store import DEFAULT_KEPT, NO_TIERS, Blame, Command, Kept, Store
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
@@ -67,7 +67,14 @@ class Calls(Store):
     def sweep(self, lease_ms: int) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
-    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:  # noqa: ARG002 - the signature is the product's
+    def announce(
+        self,
+        node: str,  # noqa: ARG002 - as above, and so the others
+        heartbeat: bytes,  # noqa: ARG002
+        ttl_ms: int,  # noqa: ARG002
+        queues: Sequence[str],  # noqa: ARG002
+        kept: Kept = DEFAULT_KEPT,  # noqa: ARG002
+    ) -> Command[int]:
         return _call(lambda server: len(server.owners))
 
 

@@ -211,7 +211,7 @@ def test_a_task_that_ended_before_the_shell_of_its_former_life_leaves_that_a_she
     assert is_new(fleet, NewTask("a", "other", b"second"))
     [claim] = fleet.turn(owner, serving).claims
     fleet.turn(owner, serving, (claim, Done()), limit=0)
-    assert fleet.run(fleet.store.status("a")).state == "unknown"
+    assert fleet.run(fleet.store.status("a")).state == "done"
     assert is_new(fleet, NewTask("a", "other", b"third"))
     fleet.run(fleet.store.resume("q"))
     bodies = [claim.body for _ in range(2) for claim in fleet.turn(owner, serving, held=fleet.inflight(owner)).claims]

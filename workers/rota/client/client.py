@@ -134,7 +134,7 @@ class Client:
 
         `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
         what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
-        Raises ValueError for an `after` that is none, EventsOff, or Unavailable. See `TaskEvents` for what it raises later.
+        Raises ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents` says.
         """
         waits = None if timeout is None else seconds(timeout, "timeout")
         return TaskEvents(self._address, self._timeout_seconds, self._store, Wanted(after, queue, task, waits))

@@ -35,15 +35,15 @@ _OFF: Final = (
     "until its next heartbeat"
 )
 _TRIMMED: Final = (
-    "the event to go on from is no longer kept: some behind it may be gone, as more than `max_length` of [events] have come"
+    "the event to go on from is no longer kept, and those behind it may be gone: see `max_length` of [events]"
 )
 _SERVER_LOST: Final = "the server has lost its last writes, and with them events that were read before"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a reader gives: where it begins, which queue and task ("" for all), and how long it waits for the next (None:
-    for ever)."""
+    """What a reader gives: from where on, of which queue and task ("" for all), and how long it waits for the next, None
+    for ever."""
 
     after: str | None = None
     queue: str = ""
@@ -59,13 +59,13 @@ class TaskEvents(Iterator[TaskEvent]):
     """Task events in their order, for one thread. Ends when none has come for the time it was to wait.
 
     Goes on through a lost connection, a restart, a failover. `next` raises EventsLost when events may have been missed;
-    the one after that goes on with what is kept. It raises Unavailable when the server could not be asked until the time
-    was over, or forbids it.
+    the one after that goes on with what is kept. It raises Unavailable when the server could not be asked until the
+    time was over, or forbids it.
     """
 
     def __init__(self, address: Address, seconds: float, store: Store, wanted: Wanted) -> None:
-        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is or will be there,
-        or Unavailable."""
+        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and nothing
+        will be, or Unavailable."""
         if wanted.after is not None and not is_place(wanted.after):
             raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
         settings = connection_settings(address, seconds)

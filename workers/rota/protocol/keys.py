@@ -45,6 +45,8 @@ class Keys:
     paused = _Single("paused")
     served = _Single("served")
     totals = _Single("totals")
+    ended = _Single("ended")
+    ended_before = _Single("ended-before")
     pulse = _Single("pulse")
     nodes = _Single("nodes")
     meta = _Single("meta")

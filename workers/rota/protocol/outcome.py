@@ -59,18 +59,20 @@ Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expir
 
 
 class Settlement(NamedTuple):
-    """One entry and its outcome."""
+    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to be
+    remembered."""
 
     entry: Entry
     outcome: Outcome
+    account: bytes = b""
 
 
 def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
     """The four arguments a script takes for a settlement."""
-    text = settlement.entry.text
+    text, account = settlement.entry.text, settlement.account
     match settlement.outcome:
         case Done(result, ttl_ms):
-            return text, "done", result, ttl_ms
+            return text, "done", account, b"%d %b" % (ttl_ms, result) if ttl_ms > 0 else ""
         case RetryOutcome(delay_us):
             return text, "retry", delay_us, ""
         case DeadOutcome(epitaph):
@@ -78,9 +80,9 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
         case Release():
             return text, "release", "", ""
         case CancelledOutcome():
-            return text, "cancelled", "", ""
+            return text, "cancelled", account, ""
         case Expired():
-            return text, "expired", "", ""
+            return text, "expired", account, ""
         case _:
             assert_never(settlement.outcome)
 
@@ -88,12 +90,9 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
 def pack_settlement(settlement: Settlement) -> bytes:
     """The wire form of one settlement's arguments, for `turn` and `retire`, and for the slot."""
     if settlement.outcome is DONE:
-        text = settlement.entry.text
-        return b"$%d\r\n%b\r\n%b" % (len(text), text, _DONE_PACKED)
+        text, account = settlement.entry.text, settlement.account
+        return b"$%d\r\n%b\r\n$4\r\ndone\r\n$%d\r\n%b\r\n$0\r\n\r\n" % (len(text), text, len(account), account)
     return pack(settlement_args(settlement)).data
-
-
-_DONE_PACKED = pack(("done", DONE.result, DONE.result_ttl_ms)).data
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 DEFAULT_CRASH_LIMIT = 3
 DEFAULT_LOSS_LIMIT = 5
+DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
+MOST_ENDED_KEEP = 1_000_000
 BATCH = 500  # no script works on more things than this in one call
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
@@ -156,6 +158,17 @@ class Blame:
     crash: CrashKind = CrashKind.CRASH
 
 
+class Kept(NamedTuple):
+    """What a master wants kept of the past: how many `ends` of tasks the fleet is to remember, and about how many task
+    `events`; 0 for none."""
+
+    ends: int = DEFAULT_ENDED_KEEP
+    events: int = 0
+
+
+DEFAULT_KEPT = Kept()
+
+
 class Store:
     """The transitions of one namespace."""
 
@@ -231,11 +244,10 @@ class Store:
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
-        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], events: int = 0
+        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], kept: Kept = DEFAULT_KEPT
     ) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`; and how many task events it wants
-        kept, 0 for none."""
-        return self._command("announce", pack((node, heartbeat, ttl_ms, events, *queues)), int)
+        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and what is to be kept."""
+        return self._command("announce", pack((node, heartbeat, ttl_ms, *kept, *queues)), int)
 
     def open(self) -> Command[str]:
         """Record our protocol version in a fresh namespace; returns what stands there."""

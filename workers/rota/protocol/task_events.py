@@ -36,9 +36,9 @@ class EventName(StrEnum):
 class TaskEvent:
     """One change of a task. Texts are "", and times None, where they do not apply.
 
-    `id` is the event's own: what to go on from. `event` is one of the names in docs/protocol.md; later versions may have
-    more. `attempt`: the one that was begun or has ended; of a task that waits, how many there were. `owner`: whose worker
-    has or had it, as `node:slot:life`. `at` is the server's time.
+    `id` is the event's own: what to go on from. `event` is one of the names in docs/protocol.md; later versions may
+    have more. `attempt`: the one that was begun or has ended; of a task that waits, how many there were. `owner`: which
+    worker has or had it, as `node:slot:life`. `at` is the server's time.
     """
 
     id: str
@@ -57,8 +57,9 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventsPage:
-    """What stands behind a place. `wanted`: whether events are being written. `oldest` and `latest`: ids of what is kept, ""
-    when nothing is. `end`: where the next page begins, "" when nothing stands there; `events` lacks what others wrote."""
+    """What stands behind a place. `wanted`: whether events are being written. `oldest` and `latest`: ids of what is kept,
+    "" when nothing is. `end`: where the next page begins, "" when nothing stands there; `events` lacks what others
+    wrote."""
 
     wanted: bool
     oldest: str

@@ -1,0 +1,58 @@
+"""How tasks ended: the account that a worker gives of a run, and the record that the fleet keeps of an end. Pure.
+
+An account is what follows the entry in a record: ` START RUN PID NAME`, and behind a space why the result was not kept, if
+it was not. A record is `HOW AT OWNER ENTRY ACCOUNT`, and in lines behind that what is known of the attempts before, each as
+a JSON object. Times are whole microseconds, START and AT of Redis time.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rota.protocol.entry import FIELDS, Entry, parse_entry
+from rota.protocol.wire import shown, text_of
+
+_NOBODY: Final = "-"
+
+
+class Run(NamedTuple):
+    """One run of a task. `start_us` is 0 when it was not begun, or when nobody told of it. `refused`: why what the function
+    returned is not kept though that was asked for."""
+
+    start_us: int = 0
+    run_us: int = 0
+    pid: int = 0
+    name: str = ""
+    refused: str = ""
+
+    def account(self) -> bytes:
+        """What a settlement says of it."""
+        start_us, run_us, pid, name, refused = self
+        why = " " + " ".join(refused.split()) if refused else ""
+        return f" {start_us} {run_us} {pid} {name or _NOBODY}{why}".encode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One end. `how`: done, cancelled, expired or purged; `owner` "" when the task waited. `earlier`: what is known of the
+    attempts before the last, each a JSON object."""
+
+    how: str
+    at_us: int
+    owner: str
+    entry: Entry
+    run: Run
+    earlier: tuple[bytes, ...] = ()
+
+
+def parse_ended(record: bytes) -> Ended:
+    """Read a record as a script wrote it. Raises ValueError for anything else."""
+    first, *earlier = record.split(b"\n")
+    how, at_us, owner, *fields = first.split(b" ", 3 + FIELDS)
+    entry = parse_entry(b" ".join(fields[:FIELDS]))
+    start_us, run_us, pid, name, *refused = text_of(fields[FIELDS]).split(" ", 4)
+    run = Run(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
+    return Ended(how.decode(), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
+
+
+def _known(name: str) -> str:
+    return "" if name == _NOBODY else name
