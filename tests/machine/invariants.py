@@ -44,6 +44,7 @@ class Invariants(Machine):
         assert picture.marked == places.marked
         assert picture.rotation == self.model.rotation.as_kept()
         assert picture.former == places.former
+        assert (picture.ended, picture.ended_before) == (places.memory.ended, places.memory.before)
         assert picture.rates == self.model.rates.paid_off
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
 

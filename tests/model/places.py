@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from model.ends import Memory
 from model.items import Bare, New, Task
 
 Item = Task | Bare
@@ -26,6 +27,7 @@ class Places:
     accepted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    memory: Memory = field(default_factory=Memory)
     now: int = 0
     _order: int = 0
     _adopted: int = 0
@@ -156,13 +158,23 @@ class Places:
         del self.dead[task_id]
         self.end(self.tasks[task_id], "purged")
 
-    def end(self, task: Task, how: str) -> None:
+    def end(self, task: Task, how: str) -> str:
+        """Take it off the books; returns what is told of its attempts before."""
         del self.tasks[task.id]
-        self.accounts.pop(task.id, None)
+        account = self.accounts.pop(task.id, None)
         self.free_key(task)
         if task.life and not self.former[task.id][1]:
             del self.former[task.id]
         self.ended[how] += 1
+        return "" if account is None else f"\n{account}"
+
+    def record(self, how: str, owner: str, text: str, account: str) -> str:
+        return f"{how} {self.now} {owner} {text}{account}"
+
+    def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
+        """Its end is noted by itself."""
+        past = self.end(task, how)
+        self.memory.note({task.id: self.record(how, owner, task.text, account + past)})
 
     def free_key(self, task: Task) -> None:
         key = self.keys.pop(task.id, "")
