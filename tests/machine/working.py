@@ -54,8 +54,8 @@ LIMITS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 5), max_size=2)
 
 def in_model(outcome: Outcome) -> ModelOutcome:
     delay = outcome.delay_us if isinstance(outcome, RetryOutcome) else 0
-    result = outcome.result.decode() if isinstance(outcome, Done) else ""
-    return type(outcome).__name__.removesuffix("Outcome").lower(), delay, result
+    text = outcome.result if isinstance(outcome, Done) else outcome.epitaph if isinstance(outcome, DeadOutcome) else b""
+    return type(outcome).__name__.removesuffix("Outcome").lower(), delay, text.decode()
 
 
 def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutcome]]:

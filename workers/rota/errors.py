@@ -102,8 +102,8 @@ class EventsOff(RotaError, RuntimeError):
 
 
 class EventsLost(RotaError, LookupError):
-    """Task events that were to come next may be gone: what stood behind the place of the reader is no longer kept, or the
-    server has lost its last writes. Whoever goes on with the same reader gets what is there."""
+    """Task events that were to come next may be gone: what stood behind the place of the reader is no longer kept, or
+    the server has lost its last writes. Whoever goes on with the same reader gets what is there."""
 
 
 class RotaWarning(UserWarning):

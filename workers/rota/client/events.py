@@ -42,8 +42,8 @@ _SERVER_LOST: Final = "the server has lost its last writes, and with them events
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a reader gives: from where on, of which queue and task ("" for all), and how long it waits for the next, None
-    for ever."""
+    """What a reader gives: from where on, of which queue and task ("" for all), and how long it waits for the next one:
+    None for ever."""
 
     after: str | None = None
     queue: str = ""
@@ -64,8 +64,8 @@ class TaskEvents(Iterator[TaskEvent]):
     """
 
     def __init__(self, address: Address, seconds: float, store: Store, wanted: Wanted) -> None:
-        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and nothing
-        will be, or Unavailable."""
+        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
+        nothing will be, or Unavailable."""
         if wanted.after is not None and not is_place(wanted.after):
             raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
         settings = connection_settings(address, seconds)

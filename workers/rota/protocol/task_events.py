@@ -57,7 +57,7 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventsPage:
-    """What stands behind a place. `wanted`: whether events are being written. `oldest` and `latest`: ids of what is kept,
+    """What stands behind a place. `wanted`: whether events are being written. `oldest`, `latest`: ids of what is kept,
     "" when nothing is. `end`: where the next page begins, "" when nothing stands there; `events` lacks what others
     wrote."""
 

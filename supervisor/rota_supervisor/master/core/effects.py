@@ -92,8 +92,8 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and what of the fleet's past is to
-    be kept. Followed by LeasesRenewed."""
+    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and what of the fleet's past is
+    to be kept. Followed by LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
