@@ -43,6 +43,7 @@ OUTCOMES: dict[str, Outcome] = {
     "retry at once": RetryOutcome(0),
     "retry soon": RetryOutcome(2_000_000),
     "retry late": RetryOutcome(3_600_000_000),
+    "retry with an account": RetryOutcome(0, b'{"reason":"failed"}'),
     "dead": DeadOutcome(b'{"reason":"raised"}'),
     "release": Release(),
     "cancelled": CancelledOutcome(),
@@ -53,9 +54,15 @@ LIMITS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 5), max_size=2)
 
 
 def in_model(outcome: Outcome) -> ModelOutcome:
-    delay = outcome.delay_us if isinstance(outcome, RetryOutcome) else 0
-    text = outcome.result if isinstance(outcome, Done) else outcome.epitaph if isinstance(outcome, DeadOutcome) else b""
-    return type(outcome).__name__.removesuffix("Outcome").lower(), delay, text.decode()
+    delay, kept = 0, b""
+    match outcome:
+        case Done(result):
+            kept = result
+        case RetryOutcome(delay, account):
+            kept = account
+        case DeadOutcome(epitaph):
+            kept = epitaph
+    return type(outcome).__name__.removesuffix("Outcome").lower(), delay, kept.decode()
 
 
 def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutcome]]:

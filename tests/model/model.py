@@ -11,6 +11,7 @@ from model.claims import Ask, Claims
 from model.ends import NO_RUN
 from model.items import UNKNOWN_QUEUE, New, Serving, Task
 from model.news import reason_in
+from model.places import FAILURE
 from model.steering import NONCE_US, Steering
 
 CRASH_LIMIT = 3
@@ -21,7 +22,8 @@ LOSS = "{}"
 RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, the result of a task that keeps one or the epitaph of a dead one."""
+"""A verb, the delay of a retry in microseconds, the result of a task that keeps one, the account of a retry or the epitaph
+of a dead one."""
 
 
 class Model(Steering):
@@ -124,7 +126,7 @@ class Model(Steering):
         return self.places.record("done", owner, task.text, self.account + self.places.end(task, "done"))
 
     def _go_on(self, task: Task, outcome: Outcome, owner: str) -> None:
-        verb, delay, epitaph = outcome
+        verb, delay, kept = outcome
         if task.is_shell:
             self.places.shell_is_gone(task)
         elif verb in {"expired", "cancelled"}:
@@ -133,10 +135,12 @@ class Model(Steering):
             self.places.end_alone(task, "cancelled", owner, NO_RUN)
         elif verb == "dead":
             task.failures += 1
-            self.places.bury(task, epitaph, owner)
+            self.places.bury(task, kept, owner)
         elif verb == "retry":
             task.failures += 1
             task.kind = "r"
+            if kept:
+                self.places.keep_account(task, FAILURE, kept)
             self.places.schedule(task, self.places.now + delay)
             self.places.news.tell("retried", task, owner, due_us=self.places.now + delay)
         else:

@@ -8,6 +8,9 @@ from model.items import Bare, New, Task
 from model.news import News, reason_in
 
 Item = Task | Bare
+FAILURE = "E"
+"""The mark of a task that keeps accounts and had no crash and no loss."""
+MOST_ACCOUNTS = 10
 
 
 @dataclass
@@ -131,9 +134,13 @@ class Places:
         return task
 
     def keep_account(self, task: Task, mark: str, account: str) -> None:
-        """Of its last crash or loss, while it lives: its flag says that there is one."""
-        task.flag = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u") + mark
-        self.accounts[task.id] = account
+        """Of its last ten attempts, while it lives: its flag says how the last crash or loss came about, or that there
+        was none."""
+        bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
+        if mark != FAILURE or not any(map(str.isupper, task.flag)):
+            task.flag = bare + mark
+        before = self.accounts[task.id].split("\n") if task.id in self.accounts else []
+        self.accounts[task.id] = "\n".join([*before, account][-MOST_ACCOUNTS:])
 
     def give_back(self, task: Task) -> None:
         self.lanes[task.queue, task.lane].insert(0, task)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import pack_settlements
-from rota.protocol.ends import Run
+from rota.protocol.ends import account_of
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     ARGS_PER_SETTLEMENT,
@@ -23,14 +23,15 @@ from rota.protocol.outcome import (
 )
 from rota.protocol.wire import Arg, command
 
-_ACCOUNT = Run(1, 2, 3, "work").account()
+_ACCOUNT = account_of(1, 2, 3, "work")
 _ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")
 
 _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
     (DONE, ("done", _ACCOUNT, "")),
     (Done(), ("done", _ACCOUNT, "")),
     (Done(b'{"a":1}', 60_000), ("done", _ACCOUNT, b'60000 {"a":1}')),
-    (RetryOutcome(1_500_000), ("retry", 1_500_000, "")),
+    (RetryOutcome(1_500_000), ("retry", 1_500_000, b"")),
+    (RetryOutcome(1, b'{"reason":"failed"}'), ("retry", 1, b'{"reason":"failed"}')),
     (DeadOutcome(b'{"reason":"x"}'), ("dead", b'{"reason":"x"}', "")),
     (Release(), ("release", "", "")),
     (CancelledOutcome(), ("cancelled", _ACCOUNT, "")),

@@ -1,5 +1,10 @@
 """An attempt, from the claim to the outcome, in a process that lives on whatever it meets."""
 
+import asyncio
+import contextvars
+import dataclasses
+import os
+import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
@@ -8,13 +13,15 @@ from child_settings import worker_settings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
 from rota.child.slots import Slot, boottime_ns
+from rota.client.accounts import attempts_of
 from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import parse_entry
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired
+from rota.protocol.epitaph import read_accounts
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, RetryOutcome
 from rota.registry import Registry
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, Executor, ShortLimits
@@ -47,6 +54,7 @@ class Place:
             NoCopies(),
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
+            max_result_kb=1,
         )
 
     def declare(self, function: Callable[..., Any], **options: Any) -> None:
@@ -238,3 +246,67 @@ def test_no_hook_is_told_of_a_task_that_lives() -> None:
     place.declare(resize)
     place.executor.call_dead_hooks(place.attempt(_body("resize")))
     assert not place.looks
+
+
+def test_a_task_says_how_far_it_is_from_its_threads_and_coroutines_too() -> None:
+    place = Place()
+    said: list[bytes] = []
+
+    def look() -> None:
+        running = place.slot.current_task()
+        assert running is not None
+        said.append(place.slot.progress_of(running.entry))
+
+    def steps() -> None:
+        current_task().progress(1, 3)
+        look()
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(lambda: current_task().progress(2, 3, "thread"),))
+        thread.start()
+        thread.join()
+        look()
+
+    async def coroutine() -> None:
+        await asyncio.create_task(_say_progress(3))
+        look()
+
+    place.declare(steps)
+    place.declare(coroutine)
+    assert place.attempt(_body("steps")).outcome == Done()
+    assert place.attempt(_body("coroutine")).outcome == Done()
+    assert [(text.split(b" ")[:2], text.split(b" ")[3]) for text in said] == [
+        ([b"1", b"3"], b""), ([b"2", b"3"], b"thread"), ([b"3", b"-"], b""),
+    ]  # fmt: skip
+
+
+async def _say_progress(done: float) -> None:
+    current_task().progress(done)
+
+
+def test_a_task_that_says_what_is_no_number_fails() -> None:
+    place = Place()
+
+    def wrong() -> None:
+        current_task().progress("half")  # type: ignore[arg-type]  # that is the claim
+
+    place.declare(wrong, retries=0)
+    outcome = place.attempt(_body("wrong")).outcome
+    assert isinstance(outcome, DeadOutcome)
+    assert b"a number from 0 to 9e15, not 'half'" in outcome.epitaph
+
+
+def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
+    place = Place()
+    executor = dataclasses.replace(place.executor, owner="node:8:1")
+    place.executor = executor
+
+    def fails() -> None:
+        raise ValueError("bad")
+
+    place.declare(fails, retries=1)
+    outcome = place.attempt(_body("fails")).outcome
+    assert isinstance(outcome, RetryOutcome)
+    [account] = attempts_of(read_accounts(outcome.account, "why"))
+    assert (account.attempt, account.reason, account.error) == (1, "failed", "ValueError: bad")
+    assert (account.node, account.pid) == ("node", os.getpid())
+    assert account.run_seconds > 0

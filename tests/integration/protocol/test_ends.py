@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol import ACCOUNT, RUN, Fleet, one_tier
+from protocol import RUN, Fleet, one_tier
 from rota.protocol.ends import Ended, Run
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.store import Kept
@@ -187,4 +187,4 @@ def test_a_full_server_remembers_all_the_same(fleet: Fleet) -> None:
         fleet.turn(owner, Q, (claim, Done()))
     finally:
         fleet.redis.config_set("maxmemory", 0)
-    assert end_of(fleet, "a").run.account() == ACCOUNT
+    assert end_of(fleet, "a").run == RUN

@@ -76,7 +76,7 @@ def test_status_tells_of_ready_and_dead_tasks(fleet: Fleet) -> None:
     fleet.push("ready")
     ready, gone = fleet.run(fleet.store.status("ready")), fleet.run(fleet.store.status("gone"))
     assert (ready.state, ready.queue, ready.body) == ("ready", "q", body_of("ready"))
-    assert (gone.state, gone.failures, gone.epitaph) == ("dead", 1, b'{"reason":"raised"}')
+    assert (gone.state, gone.failures, gone.accounts) == ("dead", 1, b'{"reason":"raised"}')
 
 
 def test_a_purge_ends_what_is_ready_and_leaves_what_is_scheduled(fleet: Fleet) -> None:

@@ -66,6 +66,7 @@ end
 local function let_go(e)
   count('running:' .. e.queue, -1)
   touched[e.queue] = true
+  if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
   if is_shell(e.id, e.flag, true) then return end
   local account, is_last = charge(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then

@@ -3,20 +3,25 @@
 -- with: prefix clock entry lists in_use former bare
 -- KEYS[1]  tasks
 -- ARGV     id
--- returns  state, queue, due us, failures, crashes, losses, owner, body, epitaph, result (nil when none is kept), when a
---          dead task died (us), the record of its end while that is remembered
+-- returns  state, queue, due us, failures, crashes, losses, owner, body, accounts, result (nil when none is kept),
+--          progress, when a dead task died (us), the record of its end while that is remembered
 local LOOK = 500
 local id = ARGV[1]
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 
+local function said()
+  local text = redis.pcall('HGET', PROGRESS, id)
+  return type(text) == 'string' and text
+end
+
 local function answer(state, e, more)
   e, more = e or {}, more or {}
-  -- What is kept of why it died, or of its last crash: then its flag has a capital letter.
+  -- What is kept of its attempts: of one that lives its flag has a capital letter then.
   local is_kept = e.died or string.find(e.flag or '', '%u')
   return {
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
     body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or false,
-    e.died and from_score(e.died) or 0, more.record or '',
+    state == 'running' and any_progress and said() or '', e.died and from_score(e.died) or 0, more.record or '',
   }
 end
 

@@ -11,7 +11,10 @@ from typing import Final, NamedTuple
 from rota.protocol.entry import FIELDS, Entry, parse_entry
 from rota.protocol.wire import shown, text_of
 
+PURGED: Final = "purged"
+_HOW: Final = {"done", "cancelled", "expired", PURGED}
 _NOBODY: Final = "-"
+_LATEST_US: Final = 9_000_000_000_000_000  # as LATEST in lua/shared/clock.lua
 
 
 class Run(NamedTuple):
@@ -24,11 +27,11 @@ class Run(NamedTuple):
     name: str = ""
     refused: str = ""
 
-    def account(self) -> bytes:
-        """What a settlement says of it."""
-        start_us, run_us, pid, name, refused = self
-        why = " " + " ".join(refused.split()) if refused else ""
-        return f" {start_us} {run_us} {pid} {name or _NOBODY}{why}".encode(errors="replace")
+
+def account_of(start_us: int, run_us: int, pid: int, name: str, refused: str = "") -> bytes:
+    """The account of a run, as a settlement tells it; made of parts, since each task that ends has one."""
+    account = b" %d %d %d %b" % (start_us, run_us, pid, name.encode() or _NOBODY.encode())
+    return account if not refused else b"%b %b" % (account, " ".join(refused.split()).encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,10 @@ def parse_ended(record: bytes) -> Ended:
     entry = parse_entry(b" ".join(fields[:FIELDS]))
     start_us, run_us, pid, name, *refused = text_of(fields[FIELDS]).split(" ", 4)
     run = Run(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
-    return Ended(how.decode(), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
+    ended = Ended(text_of(how), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
+    if ended.how not in _HOW or not all(0 <= us <= _LATEST_US for us in (ended.at_us, *run[:2], entry.due_us)):
+        raise ValueError(f"not the record of an end: {first!r}")
+    return ended
 
 
 def _known(name: str) -> str:

@@ -43,6 +43,7 @@ class Keys:
     epitaphs = _Single("epitaphs")
     unique_keys = _Single("keys")
     paused = _Single("paused")
+    progress = _Single("progress")
     served = _Single("served")
     totals = _Single("totals")
     ended = _Single("ended")

@@ -25,9 +25,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The attempt failed and another is due `delay_us` microseconds after it is settled."""
+    """The attempt failed and another is due `delay_us` microseconds after it is settled. `account`: what is kept of it,
+    a JSON object on one line."""
 
     delay_us: int
+    account: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
     match settlement.outcome:
         case Done(result, ttl_ms):
             return text, "done", account, b"%d %b" % (ttl_ms, result) if ttl_ms > 0 else ""
-        case RetryOutcome(delay_us):
-            return text, "retry", delay_us, ""
+        case RetryOutcome(delay_us, of_attempt):
+            return text, "retry", delay_us, of_attempt
         case DeadOutcome(epitaph):
             return text, "dead", epitaph, ""
         case Release():

@@ -23,6 +23,7 @@ DEFAULT_LOSS_LIMIT = 5
 DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
 MOST_ENDED_KEEP = 1_000_000
 BATCH = 500  # no script works on more things than this in one call
+PROGRESS_BATCH = 250  # a look and a write for each
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
 
@@ -215,6 +216,11 @@ class Store:
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[replies.Renewed]:
         """Extend the leases of up to 100 owners."""
         return self._command("renew", pack((lease_ms, *owners)), replies.parse_renewed)
+
+    def carry_progress(self, told: Iterable[tuple[str, bytes, bytes]]) -> Command[int]:
+        """Keep what up to PROGRESS_BATCH running tasks say of their progress: owner, entry and what it says of each;
+        returns how many still run there."""
+        return self._command("progress", pack(arg for each in told for arg in each), int)
 
     def retire_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS

@@ -38,8 +38,10 @@ parse_audit = reply(Audit, *[int] * 6)
 @dataclass(frozen=True, slots=True)
 class TaskState:
     """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done, expired, purged or unknown; times in
-    microseconds of Redis time, 0 when they do not apply. `ended_us`: when a dead task died. `ended`: how it ended, while
-    that is remembered. `result`: what it returned, while that is kept; None when nothing is."""
+    microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest last. `result`:
+    what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task died. `ended`: how it ended,
+    while that is remembered.
+    """
 
     state: str
     queue: str = ""
@@ -49,8 +51,9 @@ class TaskState:
     losses: int = 0
     owner: str = ""
     body: bytes = b""
-    epitaph: bytes = b""
+    accounts: bytes = b""
     result: bytes | None = None
+    progress: bytes = b""
     ended_us: int = 0
     ended: Ended | None = None
 
@@ -59,7 +62,7 @@ def _ended(raw: Raw) -> Ended | None:
     return parse_ended(raw) if raw else None
 
 
-parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, _as_it_is, _as_it_is, _as_it_is, int, _ended)
+parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class Report:
             known.done.add()
         else:
             self._count_other(attempt)
-        if self._is_logged(attempt.outcome):
+        if attempt.refused or self._is_logged(attempt.outcome):
             _log_attempt(attempt)
 
     def _new_task(self, queue: str, task: str) -> _OfTask:
@@ -189,6 +189,8 @@ def _log_attempt(attempt: Attempt) -> None:
     }
     if entry.flag != "-" and (kind := entry.last_crash) is not None:
         fields |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}
+    if attempt.refused:
+        level, fields["result_refused"] = "warning", attempt.refused
     if attempt.reason:
         fields["reason"] = attempt.reason
     if attempt.error:

@@ -30,7 +30,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
-_SCRIPTS: Final = ("announce", "overview", "recall", "register", "renew", "retire")  # what a master runs
+_SCRIPTS: Final = ("announce", "overview", "progress", "recall", "register", "renew", "retire")  # what a master runs
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed

@@ -9,7 +9,7 @@ local function free_unique_key(e)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- What a task that ends may leave elsewhere: its unique key, the account of its last crash, the record of former lives.
+-- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
 -- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its earlier
 -- attempts, in lines that follow the first of its record.
 local function clear_up(e)
@@ -24,10 +24,24 @@ local function clear_up(e)
   return type(past) == 'string' and '\n' .. past or ''
 end
 
--- A task that goes on keeps the account of its last crash or loss; the mark, a capital letter, says which it was.
+-- The accounts of a task's attempts: a line each, latest last, and no more than ten.
+local MOST_ACCOUNTS = 10
+local function add_account(e, account)
+  local line = string.gsub(account, '\n', ' ') -- of a slot that a task wrote to
+  local before = string.find(e.flag, '%u') and redis.call('HGET', PREFIX .. 'epitaphs', e.id)
+  if before then
+    local _, breaks = string.gsub(before, '\n', '\n')
+    if breaks + 1 >= MOST_ACCOUNTS then before = string.gsub(before, '^[^\n]*\n', '') end
+    line = before .. '\n' .. line
+  end
+  redis.call('HSET', PREFIX .. 'epitaphs', e.id, line)
+end
+
+-- A task that goes on keeps the account of an attempt that failed, or was cut short. The mark, a capital letter, says how
+-- its last crash or loss came about; `E` is that of a task which had none.
 local function keep_account(e, mark, account)
-  e.flag = string.gsub(e.flag, '[%u-]', '') .. mark
-  redis.call('HSET', PREFIX .. 'epitaphs', e.id, account)
+  add_account(e, account)
+  if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
 -- The memory of ends: two generations of a hash, id -> record. When `ended` has `keep` it becomes the one before, so at
@@ -81,11 +95,11 @@ end
 -- `epitaphs` are what remembers it.
 local function bury(e, epitaph, now, owner)
   free_unique_key(e)
+  add_account(e, epitaph)
   e.flag = string.match(e.flag, '%d+') or '-'
   local ticket = ticket_text(e)
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket)
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
-  redis.call('HSET', PREFIX .. 'epitaphs', e.id, epitaph)
   count('dead:' .. e.queue, 1)
   if tell then tell('dead', e.id .. ' ' .. ticket, owner, nil, 0, 'reason', reason_in(epitaph)) end
   note_ends('dead', now, '-', { e.id }, { e.id .. ' ' .. ticket }, { '' })

@@ -2,7 +2,7 @@
 -- rota/protocol/outcome.py. Each is gated on the entry being in the list, so a late or repeated call finds nothing.
 
 -- How the life of a task that did not end well goes on.
-local function settle_otherwise(e, verb, first, now, owner)
+local function settle_otherwise(e, verb, first, second, now, owner)
   if verb == 'cancelled' or verb == 'expired' then
     end_task(e, verb, now, owner, first)
   elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
@@ -15,6 +15,7 @@ local function settle_otherwise(e, verb, first, now, owner)
     e.failures = e.failures + 1
     e.kind = 'r'
     local due = now + math.max(0, tonumber(first) or 0)
+    if second ~= '' then keep_account(e, 'E', second) end
     delay(e, due)
     if tell then tell('retried', entry_text(e), owner, nil, 0, 'due_us', string.format('%.0f', due)) end
   else
@@ -55,6 +56,7 @@ local function settle(owner, at, n, now)
       local of = by_queue[e.queue] or { settled = 0, released = 0 }
       by_queue[e.queue] = of
       of.settled = of.settled + 1
+      if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
       local is_former = any_former and is_shell(e.id, e.flag, true) -- it was counted when the next life began
       if verb == 'done' and not is_former then
         local account, past = ARGV[s + 2], clear_up(e)
@@ -62,7 +64,7 @@ local function settle(owner, at, n, now)
         done[place], texts[place], accounts[place] = e.id, text, account == '' and '' or account .. past
         if ARGV[s + 3] ~= '' then keep_result(e.id, ARGV[s + 3]) end
       elseif not is_former then
-        settle_otherwise(e, verb, ARGV[s + 2], now, owner)
+        settle_otherwise(e, verb, ARGV[s + 2], ARGV[s + 3], now, owner)
         if verb == 'release' then of.released = of.released + 1 end
       end
     end
