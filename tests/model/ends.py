@@ -40,8 +40,8 @@ def named_in(body: str) -> tuple[str, str]:
     """The queue and the task's name, as an item of the full form has them."""
     try:
         match json.loads(body):
-            case [str(), str(queue), str(name), *_] if re.fullmatch(r"[\w.:-]+", queue):
-                return queue, name
+            case [str(), str(queue), str(name), *_]:
+                return queue if re.fullmatch(r"[\w.:-]+", queue) else UNKNOWN_QUEUE, name
     except ValueError:
         pass
     return UNKNOWN_QUEUE, "-"

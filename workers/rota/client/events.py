@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import redis
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from rota.backoff import Backoff
 from rota.client.primary_connection import connection_settings
@@ -60,7 +60,7 @@ class TaskEvents(Iterator[TaskEvent]):
 
     Goes on through a lost connection, a restart, a failover. `next` raises EventsLost when events may have been missed;
     the one after that goes on with what is kept. It raises Unavailable when the server could not be asked until the
-    time was over, or forbids it.
+    time was over.
     """
 
     def __init__(self, address: Address, seconds: float, store: Store, wanted: Wanted) -> None:
@@ -75,6 +75,7 @@ class TaskEvents(Iterator[TaskEvent]):
         self._wanted = wanted
         self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
         self._ready: deque[TaskEvent] = deque()
+        self._read("COUNT", 1, place="$")  # whether that is allowed is to be known now
         page = self._page(wanted.after or "$")
         if not page.wanted and not page.end:
             self.close()
@@ -119,9 +120,9 @@ class TaskEvents(Iterator[TaskEvent]):
             if left <= 0:
                 raise StopIteration
             self._park(left)
-        except Unavailable as error:
+        except Unavailable:
             left = deadline - time.monotonic()
-            if left <= 0 or isinstance(error.__cause__, NoPermissionError):
+            if left <= 0:
                 raise
             time.sleep(min(left, self._backoff.next_seconds()))
 
@@ -152,8 +153,10 @@ class TaskEvents(Iterator[TaskEvent]):
 
     def _park(self, seconds: float) -> None:
         milliseconds = max(1, math.ceil(min(seconds, PARK_SECONDS) * _MILLISECONDS))
-        words = "XREAD", "BLOCK", milliseconds, "COUNT", 1, "STREAMS", self._store.keys.events, self._read_to
-        self._ask(command((pack(words),)))
+        self._read("BLOCK", milliseconds, "COUNT", 1, place=self._read_to)
+
+    def _read(self, *how: str | int, place: str) -> None:
+        self._ask(command((pack(("XREAD", *how, "STREAMS", self._store.keys.events, place)),)))
 
     def _ask(self, data: bytes) -> Any:
         try:
