@@ -31,6 +31,8 @@ TYPES: Final = {
     "healing": "hash",
     "dead": "zset",
     "epitaphs": "hash",
+    "ended": "hash",
+    "ended_before": "hash",
     "unique": "string",
     "unique_keys": "hash",
     "paused": "set",
@@ -52,7 +54,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "served": ("default", "nobody"),
     "totals": ("nonsense", "accepted:nonsense"),
     "pulse": ("from", "at", "grace_until", "lease", "lease_at"),
-    "meta": ("nonsense",),
+    "meta": ("nonsense", "ended_keep"),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""
 

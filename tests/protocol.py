@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from rota.protocol.ends import Run, account_of
+from rota.protocol.ends import Run, account_of, ran_by
 from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
 from rota.protocol.store import (
@@ -30,7 +30,7 @@ T = TypeVar("T")
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
 RUN = Run(1_700_000_000_000_000, 2_500_000, 77, "work")
-ACCOUNT = account_of(*RUN)
+ACCOUNT = account_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 """What a worker tells of a run."""
 
 

@@ -128,7 +128,7 @@ def test_the_command_shows_what_is_kept_follows_and_leaves_cleanly(fleet: Runnin
         lines = [json.loads(process.stdout.readline()) for _ in range(3)]
         assert {event["task_id"] for event in lines} == {second.id}
         process.send_signal(signal.SIGINT)
-        assert (process.wait(30), process.stderr.read() if process.stderr else "") == (130, "")
+        assert (process.wait(30), process.stderr.read().strip() if process.stderr else "") == (130, "")
     with following(fleet) as process:
         assert process.stdout is not None
         assert "enqueued" in process.stdout.readline()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import pack_settlements
-from rota.protocol.ends import account_of
+from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     ARGS_PER_SETTLEMENT,
@@ -23,7 +23,7 @@ from rota.protocol.outcome import (
 )
 from rota.protocol.wire import Arg, command
 
-_ACCOUNT = account_of(1, 2, 3, "work")
+_ACCOUNT = account_of(1, 2, ran_by(3, "work"))
 _ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")
 
 _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [

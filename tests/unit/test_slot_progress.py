@@ -64,10 +64,10 @@ def test_a_record_that_was_written_over_says_nothing(byte: bytes) -> None:
     slot.report_progress(ENTRY, b"5")
     at = REGION.progress * WORD
     for length in (1, 9, PROGRESS_BYTES):
-        slot._bytes[at : at + length] = byte * length  # noqa: SLF001 - as a task can
+        slot._bytes[at : at + length] = byte * length
         assert slot.progress_of(ENTRY) == b""
         slot.report_progress(ENTRY, b"5")
-    slot._bytes[:] = byte * REGION_BYTES  # noqa: SLF001 - as a task can
+    slot._bytes[:] = byte * REGION_BYTES
     assert slot.progress_of(ENTRY) == b""
 
 

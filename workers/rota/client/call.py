@@ -22,7 +22,8 @@ class CallOptions(TypedDict, total=False):
     """How one call is enqueued; what is not given comes from the task's declaration.
 
     `delay` (seconds or timedelta) or `at` (an aware datetime), not both. `id`: a task of that id that is live
-    already stays, and the handle says `duplicate`. `unique`, `unique_for`, `expires`, `retries`, `result_ttl` as declared.
+    already stays, and the handle says `duplicate`. `unique`, `unique_for`, `expires`, `retries` and `result_ttl` as
+    declared.
     """
 
     queue: str | None

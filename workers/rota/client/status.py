@@ -52,10 +52,10 @@ class TaskStatus:
     more of a state: how it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when
     the server is not reachable.
 
-    Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last run,
-    the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
-    `result_refused`: why it is not though that was asked for. `args` and `kwargs` only when they are asked for, and only
-    as long as a task lives or is dead: they go with it.
+    Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
+    run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
+    `result_refused`: why it is not though that was asked for. `args` and `kwargs` only when they are asked for, and
+    only as long as a task lives or is dead: they go with it.
     """
 
     id: str
@@ -158,6 +158,8 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
 
 def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     entry, run = ended.entry, ended.run
+    # The worker tells the latest time at which it can have been; it was no later than this either.
+    start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0
     accounts = read_accounts(b"\n".join(ended.earlier), "why")
     return TaskStatus(
@@ -174,10 +176,10 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
         last_crash=last_crash_in(accounts),
         attempts=attempts_of(accounts),
         why=_PURGED_WHY if ended.how == PURGED else "",
-        started_at=_time(run.start_us),
+        started_at=_time(start_us) if started else None,
         ended_at=_time(ended.at_us),
         run_seconds=run.run_us / MICROSECONDS if started else None,
-        lag_seconds=max(0, run.start_us - entry.due_us) / MICROSECONDS if started else None,
+        lag_seconds=max(0, start_us - entry.due_us) / MICROSECONDS if started else None,
         node=_node_of(ended.owner),
         pid=run.pid or None,
         has_result=has_result if ended.how == State.DONE else None,

@@ -14,7 +14,6 @@ local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', events_on)
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
-redis.call('HLEN', PREFIX .. 'meta')
 local alive = 1
 for i = 1, #nodes, 2 do
   local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
@@ -24,7 +23,7 @@ for i = 1, #nodes, 2 do
     alive = alive + 1
   end
 end
-redis.call('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4])
+redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
 if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
 if ARGV[5] == '0' then

@@ -1,8 +1,8 @@
 """How tasks ended: the account that a worker gives of a run, and the record that the fleet keeps of an end. Pure.
 
-An account is what follows the entry in a record: ` START RUN PID NAME`, and behind a space why the result was not kept, if
-it was not. A record is `HOW AT OWNER ENTRY ACCOUNT`, and in lines behind that what is known of the attempts before, each as
-a JSON object. Times are whole microseconds, START and AT of Redis time.
+An account is what follows the entry in a record: ` START RUN PID NAME`, and behind a space why the result was not kept,
+if it was not. A record is `HOW AT OWNER ENTRY ACCOUNT`, and in lines behind that what is known of the attempts before,
+each as a JSON object. Times are whole microseconds, START and AT of Redis time.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ _LATEST_US: Final = 9_000_000_000_000_000  # as LATEST in lua/shared/clock.lua
 
 
 class Run(NamedTuple):
-    """One run of a task. `start_us` is 0 when it was not begun, or when nobody told of it. `refused`: why what the function
-    returned is not kept though that was asked for."""
+    """One run of a task. `start_us` is 0 when it was not begun, or when nobody told of it. `refused`: why what the
+    function returned is not kept though that was asked for."""
 
     start_us: int = 0
     run_us: int = 0
@@ -28,16 +28,21 @@ class Run(NamedTuple):
     refused: str = ""
 
 
-def account_of(start_us: int, run_us: int, pid: int, name: str, refused: str = "") -> bytes:
-    """The account of a run, as a settlement tells it; made of parts, since each task that ends has one."""
-    account = b" %d %d %d %b" % (start_us, run_us, pid, name.encode() or _NOBODY.encode())
+def ran_by(pid: int, name: str) -> bytes:
+    """The part of an account that is the same for all runs of a task in a process."""
+    return b" %d %b" % (pid, name.encode() or _NOBODY.encode())
+
+
+def account_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
+    """The account of a run, as a settlement tells it; `who` is from `ran_by`. Each task that ends has one."""
+    account = b" %d %d%b" % (start_us, run_us, who)
     return account if not refused else b"%b %b" % (account, " ".join(refused.split()).encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One end. `how`: done, cancelled, expired or purged; `owner` "" when the task waited. `earlier`: what is known of the
-    attempts before the last, each a JSON object."""
+    """One end. `how`: done, cancelled, expired or purged; `owner` "" when the task waited. `earlier`: what is known of
+    the attempts before the last, each a JSON object."""
 
     how: str
     at_us: int

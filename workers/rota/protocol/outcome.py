@@ -17,10 +17,12 @@ ARGS_PER_SETTLEMENT = 4
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0."""
+    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0. `refused`: why it is not,
+    though it was to be."""
 
     result: bytes = b""
     result_ttl_ms: int = 0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expir
 
 
 class Settlement(NamedTuple):
-    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to be
-    remembered."""
+    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to
+    be remembered."""
 
     entry: Entry
     outcome: Outcome
@@ -91,8 +93,9 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
 
 def pack_settlement(settlement: Settlement) -> bytes:
     """The wire form of one settlement's arguments, for `turn` and `retire`, and for the slot."""
-    if settlement.outcome is DONE:
-        text, account = settlement.entry.text, settlement.account
+    entry, outcome, account = settlement
+    if outcome is DONE:
+        text = entry.text
         return b"$%d\r\n%b\r\n$4\r\ndone\r\n$%d\r\n%b\r\n$0\r\n\r\n" % (len(text), text, len(account), account)
     return pack(settlement_args(settlement)).data
 

@@ -91,11 +91,9 @@ class Runner:
     def __init__(self) -> None:
         self._loop: asyncio.Runner | None = None
 
-    def call(
-        self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int
-    ) -> Any:
-        """Call the function and wait for its end; returns what it gives. Raises what it raises, and TimeLimit once its soft deadline
-        (CLOCK_BOOTTIME, 0 for none) has passed."""
+    def call(self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int) -> Any:
+        """Call the function and wait for its end; returns what it gives. Raises what it raises, and TimeLimit once its
+        soft deadline (CLOCK_BOOTTIME, 0 for none) has passed."""
         if soft_deadline_ns:
             answer = soft_limit.call(soft_deadline_ns, task.function, args, kwargs)
         else:

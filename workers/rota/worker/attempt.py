@@ -16,10 +16,10 @@ from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
 from rota.protocol.body import encode_json
-from rota.protocol.ends import account_of
+from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
-from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.progress import progress_text
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
@@ -42,8 +42,7 @@ class Attempt:
     `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit.
 
     Of one that ended, `reason` is that of a death, else ""; `error` what was wrong, in a line; `exception` what the
-    task raised; `answer` what it returned, if that is to be kept, and `refused` why that is not kept. `is_remembered`:
-    whether the fleet remembers how it ended.
+    task raised. `ran_by`: for the account of its run, empty when its end is not to be remembered.
     """
 
     entry: Entry
@@ -56,9 +55,7 @@ class Attempt:
     reason: str = ""
     error: str = ""
     exception: BaseException | None = None
-    answer: Any = None
-    refused: str = ""
-    is_remembered: bool = True
+    ran_by: bytes = b""
     soft_limit_ns: int = 0
     soft_deadline_ns: int = 0
     _current: CurrentTask | None = None
@@ -88,12 +85,14 @@ class Attempt:
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
 
-    def account_of_run(self, pid: int) -> bytes:
-        """What is remembered of this run, in a process of that number; empty when nothing is to be."""
-        if not self.is_remembered:
-            return b""
-        run_us = int(self.runtime_seconds * MICROSECONDS)
-        return account_of(self.times.start_us if self.runtime_seconds else 0, run_us, pid, self.name, self.refused)
+    def settlement(self) -> Settlement:
+        """What Redis is told of it: with the account of its run, unless its end is not to be remembered."""
+        ran_by, outcome, seconds = self.ran_by, self.outcome, self.runtime_seconds
+        if not ran_by:
+            return Settlement(self.entry, outcome)
+        refused = outcome.refused if outcome is not DONE and isinstance(outcome, Done) else ""
+        account = account_of(self.times.start_us if seconds else 0, seconds * MICROSECONDS, ran_by, refused)
+        return Settlement(self.entry, outcome, account)
 
     def die(self, reason: str, why: str, owner: str) -> None:
         """There is no further attempt: the task is dead."""
@@ -173,21 +172,21 @@ class Executor:
         `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
         """
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
-        limit_ns, soft_limit_ns = self.limit_ns, 0
+        limit_ns, soft_limit_ns, who = self.limit_ns, 0, b""
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         slot.start_task(TaskInSlot(entry.text, "", at_ns, at_ns + limit_ns, anchor.received_ns, claimed.unstarted))
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
         slot.name_task(name)
         if isinstance(prepared, Runnable):
-            limit_ns, soft_limit_ns = prepared.limit_ns, prepared.soft_limit_ns
+            limit_ns, soft_limit_ns, who = prepared.limit_ns, prepared.soft_limit_ns, prepared.ran_by
             slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
         if start_ns > claimed.start_by_ns:
             slot.end_task()
             return None
         attempt = Attempt(entry, name, times_of(entry, anchor, start_ns), limit_ns, slot)
-        attempt.is_remembered = not isinstance(prepared, Runnable) or prepared.options.remember
+        attempt.ran_by = who
         if soft_limit_ns:
             attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
             self.short_limits.met(soft_limit_ns, at_ns)
@@ -215,7 +214,7 @@ class Executor:
     def _carry_out(self, claimed: Claimed, prepared: Runnable | Unfit | None, attempt: Attempt) -> None:
         match prepared:
             case None:
-                attempt.outcome = CancelledOutcome()
+                attempt.outcome, attempt.ran_by = CancelledOutcome(), ran_by(os.getpid(), NO_TASK)
             case Unfit(fault, error):
                 attempt.die(fault, error, self.owner)
             case Runnable() if _has_expired(prepared, attempt.times.lag_seconds):
@@ -224,8 +223,6 @@ class Executor:
                 attempt.exception = self._run(claimed, prepared, attempt)
                 if attempt.exception is not None:
                     self._judge(prepared, attempt, attempt.exception)
-                elif prepared.options.result_ttl:
-                    self._keep(prepared, attempt)
             case _:
                 assert_never(prepared)
 
@@ -253,15 +250,7 @@ class Executor:
         finally:
             attempt.runtime_seconds = time.monotonic() - started
         if ready.options.result_ttl:
-            attempt.answer = answer
-
-    def _keep(self, ready: Runnable, attempt: Attempt) -> None:
-        """The task is done, whether what it returned can be kept or not."""
-        result = encode_result(attempt.answer, self.max_result_kb)
-        if isinstance(result, str):
-            attempt.refused = result
-        else:
-            attempt.outcome = Done(result, math.ceil(ready.options.result_ttl * _MILLISECONDS_A_SECOND))
+            attempt.outcome = keep(answer, ready.options.result_ttl, self.max_result_kb)
 
     def _judge(self, ready: Runnable, attempt: Attempt, exception: BaseException) -> None:
         with self.alone:  # the back-off may be the application's function
@@ -275,17 +264,17 @@ class Executor:
                 assert_never(decided)
 
 
-def encode_result(value: Any, max_kb: int) -> bytes | str:
-    """What a task returned as strict JSON, or why it is not kept."""
+def keep(value: Any, ttl_seconds: float, max_kb: int) -> Done:
+    """The outcome of a task that returned this, to be kept for so long: it is done, whether that can be or not."""
     try:
         if fault := fault_in_result(value):
-            return f"{fault}; a result must be JSON"
+            return Done(refused=f"{fault}; a result must be JSON")
         result = encode_json(value)
     except Exception as error:  # noqa: BLE001 - a subclass of the application's may do what it likes when it is read
-        return f"it cannot be written as JSON: {error_line(error)}"
+        return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
     if len(result) > max_kb * _KIBIBYTE:
-        return f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)"
-    return result
+        return Done(refused=f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)")
+    return Done(result, math.ceil(ttl_seconds * _MILLISECONDS_A_SECOND))
 
 
 def _has_expired(ready: Runnable, lag_seconds: float) -> bool:

@@ -1,7 +1,6 @@
 """The worker's loop: looks what it may do and has to see to, takes one step, and looks again. All its I/O is here."""
 
 import contextlib
-import os
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,7 +61,6 @@ class Loop:
     _sent_before: bool = False
     _recalled: int = 0
     _last_run: bytes = b""
-    _pid: int = field(default_factory=os.getpid)
 
     def __post_init__(self) -> None:
         self._slot = self.life.slot
@@ -266,7 +264,7 @@ class Loop:
         if attempt is None:
             self._in_flight.put_back(claimed)
             return False
-        settlement = Settlement(attempt.entry, attempt.outcome, attempt.account_of_run(self._pid))
+        settlement = attempt.settlement()
         if not self._slot.is_intact:
             self._in_flight.finish(settlement)
             return False
