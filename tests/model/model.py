@@ -22,8 +22,8 @@ LOSS = "{}"
 RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, the result of a task that keeps one, the account of a retry or the epitaph
-of a dead one."""
+"""A verb, the delay of a retry in microseconds, and the result of a task that keeps one, the account of a retry or the
+epitaph of a dead one."""
 
 
 class Model(Steering):

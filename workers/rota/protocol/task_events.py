@@ -91,7 +91,7 @@ def _parse_event(raw: Raw) -> TaskEvent | None:
     place, pairs = text_of(raw[0]), list(map(text_of, raw[1]))
     try:
         return _event_of(place, dict(zip(pairs[::2], pairs[1::2], strict=True)))
-    except (KeyError, ValueError):  # whoever shares the server may write here
+    except (LookupError, ValueError, ArithmeticError, OSError):  # whoever shares the server may write here
         return None
 
 
