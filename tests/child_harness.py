@@ -16,6 +16,7 @@ from rota.child.settings import ServerSettings, WorkerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot, boottime_ns
 from rota.protocol.body import Body, encode_body
+from rota.protocol.epitaph import read_accounts
 from rota.protocol.store import Command, NewTask, QueueShare, Store, domain_of
 from rota.server.address import parse_address
 from rota.server.connection import Connection
@@ -73,8 +74,7 @@ class ChildHarness:
 
     def epitaph(self, task_id: str) -> dict[str, Any]:
         """The epitaph of a dead task."""
-        read: dict[str, Any] = json.loads(self.run(self.store.status(task_id)).epitaph)
-        return read
+        return read_accounts(self.run(self.store.status(task_id)).accounts, "why")[-1]
 
     def inflight(self, owner: str) -> int:
         """How many entries the owner holds."""

@@ -273,6 +273,16 @@ def fresh_only() -> None:
     tell("fresh")
 
 
+@task
+def answer(expression: str) -> Any:
+    return eval(expression)  # what it returns may be no JSON
+
+
+@task(remember=False)
+def unremembered() -> None:
+    tell("unremembered")
+
+
 def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     order = json.loads(sys.argv[1])

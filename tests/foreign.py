@@ -34,6 +34,7 @@ TYPES: Final = {
     "unique": "string",
     "unique_keys": "hash",
     "paused": "set",
+    "progress": "hash",
     "served": "hash",
     "totals": "hash",
     "pulse": "hash",

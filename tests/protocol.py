@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import redis
 
+from rota.protocol.ends import Run, account_of, ran_by
 from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
 from rota.protocol.store import (
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
+RUN = Run(1_700_000_000_000_000, 2_500_000, 77, "work")
+ACCOUNT = account_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
+"""What a worker tells of a run."""
 
 
 def pack_settlements(settlements: Iterable[Settlement]) -> Packed:
@@ -94,8 +98,9 @@ class Fleet:
         limit: int = 1,
         held: Sequence[str] = (),
         tokens: Sequence[str] = (),
+        account: bytes = ACCOUNT,
     ) -> TurnReply:
-        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in settlements)
+        settled = pack_settlements(Settlement(claim.entry, outcome, account) for claim, outcome in settlements)
         return self.run(self.store.turn(owner, serving, Turn(limit, held, tokens, settled)))
 
     def claim(self, owner: str, serving: Packed, limit: int = 1) -> list[str]:
@@ -125,7 +130,7 @@ class Fleet:
 
     def retire(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Retired:
         """Retire an owner whose process is gone and had left these outcomes in its slot."""
-        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in finished)
+        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in finished)
         blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.retire_exited(owner, blame, settled))
 

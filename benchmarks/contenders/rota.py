@@ -11,6 +11,7 @@ import rota
 from benchmarks.contender import EVERYTHING, OWN_PYTHON, Contender
 from benchmarks.place import Place
 from benchmarks.running import Running
+from rota.protocol.store import DEFAULT_ENDED_KEEP
 
 NAMESPACE = "bench"
 ANSWER_SECONDS = 10.0
@@ -29,6 +30,7 @@ class Rota:
     python: Path = OWN_PYTHON
     at_least_once: bool = True
     queues: int = 1
+    ended_keep: int = DEFAULT_ENDED_KEEP
 
     def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
         """One master."""
@@ -45,6 +47,7 @@ class Rota:
             "ROTA_LOG__TASKS": self.log_tasks,
             "ROTA_LOG__LEVEL": self.log_level,
             "ROTA_LOG__FORMAT": "json",
+            "ROTA_ENDED__KEEP": str(self.ended_keep),
             "ROTA_CONTROL__SOCKET": str(place.folder / "control"),
         }
 
@@ -99,4 +102,12 @@ ROTA_LOGGING: Contender = Rota(
     log_tasks="all",
     log_level="info",
     measures=frozenset({"drain"}),
+)
+ROTA_FORGETTING: Contender = Rota(
+    name="rota-ends",
+    settings="as rota, with ended.keep = 0: it remembers no end",
+    log_tasks="failures",
+    log_level="warning",
+    measures=frozenset({"drain"}),
+    ended_keep=0,
 )

@@ -40,7 +40,7 @@ MEASURES = {
             "drain: tasks that do nothing, 2 workers",
             drain.WORKERS,
             drain.measure,
-            (Metric("rate", "tasks", "1/s", "more"),),
+            (Metric("rate", "tasks", "1/s", "more"), Metric("cpu_us", "processor a task", "us", "less", 1)),
             "classic",
         ),
         Measure(

@@ -60,9 +60,10 @@ class Story:
     def _shell(self, text: str) -> list[str]:
         return ["bash", "-euo", "pipefail", "-c", text]
 
-    def _run(self, block: Block) -> None:
+    def run(self, text: str) -> str:
+        """Run commands in a shell; returns what they write."""
         done = subprocess.run(
-            self._shell(block.text),
+            self._shell(text),
             cwd=self.folder,
             env=self.env,
             capture_output=True,
@@ -70,7 +71,11 @@ class Story:
             timeout=STEP_SECONDS,
             check=False,
         )
-        assert done.returncode == 0, f"{block}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self._fleet_log()}"
+        assert done.returncode == 0, f"{text}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self._fleet_log()}"
+        return done.stdout
+
+    def _run(self, block: Block) -> None:
+        self.run(block.text)
         if "rota stop" in block.text:
             self._wait_for_the_end(block)
 
@@ -134,3 +139,29 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
         if block.verb:
             story.tell(block)
     assert story.fleet is None, "the page leaves a fleet running"
+
+
+_ASK_UNTIL_DONE = """
+import time
+from produce import handle
+deadline = time.monotonic() + 30
+while (status := handle.status()).state != "done" and time.monotonic() < deadline:
+    time.sleep(0.05)
+print(handle.id, status.state, status.run_seconds)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_task_of_the_readme_is_told_as_done_with_its_run_time(story: Story) -> None:
+    told = [block for block in blocks(ROOT / "README.md") if block.verb]
+    begin = next(place for place, block in enumerate(told) if block.argument == "tasks.py")
+    end = next(place for place, block in enumerate(told) if place > begin and "python produce.py" in block.text)
+    for block in told[begin:end]:
+        story.tell(block)
+    (story.folder / "ask.py").write_text(_ASK_UNTIL_DONE)
+    task_id, state, run_seconds = story.run("python ask.py").splitlines()[-1].split()
+    assert (state, float(run_seconds) > 0) == ("done", True)
+    shown = json.loads(story.run(f"rota --json task show {task_id}"))
+    assert (shown["state"], shown["name"], shown["run_seconds"]) == ("done", "resize", float(run_seconds))
+    assert "state:             done" in story.run(f"rota task show {task_id}")
+    story.run("rota stop")

@@ -8,6 +8,8 @@ import rota
 from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.client.status import State
+from rota.durations import utc_datetime
+from rota.protocol.ends import account_of, ran_by
 from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
 from rota.protocol.replies import CancelWord
 
@@ -38,7 +40,65 @@ def test_status_follows_a_task_from_schedule_to_end(client: Client, fleet: Fleet
     fleet.promote()
     [claim] = fleet.turn(owner, SERVING).claims
     fleet.turn(owner, SERVING, (claim, Done()), limit=0)
-    assert handle.status() == rota.TaskStatus("a", State.UNKNOWN)
+    status = handle.status()
+    assert (status.state, status.failures, status.attempt, status.owner) == (State.DONE, 1, 2, owner)
+
+
+def test_the_status_of_a_task_that_ended_says_when_and_where_and_how_long_it_ran(client: Client, fleet: Fleet) -> None:
+    client.enqueue("work", queue="q", id="a")
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, SERVING).claims
+    started_us = claim.entry.due_us + 1_500_000
+    account = account_of(started_us, 2_500_000, ran_by(77, "work"))
+    fleet.turn(owner, SERVING, (claim, Done()), limit=0, account=account)
+    status = client.status("a", args=True)
+    assert (status.state, status.name, status.queue, status.attempt) == (State.DONE, "work", "q", 1)
+    assert (status.node, status.pid, status.run_seconds, status.lag_seconds) == ("node", 77, 2.5, 1.5)
+    assert (status.started_at, status.due_at) == (utc_datetime(started_us), utc_datetime(claim.entry.due_us))
+    assert status.ended_at is not None
+    assert abs(status.ended_at.timestamp() - fleet.now_us() / 1e6) < 60
+    assert (status.has_result, status.result_refused, status.args, status.kwargs) == (False, "", None, None)
+
+
+def test_arguments_are_told_when_they_are_asked_for(client: Client) -> None:
+    client.enqueue("work", args=[1, "b"], kwargs={"c": None}, queue="q", id="a")
+    assert (client.status("a").args, client.status("a").kwargs) == (None, None)
+    asked = client.status("a", args=True)
+    assert (asked.args, asked.kwargs) == ([1, "b"], {"c": None})
+
+
+def test_of_an_id_of_which_nothing_is_known_the_status_says_what_that_can_mean(client: Client) -> None:
+    status = client.status("nobody", args=True)
+    assert (status.state, status.error, status.args) == (State.UNKNOWN, "", None)
+    assert "never enqueued" in status.why
+
+
+def test_a_purged_task_is_cancelled_and_its_status_says_how(client: Client, fleet: Fleet) -> None:
+    handle = client.enqueue("work", queue="q")
+    fleet.run(fleet.store.purge("q"))
+    status = handle.status()
+    assert (status.state, status.name, status.attempt, status.run_seconds) == (State.CANCELLED, "work", 0, None)
+    assert "purged" in status.why
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "",
+        "done",
+        "odd 1 - a q i 1 1 0 0 0 0 - 0 0 0 -",
+        "done x - a q i 1 1 0 0 0 0 - 0 0 0 -",
+        "done 1 - a q i 99999999999999999999 1 0 0 0 0 - 0 0 0 -",
+        "done 99999999999999999999 - a q i 1 1 0 0 0 0 - 0 0 0 -",
+        "done 1 - a q i 1 1 0 0 0 0 - 0 0 0",
+        "done 1 - a q z 1 1 0 0 0 0 - 0 0 0 -",
+    ],
+)
+def test_a_foreign_text_in_the_memory_of_ends_is_no_status(client: Client, fleet: Fleet, record: str) -> None:
+    fleet.redis.hset(fleet.keys.ended, "a", record)
+    status = client.status("a")
+    assert status.state is State.UNKNOWN
+    assert status.error or not record
 
 
 def test_a_dead_task_shows_its_epitaph_and_can_be_revived(client: Client, fleet: Fleet) -> None:
@@ -75,7 +135,7 @@ def test_a_task_of_a_bare_push_is_shown(client: Client, fleet: Fleet) -> None:
 def test_a_waiting_task_is_cancelled_and_never_claimed(client: Client, fleet: Fleet, delay: float) -> None:
     handle = client.enqueue("work", queue="q", delay=delay)
     assert handle.cancel() is CancelWord.CANCELLED
-    assert handle.status().state in (State.CANCELLED, State.UNKNOWN)
+    assert (handle.status().state, handle.status().owner) == (State.CANCELLED, "")
     assert fleet.claim(fleet.register(), SERVING) == []
 
 

@@ -13,7 +13,7 @@ from clock import TimedFleet
 from machine.picture import Picture, take_picture
 from model.items import UNKNOWN_QUEUE, Serving, Share
 from model.model import Model
-from protocol import LEASE_MS, tiers
+from protocol import ACCOUNT, LEASE_MS, tiers
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
 from rota.protocol.store import Command, QueueShare
@@ -26,6 +26,7 @@ SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
 HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
+KEEP: Final = 6  # ends: so few that the memory of them is often full
 
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
@@ -91,7 +92,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
-        self.model = Model(LEASE_US)
+        self.model = Model(LEASE_US, ACCOUNT.decode())
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []
@@ -106,8 +107,8 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES))
-        self.model.announce(self.now, QUEUES, HOUR_MS * 1000)
+        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES, KEEP))
+        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEEP)
         owner = self.fleet.register()
         self.named += self.model.register(self.now, ["node:1"])
         self.workers[owner] = Worker(owner, "all")

@@ -6,7 +6,7 @@ from hypothesis.stateful import precondition, rule
 from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, texts_of
 from machine.working import OUTCOMES, VERBS, Working, modelled
 from model.answers import Retired as ModelRetired
-from protocol import LEASE_MS, pack_settlements
+from protocol import ACCOUNT, LEASE_MS, pack_settlements
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Settlement
 from rota.protocol.replies import Renewed, Retired
@@ -44,7 +44,7 @@ class Dying(Working):
                 self.send_retire_exited(worker, [claim.entry.id for claim in worker.claims], ANSWERED)
 
     def send_retire_exited(self, worker: Worker, guilty: list[str], delivery: str) -> None:
-        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
+        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending)
         ran = dict.fromkeys(guilty, f'{{"reason":"crashed","at":{self.now}}}')
         blame = Blame(ran=tuple((task_id, account.encode()) for task_id, account in ran.items()), crash=CrashKind.OOM)
         reported = modelled(worker.pending)

@@ -44,6 +44,7 @@ class Invariants(Machine):
         assert picture.marked == places.marked
         assert picture.rotation == self.model.rotation.as_kept()
         assert picture.former == places.former
+        assert (picture.ended, picture.ended_before) == (places.memory.ended, places.memory.before)
         assert picture.rates == self.model.rates.paid_off
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
 
@@ -104,7 +105,7 @@ class Invariants(Machine):
             assert picture.keys[holder] == key
 
     def an_account_is_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
-        """What is there of the dead is why they died; of the living their last crash or loss; and nothing else."""
+        """What is there of the dead is why they died; of the living the accounts of their attempts; and nothing else."""
         living = {task_id: text for task_id, text in picture.epitaphs.items() if task_id not in picture.dead}
         assert living == self.model.places.accounts
         assert picture.epitaphs.keys() == {*living, *picture.dead}

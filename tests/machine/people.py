@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from machine.base import ANSWERED, DELIVERIES, HOUR_MS, QUEUES, SECOND_US
+from machine.base import ANSWERED, DELIVERIES, HOUR_MS, KEEP, QUEUES, SECOND_US
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
 from model.items import New, Task
@@ -99,7 +99,7 @@ class People(Working):
         queue = data.draw(st.sampled_from([one for one in QUEUES if self.model.places.entries(one)] or QUEUES))
 
         def check(reply: Bounded) -> None:
-            assert (reply.count, reply.more) == (self.model.purge(queue), False)
+            assert (reply.count, reply.more) == (self.model.purge(self.now, queue), False)
 
         if len(self.model.places.tasks) > ENOUGH:
             self.call(self.fleet.store.purge(queue), check, delivery)
@@ -144,11 +144,13 @@ class People(Working):
         self.model.places.recount(self.model.leases.expires)
 
     def look(self, data: st.DataObject, _: str) -> None:
-        task_id = data.draw(st.sampled_from([*self.model.places.tasks, *self.model.places.results, "nobody"]))
+        places = self.model.places
+        known = [*places.tasks, *places.results, *places.memory.ended, *places.memory.before, "nobody"]
+        task_id = data.draw(st.sampled_from(known))
         found = self.fleet.run(self.fleet.store.status(task_id))
         assert found.state == self.model.state(task_id)
         if found.state != "dead" and not self.is_cancelled(task_id):
-            assert found.epitaph.decode() == self.model.places.accounts.get(task_id, "")
+            assert found.accounts.decode() == places.accounts.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
         """Of what was cancelled while it waits nothing is told but that."""
@@ -168,5 +170,6 @@ class People(Working):
     def announce(self, data: st.DataObject, _: str) -> None:
         """What no living master serves is accepted, and its producer told so."""
         queues, hours = data.draw(st.lists(st.sampled_from(QUEUES), unique=True)), data.draw(st.integers(1, 3))
-        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues))
-        self.model.announce(self.now, queues, hours * HOUR_MS * 1000)
+        keep = data.draw(st.sampled_from([KEEP, KEEP, 2, 0]))
+        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, keep))
+        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, keep)

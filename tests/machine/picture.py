@@ -27,6 +27,8 @@ class Picture:
     rotation: dict[str, tuple[int, int]]
     rates: dict[str, int]
     former: dict[str, tuple[int, int]]
+    ended: dict[str, str]
+    ended_before: dict[str, str]
     poller_bell: int
 
     def is_shell(self, text: str) -> bool:
@@ -53,7 +55,7 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
     holders = {unique_key: next(answers) for unique_key in unique_keys}
     (
         tasks, tickets, epitaphs, delayed, dead, expires, held_keys,
-        counts, marked, rotation, rates, former, poller_bell,
+        counts, marked, rotation, rates, former, ended, ended_before, poller_bell,
     ) = answers  # fmt: skip
     return Picture(
         lanes,
@@ -72,6 +74,8 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         {field: (int(state[:20]), int(state[21:])) for field, state in rotation.items()},
         {queue: int(paid_off) for queue, paid_off in rates.items()},
         {task_id: (int(text.split(" ")[0]), int(text.split(" ")[1])) for task_id, text in former.items()},
+        ended,
+        ended_before,
         poller_bell,
     )
 
@@ -89,7 +93,8 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
     pipe.zrange(keys.delayed, 0, -1, withscores=True).zrange(keys.dead, 0, -1, withscores=True)
     pipe.zrange(keys.owners, 0, -1, withscores=True)
     pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
-    pipe.hgetall(keys.rotation).hgetall(keys.rates).hgetall(keys.former).llen(keys.poller_doorbell)
+    pipe.hgetall(keys.rotation).hgetall(keys.rates).hgetall(keys.former)
+    pipe.hgetall(keys.ended).hgetall(keys.ended_before).llen(keys.poller_doorbell)
     answers: list[Any] = pipe.execute()
     return answers
 

@@ -23,7 +23,7 @@ from machine.producing import Producing
 from model.claims import Ask
 from model.items import UNKNOWN_QUEUE
 from model.model import Outcome as ModelOutcome
-from protocol import LEASE_MS, pack_settlements
+from protocol import ACCOUNT, LEASE_MS, pack_settlements
 from rota.protocol.outcome import (
     CancelledOutcome,
     DeadOutcome,
@@ -43,6 +43,7 @@ OUTCOMES: dict[str, Outcome] = {
     "retry at once": RetryOutcome(0),
     "retry soon": RetryOutcome(2_000_000),
     "retry late": RetryOutcome(3_600_000_000),
+    "retry with an account": RetryOutcome(0, b'{"reason":"failed"}'),
     "dead": DeadOutcome(b'{"reason":"raised"}'),
     "release": Release(),
     "cancelled": CancelledOutcome(),
@@ -53,9 +54,13 @@ LIMITS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 5), max_size=2)
 
 
 def in_model(outcome: Outcome) -> ModelOutcome:
-    delay = outcome.delay_us if isinstance(outcome, RetryOutcome) else 0
-    result = outcome.result.decode() if isinstance(outcome, Done) else ""
-    return type(outcome).__name__.removesuffix("Outcome").lower(), delay, result
+    delay, kept = 0, b""
+    match outcome:
+        case Done(result):
+            kept = result
+        case RetryOutcome(delay, account):
+            kept = account
+    return type(outcome).__name__.removesuffix("Outcome").lower(), delay, kept.decode()
 
 
 def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutcome]]:
@@ -105,7 +110,7 @@ class Working(Producing):
     ) -> TurnReply | None:
         """What the worker has no answer for it tells again in its next turn."""
         reported, held = list(worker.pending), [claim.entry.id for claim in worker.claims]
-        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in reported)
+        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in reported)
         turn = Turn(limit, held, sorted(worker.tokens), settled, pack_limits(limits or {}))
         check = self._turn_check(Ask(worker.owner, worker.serving, limit, limits or {}), held, reported)
         command = self.fleet.store.turn(worker.owner, PACKED[worker.pool], turn)
@@ -182,7 +187,7 @@ class Working(Producing):
         def check(recalled: int) -> None:
             assert recalled == self.model.recall(self.now, worker.owner, running.decode(), reported, worker.serving)
 
-        settled = pack_settlements(Settlement(claim.entry, outcome) for claim, outcome in worker.pending)
+        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending)
         command = self.fleet.store.recall(worker.owner, running, PACKED[worker.pool], settled)
         self.call(command, check, delivery, worker.owner)
 

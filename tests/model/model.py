@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
+from model.ends import NO_RUN
 from model.items import UNKNOWN_QUEUE, New, Serving, Task
+from model.places import FAILURE
 from model.steering import NONCE_US, Steering
 
 CRASH_LIMIT = 3
@@ -18,7 +20,7 @@ LOSS = "{}"
 RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, the result of a task that keeps one."""
+"""A verb, the delay of a retry in microseconds, the result of a task that keeps one or the account of a retry."""
 
 
 class Model(Steering):
@@ -95,7 +97,7 @@ class Model(Steering):
 
     def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
         """Answers what was stale."""
-        stale = []
+        stale, done = [], {}
         for text, outcome in outcomes:
             task = self.places.let_go(owner, text)
             if not task:
@@ -103,24 +105,35 @@ class Model(Steering):
                 continue
             if outcome[0] == "release" and not task.is_shell:
                 self._credit(serving, task.queue)
-            self._go_on(task, outcome)
+            if outcome[0] == "done" and not task.is_shell:
+                done[task.id] = self._done(task, outcome, owner)
+            else:
+                self._go_on(task, outcome, owner)
+        self.places.memory.note(done)
         return stale
 
-    def _go_on(self, task: Task, outcome: Outcome) -> None:
-        verb, delay, result = outcome
+    def _done(self, task: Task, outcome: Outcome, owner: str) -> str:
+        _, _, result = outcome
+        if result:
+            self.places.results[task.id] = result
+        return self.places.record("done", owner, task.text, self.account + self.places.end(task, "done"))
+
+    def _go_on(self, task: Task, outcome: Outcome, owner: str) -> None:
+        verb, delay, kept = outcome
         if task.is_shell:
             self.places.shell_is_gone(task)
-            return
-        if verb in {"done", "expired"} or task.cancelled or verb == "cancelled":
-            self.places.end(task, verb if verb in {"done", "expired"} else "cancelled")
-            if verb == "done" and result:
-                self.places.results[task.id] = result
+        elif verb in {"expired", "cancelled"}:
+            self.places.end_alone(task, verb, owner, self.account)
+        elif task.cancelled:
+            self.places.end_alone(task, "cancelled", owner, NO_RUN)
         elif verb == "dead":
             task.failures += 1
             self.places.bury(task)
         elif verb == "retry":
             task.failures += 1
             task.kind = "r"
+            if kept:
+                self.places.keep_account(task, FAILURE, kept)
             self.places.schedule(task, self.places.now + delay)
         else:
             task.releases += 1
@@ -144,7 +157,7 @@ class Model(Steering):
         for task in reversed(unstarted):
             self.places.let_go(owner, task.text)
             self._credit(serving, task.queue)
-            self._go_on(task, ("release", 0, ""))
+            self._go_on(task, ("release", 0, ""), owner)
         return len(unstarted)
 
     # Owning
@@ -212,7 +225,7 @@ class Model(Steering):
                 continue
             account, last = self._charge(task, ran, serving)
             if task.cancelled:
-                self.places.end(task, "cancelled")
+                self.places.end_alone(task, "cancelled", owner, NO_RUN)
             elif last:
                 retired.dead.insert(0, task.text)
                 self.places.bury(task)

@@ -3,9 +3,13 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from model.ends import Memory
 from model.items import Bare, New, Task
 
 Item = Task | Bare
+FAILURE = "E"
+"""The mark of a task that keeps accounts and had no crash and no loss."""
+MOST_ACCOUNTS = 10
 
 
 @dataclass
@@ -26,6 +30,7 @@ class Places:
     accepted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    memory: Memory = field(default_factory=Memory)
     now: int = 0
     _order: int = 0
     _adopted: int = 0
@@ -124,9 +129,13 @@ class Places:
         return task
 
     def keep_account(self, task: Task, mark: str, account: str) -> None:
-        """Of its last crash or loss, while it lives: its flag says that there is one."""
-        task.flag = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u") + mark
-        self.accounts[task.id] = account
+        """Of its last ten attempts, while it lives: its flag says how the last crash or loss came about, or that there
+        was none."""
+        bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
+        if mark != FAILURE or not any(map(str.isupper, task.flag)):
+            task.flag = bare + mark
+        before = self.accounts[task.id].split("\n") if task.id in self.accounts else []
+        self.accounts[task.id] = "\n".join([*before, account][-MOST_ACCOUNTS:])
 
     def give_back(self, task: Task) -> None:
         self.lanes[task.queue, task.lane].insert(0, task)
@@ -156,13 +165,23 @@ class Places:
         del self.dead[task_id]
         self.end(self.tasks[task_id], "purged")
 
-    def end(self, task: Task, how: str) -> None:
+    def end(self, task: Task, how: str) -> str:
+        """Take it off the books; returns what is told of its attempts before."""
         del self.tasks[task.id]
-        self.accounts.pop(task.id, None)
+        account = self.accounts.pop(task.id, None)
         self.free_key(task)
         if task.life and not self.former[task.id][1]:
             del self.former[task.id]
         self.ended[how] += 1
+        return "" if account is None else f"\n{account}"
+
+    def record(self, how: str, owner: str, text: str, account: str) -> str:
+        return f"{how} {self.now} {owner} {text}{account}"
+
+    def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
+        """Its end is noted by itself."""
+        past = self.end(task, how)
+        self.memory.note({task.id: self.record(how, owner, task.text, account + past)})
 
     def free_key(self, task: Task) -> None:
         key = self.keys.pop(task.id, "")

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from model.items import Bare
+from model.ends import as_looked_up, unstarted
+from model.items import Bare, Task
 from model.leases import Leases
 from model.places import Places
 from model.rotation import Rates, Rotation
@@ -13,7 +14,9 @@ NONCE_US = 60_000_000
 class Steering:
     """All there is, and what comes from outside the fleet."""
 
-    def __init__(self, lease_us: int) -> None:
+    def __init__(self, lease_us: int, account: str) -> None:
+        """`account`: what workers tell of each run."""
+        self.account = account
         self.places = Places()
         self.leases = Leases(lease_us)
         self.rotation = Rotation()
@@ -48,7 +51,7 @@ class Steering:
     def state(self, task_id: str) -> str:
         task = self.places.tasks.get(task_id)
         if not task:
-            return "done" if task_id in self.places.results else "unknown"
+            return self.places.memory.how(task_id) or ("done" if task_id in self.places.results else "unknown")
         if task_id in self.places.scheduled:
             return "scheduled"
         if task_id in self.places.dead:
@@ -65,15 +68,23 @@ class Steering:
         if task_id in self.places.dead:
             return "dead"
         if task_id in self.places.scheduled:
-            del self.places.scheduled[task_id]
+            due, _ = self.places.scheduled.pop(task_id)
             self.places.counts[f"delayed:{task.queue}"] -= 1
-            self.places.end(task, "cancelled")
+            self._note_waiting(task, self.places.end(task, "cancelled"), due)
             return "cancelled"
-        task.cancelled = True
+        was_cancelled, task.cancelled = task.cancelled, True
         if self.places.holder_of(task_id, self.leases.expires):
             return "running"
         self.places.free_key(task)
+        if not was_cancelled:
+            self._note_waiting(task)
         return "cancelled"
+
+    def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
+        """A task was cancelled while it waited. In a lane it stays until it is dropped, and its end is noted now."""
+        text = as_looked_up(task, due)
+        record = self.places.record("cancelled", "-", text, unstarted(task.body) + past)
+        self.places.memory.note({task.id: record})
 
     def pause(self, queue: str) -> bool:
         """Whether it was not paused before."""
@@ -88,15 +99,18 @@ class Steering:
             self.places.marked.add(queue)
         return was_paused
 
-    def purge(self, queue: str) -> int:
+    def purge(self, now: int, queue: str) -> int:
+        self.places.at(now)
         items = self.places.entries(queue)
         for item in items:
             if isinstance(item, Bare):
                 continue
             if item.is_shell:
                 self.places.shell_is_gone(item)
-            else:
+            elif item.cancelled:
                 self.places.end(item, "purged")
+            else:
+                self.places.end_alone(item, "purged", "-", unstarted(item.body))
         self.places.lanes[queue, "delayed"], self.places.lanes[queue, "ready"] = [], []
         self.places.marked.discard(queue)
         return len(items)
@@ -120,5 +134,6 @@ class Steering:
         surplus = by_age[len(old) :][: max(0, len(by_age) - len(old) - max_count)]
         return self.purge_dead(old + surplus)
 
-    def announce(self, now: int, queues: Sequence[str], ttl_us: int) -> None:
+    def announce(self, now: int, queues: Sequence[str], ttl_us: int, keep: int) -> None:
         self.served.update(dict.fromkeys(queues, now + ttl_us))
+        self.places.memory.keep_so_many(keep)

@@ -71,7 +71,13 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an ended task leaves the account of its last crash behind",
-        LuaFunction("shared/ending", "clear_up", "e", "free_unique_key(e)"),
+        LuaFunction("shared/ending", "clear_up", "e", "free_unique_key(e) return ''"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "the memory of ends has no second generation: when it is full, all that is known is forgotten",
+        RedisAnswer("shared/ending", "RENAME", "return original('UNLINK', key)"),
         _MODEL,
         60,
     ),

@@ -43,7 +43,7 @@ def test_a_stop_signal_in_a_task_lets_it_end_and_claims_no_other(harness: ChildH
     harness.release()
     assert worker.exit_code() == 0
     assert harness.ran() == ["worker start", "start a 1", "end a", "worker stop"]
-    assert (harness.state(held), harness.state(waiting)) == ("unknown", "ready")
+    assert (harness.state(held), harness.state(waiting)) == ("done", "ready")
     worker.until_phase(Phase.DRAINING)
     assert harness.inflight(worker.owner) == 0
 
@@ -77,7 +77,7 @@ def test_what_a_killed_worker_had_finished_is_settled_from_its_slot(harness: Chi
         os.kill(harness.server.pid, signal.SIGCONT)
     retired = harness.run(harness.store.retire_exited(worker.owner, Blame(), Packed(*worker.slot.outcomes())))
     assert retired.settled == 1
-    assert harness.state(task_id) == "unknown"
+    assert harness.state(task_id) == "done"
     assert harness.run(harness.store.audit()).done == 1
 
 
@@ -133,7 +133,7 @@ def test_a_worker_behind_its_fence_still_settles_what_it_finished(harness: Child
     until(lambda: "start a 1" in harness.ran())
     worker.slot.renewed_ns = boottime_ns() - round(LEASE_SECONDS * 1e9)
     harness.release()
-    until(lambda: harness.state(task_id) == "unknown")
+    until(lambda: harness.state(task_id) == "done")
 
 
 def test_a_worker_without_a_master_stops_at_once(harness: ChildHarness) -> None:
@@ -149,7 +149,7 @@ def test_a_cut_connection_keeps_the_outcome_and_runs_nothing_twice(harness: Chil
     until(lambda: "start a 1" in harness.ran())
     _cut(harness, worker.owner)
     harness.release()
-    until(lambda: harness.state(task_id) == "unknown")
+    until(lambda: harness.state(task_id) == "done")
     harness.enqueue("note", "b")
     until(lambda: harness.ran()[1:] == ["start a 1", "end a", "b"])
     assert len(harness.events("redis.lost")) == 1
@@ -161,7 +161,7 @@ def test_a_worker_that_has_made_all_its_attempts_wishes_to_be_replaced_and_waits
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=6, max_tasks_jitter=0.0))
     until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
     until(lambda: harness.inflight(worker.owner) == 0)  # what it had claimed beyond, others may run
-    assert [harness.state(task_id) for task_id in ids] == ["unknown"] * 6 + ["ready"] * 2
+    assert [harness.state(task_id) for task_id in ids] == ["done"] * 6 + ["ready"] * 2
     assert worker.slot.phase is Phase.IDLE
     worker.terminate()
     assert worker.exit_code() == 0
@@ -238,7 +238,7 @@ def test_quiet_in_a_task_lets_it_end_and_gives_back_the_rest_of_the_claim_unharm
     worker.until_phase(Phase.QUIET)
     until(lambda: harness.inflight(worker.owner) == 0)
     assert harness.ran()[101:] == ["start a 1", "end a"]
-    assert harness.state(held) == "unknown"
+    assert harness.state(held) == "done"
     stati = [harness.run(harness.store.status(task_id)) for task_id in waiting]
     assert {(found.state, found.failures, found.crashes, found.losses) for found in stati} == {("ready", 0, 0, 0)}
     _ask_for_quiet(worker, quiet=False)
@@ -270,7 +270,7 @@ def test_scripts_forgotten_while_a_worker_listens_are_taught_again_by_the_turn_i
     harness.connection.execute("SCRIPT", "FLUSH")
     task_id = harness.enqueue("note", "after")
     until(lambda: harness.ran()[1:] == ["after"])
-    until(lambda: harness.state(task_id) == "unknown")
+    until(lambda: harness.state(task_id) == "done")
     assert not harness.events("redis.lost")
 
 

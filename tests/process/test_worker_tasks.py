@@ -1,5 +1,6 @@
 """What a worker process makes of tasks: outcomes, epitaphs, hooks, lines in the log."""
 
+import dataclasses
 import signal
 
 import pytest
@@ -30,7 +31,7 @@ def test_a_task_enqueued_while_the_worker_sleeps_wakes_it(harness: ChildHarness)
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     task_id = harness.enqueue("note", "woken", queue="low")
     until(lambda: harness.ran()[1:] == ["woken"])
-    until(lambda: harness.state(task_id) == "unknown")
+    until(lambda: harness.state(task_id) == "done")
     line = until(lambda: harness.events("task.done"))[0]
     assert (line["task_id"], line["task"], line["queue"], line["kind"]) == (task_id, "note", "low", "immediate")
     assert (line["attempt"], line["outcome"], line["slot"]) == (1, "done", 1)
@@ -114,14 +115,14 @@ def test_an_async_task_runs_in_the_workers_loop(harness: ChildHarness) -> None:
 def test_an_async_function_under_a_plain_wrapper_is_awaited(harness: ChildHarness) -> None:
     task_id = harness.enqueue("wrapped_sleep", "one")
     harness.start(settings_for(harness.server, harness.namespace))
-    until(lambda: harness.state(task_id) == "unknown")
+    until(lambda: harness.state(task_id) == "done")
     assert harness.ran()[1:] == ["one wrapped_sleep"]
 
 
 def test_a_task_that_waited_too_long_is_not_started(harness: ChildHarness) -> None:
     task_id = harness.enqueue("fresh_only")
     harness.start(settings_for(harness.server, harness.namespace))
-    until(lambda: harness.state(task_id) == "unknown")
+    until(lambda: harness.state(task_id) == "expired")
     assert harness.ran() == ["worker start"]
     assert harness.run(harness.store.audit()).expired == 1
     assert until(lambda: harness.events("task.expired"))
@@ -181,7 +182,7 @@ def test_a_start_is_counted_though_the_task_kills_its_worker(harness: ChildHarne
 def test_a_copy_that_a_task_forked_ends_with_the_task(harness: ChildHarness, name: str, how: str, code: int) -> None:
     task_id = harness.enqueue(name, how)
     harness.start(settings_for(harness.server, harness.namespace))
-    until(lambda: harness.state(task_id) == "unknown")
+    until(lambda: harness.state(task_id) == "done")
     harness.enqueue("note", "after")
     until(lambda: "after" in harness.ran())
     told = ["after fork in its worker"] if name == "fork" else []
@@ -243,3 +244,51 @@ def test_a_task_cancelled_while_the_answer_to_its_claim_was_lost_is_cancelled_no
     until(lambda: harness.run(harness.store.audit()).cancelled == 1)
     until(lambda: harness.ran()[1:] == ["own"])
     assert harness.run(harness.store.dead_page(0, 1)).total == 0
+
+
+def test_what_a_task_returned_is_kept_for_as_long_as_was_asked(harness: ChildHarness) -> None:
+    ids = [harness.enqueue("answer", text, result_ttl=60) for text in ("{'a': [1, 'x']}", "None")]
+    unasked = harness.enqueue("answer", "7")
+    worker = harness.start(settings_for(harness.server, harness.namespace))
+    until(lambda: harness.state(unasked) == "done")
+    found = [harness.run(harness.store.status(task_id)) for task_id in (*ids, unasked)]
+    assert [each.result for each in found] == [b'{"a":[1,"x"]}', b"null", None]
+    assert 0 < harness.connection.execute("PTTL", harness.store.keys.result(ids[0])) <= 60_000
+    for each in found:
+        assert each.ended is not None
+        run = each.ended.run
+        assert (each.ended.owner, run.pid, run.name, run.refused) == (worker.owner, worker.process.pid, "answer", "")
+        assert each.ended.entry.due_us <= run.start_us  # which is never told too early
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("{1}", "result is of type set"),
+        ("[{'a': float('nan')}]", "result[0].a is nan"),
+        ("'x' * 2000", "max_result_kb"),
+    ],
+)
+def test_a_result_that_cannot_be_kept_is_refused_and_the_task_is_done(
+    harness: ChildHarness, expression: str, said: str
+) -> None:
+    task_id = harness.enqueue("answer", expression, result_ttl=60)
+    settings = settings_for(harness.server, harness.namespace, max_result_kb=1)
+    log_settings = dataclasses.replace(settings.log, tasks="failures")
+    harness.start(dataclasses.replace(settings, log=log_settings))
+    until(lambda: harness.state(task_id) == "done")
+    found = harness.run(harness.store.status(task_id))
+    assert found.ended is not None
+    assert found.result is None
+    assert said in found.ended.run.refused
+    line = until(lambda: harness.events("task.done"))[0]
+    assert (line["level"], line["result_refused"]) == ("warning", found.ended.run.refused)
+
+
+def test_of_a_task_that_is_not_to_be_remembered_nothing_is(harness: ChildHarness) -> None:
+    task_id = harness.enqueue("unremembered")
+    worker = harness.start(settings_for(harness.server, harness.namespace))
+    until(lambda: "unremembered" in harness.ran())
+    until(lambda: harness.inflight(worker.owner) == 0)
+    assert harness.state(task_id) == "unknown"
+    assert harness.run(harness.store.audit()).done == 1

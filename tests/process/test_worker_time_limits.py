@@ -32,7 +32,7 @@ def test_a_task_over_its_soft_limit_has_failed_unless_it_ends_early(harness: Chi
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     ending = harness.enqueue(name, "ends")
     _interrupt(harness, worker)
-    until(lambda: harness.state(ending) == "unknown")
+    until(lambda: harness.state(ending) == "done")
     assert harness.ran()[1:] == ["staying", "told", "ended early"]
     harness.connection.execute("DEL", f"{harness.namespace}:ran")
     raising = harness.enqueue(name, "raises")
@@ -47,7 +47,7 @@ def test_a_task_over_its_soft_limit_has_failed_unless_it_ends_early(harness: Chi
 def test_a_task_that_beats_is_not_over_its_soft_limit(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     task_id = harness.enqueue("beat_on")
-    _rain(worker, lambda: harness.state(task_id) == "unknown")
+    _rain(worker, lambda: harness.state(task_id) == "done")
     assert harness.ran()[-1] == "beaten"
     assert harness.run(harness.store.audit()).done == 1
 

@@ -67,7 +67,14 @@ class Calls(Store):
     def sweep(self, lease_ms: int) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
-    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:  # noqa: ARG002 - the signature is the product's
+    def announce(
+        self,
+        node: str,  # noqa: ARG002 - as above, and so the others
+        heartbeat: bytes,  # noqa: ARG002
+        ttl_ms: int,  # noqa: ARG002
+        queues: Sequence[str],  # noqa: ARG002
+        ended_keep: int = 0,  # noqa: ARG002
+    ) -> Command[int]:
         return _call(lambda server: len(server.owners))
 
 

@@ -33,6 +33,7 @@ def shown(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
 
 def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
     busy = child(state="registering", pool=LONG, task=LONG, task_seconds=86_399.0, beat_age_seconds=86_399.0)
+    busy |= {"progress": {"done": 10**15, "total": 10**15, "note": LONG}}
     busy |= {"shared_mb": 10_240.5, "private_mb": 10_240.5, "slot": 1023, "generation": 99_999}
     held = {"role": "worker", "pool": LONG, "state": "fatal", "failures_in_a_row": 12}
     pool = {"pool": LONG, "state": "backoff", "desired": 500, "origin": "operator", "configured": 499}
@@ -63,6 +64,12 @@ def test_pools_that_are_held_back_are_told_in_words(capsys: pytest.CaptureFixtur
 
 def test_what_a_name_carries_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in shown(capsys, namespace="\x1b[2J", children=[child(task="\x1b[2J")])
+
+
+def test_progress_stands_behind_the_task_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
+    running = child(task="resize", progress={"done": 40, "total": None, "note": "\x1b[2Jpages"})
+    said = shown(capsys, children=[running, child()])
+    assert "resize 40 \\u001b[2Jpages  0.0 s" in said
 
 
 def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:

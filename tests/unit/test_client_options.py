@@ -19,6 +19,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (options.retry_on, options.dead_on) == ((Exception,), ())
     assert options.soft_time_limit is options.expires is options.unique_for is None
     assert options.unique is False
+    assert (options.result_ttl, options.remember) == (0, True)
 
 
 def test_durations_are_seconds_or_timedelta_everywhere() -> None:
@@ -31,10 +32,11 @@ def test_durations_are_seconds_or_timedelta_everywhere() -> None:
             "expires": timedelta(hours=1),
             "unique": True,
             "unique_for": 1.5,
+            "result_ttl": timedelta(minutes=2),
         }
     )
     assert (options.base, options.max_delay, options.time_limit, options.soft_time_limit) == (0.5, 60, 30, 20)
-    assert (options.expires, options.unique_for) == (3600, 1.5)
+    assert (options.expires, options.unique_for, options.result_ttl) == (3600, 1.5, 120)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,9 @@ def test_durations_are_seconds_or_timedelta_everywhere() -> None:
         ({"soft_time_limit": 60, "time_limit": 60}, ValueError, "soft_time_limit (60 s) must be shorter than"),
         ({"unique": "key"}, TypeError, "unique must be True, False or a callable"),
         ({"unique_for": 5}, ValueError, "give unique=True with it"),
+        ({"result_ttl": None}, TypeError, "result_ttl must be seconds or a timedelta, got None"),
+        ({"result_ttl": -1}, ValueError, "result_ttl must be 0 seconds or more"),
+        ({"remember": 0}, TypeError, "remember must be True or False"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_it_must_be(given: Any, error: type[Exception], message: str) -> None:
@@ -68,13 +73,13 @@ def test_a_wrong_option_is_named_with_what_it_must_be(given: Any, error: type[Ex
 
 
 def test_the_operator_overrides_the_declaration_and_the_call_overrides_both() -> None:
-    declared = check_options({"retries": 5, "time_limit": 30, "expires": 60})
+    declared = check_options({"retries": 5, "time_limit": 30, "expires": 60, "result_ttl": 60})
     override = TaskOverride(retries=3, time_limit_seconds=60.0, max_delay_seconds=10.0)
     assert effective_options(declared, None, {}) is declared
     options = effective_options(declared, override, {})
     assert (options.retries, options.time_limit, options.max_delay, options.expires) == (3, 60, 10, 60)
-    options = effective_options(declared, override, {"retries": 1, "expires": 5})
-    assert (options.retries, options.time_limit, options.expires) == (1, 60, 5)
+    options = effective_options(declared, override, {"retries": 1, "expires": 5, "result_ttl": 0})
+    assert (options.retries, options.time_limit, options.expires, options.result_ttl) == (1, 60, 5, 0)
 
 
 def test_a_task_without_a_limit_of_its_own_has_the_fleets() -> None:
@@ -88,7 +93,7 @@ def test_a_task_without_a_limit_of_its_own_has_the_fleets() -> None:
     [
         {"retries": "many", "expires": -3, "time_limit": 1, "queue": "x", "colour": None},
         {"retries": -(10**4000), "expires": 10**400},
-        {"retries": 1e9, "expires": 1e308},
+        {"retries": 1e9, "expires": 1e308, "result_ttl": -1},
         {"retries": None, "expires": True},
         {"retries": [[]], "expires": {"a": "\ud800"}},
     ],

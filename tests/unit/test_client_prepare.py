@@ -121,8 +121,8 @@ def test_a_time_before_1970_is_due_now() -> None:
 
 
 def test_options_of_the_call_travel_in_the_body() -> None:
-    task = prepared(by_name(retries=2, expires=timedelta(minutes=1)))
-    assert json.loads(task.body)[4] == {"options": {"retries": 2, "expires": 60.0}}
+    task = prepared(by_name(retries=2, expires=timedelta(minutes=1), result_ttl=5))
+    assert json.loads(task.body)[4] == {"options": {"retries": 2, "expires": 60.0, "result_ttl": 5.0}}
     with pytest.raises(ValueError, match="retries must be 0 or more"):
         prepared(by_name(retries=-1))
 

@@ -181,6 +181,7 @@ def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
             max_tasks_jitter=0.5,
             max_rss_mb=1,
             max_payload_kb=1,
+            max_result_kb=1,
         ),
         lease=Lease(seconds=60.0),
         metrics=Metrics(lag_objective_seconds=1.0),

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import pack_settlements
+from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
     ARGS_PER_SETTLEMENT,
@@ -22,17 +23,19 @@ from rota.protocol.outcome import (
 )
 from rota.protocol.wire import Arg, command
 
+_ACCOUNT = account_of(1, 2, ran_by(3, "work"))
 _ENTRY = parse_entry(b"id-1 mail i 1 2 0 0 0 0 -")
 
 _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
-    (DONE, ("done", b"", 0)),
-    (Done(), ("done", b"", 0)),
-    (Done(b'{"a":1}', 60_000), ("done", b'{"a":1}', 60_000)),
-    (RetryOutcome(1_500_000), ("retry", 1_500_000, "")),
+    (DONE, ("done", _ACCOUNT, "")),
+    (Done(), ("done", _ACCOUNT, "")),
+    (Done(b'{"a":1}', 60_000), ("done", _ACCOUNT, b'60000 {"a":1}')),
+    (RetryOutcome(1_500_000), ("retry", 1_500_000, b"")),
+    (RetryOutcome(1, b'{"reason":"failed"}'), ("retry", 1, b'{"reason":"failed"}')),
     (DeadOutcome(b'{"reason":"x"}'), ("dead", b'{"reason":"x"}', "")),
     (Release(), ("release", "", "")),
-    (CancelledOutcome(), ("cancelled", "", "")),
-    (Expired(), ("expired", "", "")),
+    (CancelledOutcome(), ("cancelled", _ACCOUNT, "")),
+    (Expired(), ("expired", _ACCOUNT, "")),
 ]
 
 
@@ -40,14 +43,14 @@ _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
 def test_a_settlement_is_the_entry_unchanged_a_word_and_two_more(
     outcome: Outcome, expected: tuple[Arg, Arg, Arg]
 ) -> None:
-    assert settlement_args(Settlement(_ENTRY, outcome)) == (_ENTRY.text, *expected)
+    assert settlement_args(Settlement(_ENTRY, outcome, _ACCOUNT)) == (_ENTRY.text, *expected)
 
 
 @given(st.lists(st.sampled_from([outcome for outcome, _ in _OUTCOMES]), max_size=30))
 def test_settlements_pack_to_four_arguments_each_in_their_order(outcomes: list[Outcome]) -> None:
-    packed = pack_settlements(Settlement(_ENTRY, outcome) for outcome in outcomes)
+    packed = pack_settlements(Settlement(_ENTRY, outcome, _ACCOUNT) for outcome in outcomes)
     assert packed.count == ARGS_PER_SETTLEMENT * len(outcomes)
     reader = hiredis.Reader()
     reader.feed(command([packed]))
-    words = [settlement_args(Settlement(_ENTRY, outcome))[1] for outcome in outcomes]
-    assert reader.gets()[1::ARGS_PER_SETTLEMENT] == [str(word).encode() for word in words]
+    args = [arg for outcome in outcomes for arg in settlement_args(Settlement(_ENTRY, outcome, _ACCOUNT))]
+    assert reader.gets() == [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]

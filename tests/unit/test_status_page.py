@@ -27,6 +27,7 @@ def state(**changes: Any) -> dict[str, Any]:
     process = {
         "slot": 8, "role": "worker", "pid": 4711, "phase": "busy", "beat_age_seconds": 3.25,
         "task": {"id": "id-1", "name": "send", "queue": "mail"}, "task_age_seconds": 3.25,
+        "progress": {"done": 40, "total": 1600, "note": "rows read", "at": "2026-01-02T03:04:05+00:00"},
     }  # fmt: skip
     return {
         "fleet": "shop",
@@ -74,6 +75,7 @@ def test_the_page_shows_queues_pools_processes_and_restarts() -> None:
         "3 running, 1 booting",
         "4711",
         "send id-1",
+        "40/1,600 (2 %) rows read",
         "signal",
     ):
         assert shown in text
@@ -84,10 +86,11 @@ def test_names_are_escaped_wherever_they_stand() -> None:
     evil["queues"][0]["name"] = EVIL
     evil["pools"][0] |= {"name": EVIL, "workers": {EVIL: 1}}
     evil["processes"][0] |= {"role": EVIL, "phase": EVIL, "task": {"id": EVIL, "name": EVIL, "queue": EVIL}}
+    evil["processes"][0]["progress"]["note"] = EVIL
     evil["ready"] = {"ok": False, "checks": [{"name": EVIL, "ok": False, "seen": EVIL}]}
     html = page(evil)
     assert "<script" not in html
-    assert Outline(html).text.count(EVIL) >= 9
+    assert Outline(html).text.count(EVIL) >= 10
     assert Outline(html).tags.count("script") == 0
 
 

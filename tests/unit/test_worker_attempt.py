@@ -1,20 +1,29 @@
 """An attempt, from the claim to the outcome, in a process that lives on whatever it meets."""
 
+import asyncio
+import contextvars
+import dataclasses
+import os
+import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
+
+import pytest
 
 from child_settings import worker_settings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
 from rota.child.slots import Slot, boottime_ns
+from rota.client.accounts import attempts_of
 from rota.client.tasks import Task
 from rota.current import CurrentTask, current_task
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import parse_entry
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired
+from rota.protocol.epitaph import read_accounts
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, RetryOutcome
 from rota.registry import Registry
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, Executor, ShortLimits
@@ -47,10 +56,11 @@ class Place:
             NoCopies(),
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
+            max_result_kb=1,
         )
 
-    def declare(self, function: Callable[..., Any], **options: Any) -> None:
-        name = function.__name__
+    def declare(self, function: Callable[..., Any], name: str = "", **options: Any) -> None:
+        name = name or function.__name__
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def look(self) -> None:
@@ -238,3 +248,117 @@ def test_no_hook_is_told_of_a_task_that_lives() -> None:
     place.declare(resize)
     place.executor.call_dead_hooks(place.attempt(_body("resize")))
     assert not place.looks
+
+
+def test_a_task_says_how_far_it_is_from_its_threads_and_coroutines_too() -> None:
+    place = Place()
+    said: list[bytes] = []
+
+    def look() -> None:
+        running = place.slot.current_task()
+        assert running is not None
+        said.append(place.slot.progress_of(running.entry))
+
+    def steps() -> None:
+        current_task().progress(1, 3)
+        look()
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(lambda: current_task().progress(2, 3, "thread"),))
+        thread.start()
+        thread.join()
+        look()
+
+    async def coroutine() -> None:
+        await asyncio.create_task(_say_progress(3))
+        look()
+
+    place.declare(steps)
+    place.declare(coroutine)
+    assert place.attempt(_body("steps")).outcome == Done()
+    assert place.attempt(_body("coroutine")).outcome == Done()
+    assert [(text.split(b" ")[:2], text.split(b" ")[3]) for text in said] == [
+        ([b"1", b"3"], b""), ([b"2", b"3"], b"thread"), ([b"3", b"-"], b""),
+    ]  # fmt: skip
+
+
+async def _say_progress(done: float) -> None:
+    current_task().progress(done)
+
+
+def test_a_task_that_says_what_is_no_number_fails() -> None:
+    place = Place()
+
+    def wrong() -> None:
+        current_task().progress("half")  # type: ignore[arg-type]  # that is the claim
+
+    place.declare(wrong, retries=0)
+    outcome = place.attempt(_body("wrong")).outcome
+    assert isinstance(outcome, DeadOutcome)
+    assert b"a number from 0 to 9e15, not 'half'" in outcome.epitaph
+
+
+def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
+    place = Place()
+    executor = dataclasses.replace(place.executor, owner="node:8:1")
+    place.executor = executor
+
+    def fails() -> None:
+        raise ValueError("bad")
+
+    place.declare(fails, retries=1)
+    outcome = place.attempt(_body("fails")).outcome
+    assert isinstance(outcome, RetryOutcome)
+    [account] = attempts_of(read_accounts(outcome.account, "why"))
+    assert (account.attempt, account.reason, account.error) == (1, "failed", "ValueError: bad")
+    assert (account.node, account.pid) == ("node", os.getpid())
+    assert account.run_seconds > 0
+
+
+def test_what_a_task_returns_is_encoded_only_when_it_is_to_be_kept() -> None:
+    place = Place()
+
+    def unasked() -> object:
+        return object()
+
+    def asked() -> dict[str, list[int]]:
+        return {"a": [1]}
+
+    place.declare(unasked)
+    place.declare(asked, result_ttl=1.5)
+    assert place.attempt(_body("unasked")).outcome is DONE
+    assert place.attempt(_body("asked")).outcome == Done(b'{"a":[1]}', 1500)
+
+
+class _Odd(dict[str, int]):
+    def items(self) -> Any:
+        raise RuntimeError("nobody looks in here")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), "result is of type object; a result must be JSON"),
+        ({"a": [1, {2}]}, "result.a[1] is of type set (pass a list); a result must be JSON"),
+        ("x" * 1023, "it has 1,025 bytes, the limit is 1 KiB (max_result_kb)"),
+        (_Odd(a=1), "it cannot be written as JSON: RuntimeError: nobody looks in here"),
+    ],
+)
+def test_a_result_is_refused_with_the_reason(value: object, said: str) -> None:
+    place = Place()
+    place.declare(lambda: value, name="give", result_ttl=60.0)
+    attempt = place.attempt(_body("give"))
+    assert attempt.outcome == Done(refused=said)
+    assert attempt.settlement().account.endswith(f" give {said}".encode())
+
+
+def test_the_account_of_a_run_says_when_it_began_how_long_it_took_and_who_ran_it() -> None:
+    place = Place()
+    place.declare(lambda: None, name="work")
+    place.declare(lambda: None, name="forget", remember=False)
+    attempt = place.attempt(_body("work"))
+    start_us, run_us = attempt.times.start_us, int(attempt.runtime_seconds * 1e6)
+    assert attempt.settlement().account == f" {start_us} {run_us} {os.getpid()} work".encode()
+    assert place.attempt(_body("forget")).settlement().account == b""
+    place.declare(lambda: None, name="late", expires=0.000001)
+    assert place.attempt(_body("late")).settlement().account == f" 0 0 {os.getpid()} late".encode()
+    assert place.attempt(b"").settlement().account == f" 0 0 {os.getpid()} -".encode()

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rota.client.accounts import AttemptAccount
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.default import configure, enqueue_many
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
         UnservedQueue,
     )
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
+    from rota.protocol.progress import Progress
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttemptAccount",
     "Call",
     "Cancelled",
     "Client",
@@ -48,6 +51,7 @@ __all__ = [
     "NoCurrentTask",
     "NotConfigured",
     "PayloadTooLarge",
+    "Progress",
     "Retry",
     "RotaError",
     "RotaWarning",
@@ -70,10 +74,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "client.accounts": ("AttemptAccount",),
     "client.call": ("Call",),
     "client.client": ("Client",),
     "current": ("CurrentTask", "current_task"),
     "client.default": ("configure", "enqueue_many"),
+    "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.status": ("Handle", "TaskStatus"),
     "client.tasks": ("Task", "task"),

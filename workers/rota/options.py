@@ -34,6 +34,8 @@ class TaskArguments(TypedDict, total=False):
     expires: Duration | None
     unique: Unique
     unique_for: Duration | None
+    result_ttl: Duration
+    remember: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class TaskOptions:
     the fleet's (`limits.time_limit_seconds` of its configuration, 3600 unless it says otherwise).
     `soft_time_limit` raises TimeLimit in one that runs longer; one that is no shorter than the time limit is none.
     `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
-    arguments, for its life or for `unique_for`.
+    arguments, for its life or for `unique_for`. `result_ttl`: for how long what it returns is kept, 0 for not at all.
+    `remember`: whether the fleet remembers how it ended.
     """
 
     queue: str = "default"
@@ -60,6 +63,8 @@ class TaskOptions:
     expires: float | None = None
     unique: Unique = False
     unique_for: float | None = None
+    result_ttl: float = 0.0
+    remember: bool = True
 
 
 def check_options(given: TaskArguments) -> TaskOptions:
@@ -88,7 +93,7 @@ def effective_options(
     changes: dict[str, Any] = {}
     if override is not None:
         changes = {_OVERRIDES[name]: value for name, value in dataclasses.asdict(override).items() if value is not None}
-    for name in ("retries", "expires"):
+    for name in ("retries", "expires", "result_ttl"):
         try:
             changes[name] = _CHECKS[name](enqueued[name], name)
         except (KeyError, TypeError, ValueError):
@@ -152,7 +157,8 @@ def _optional_duration(value: Any, what: str) -> float | None:
     return None if value is None else positive_seconds(value, what)
 
 
-def _not_negative(value: Any, what: str) -> float:
+def not_negative_seconds(value: Any, what: str) -> float:
+    """Seconds, 0 or more. Raises TypeError or ValueError."""
     checked = seconds(value, what)
     if checked < 0:
         raise ValueError(f"{what} must be 0 seconds or more, got {value!r}")
@@ -163,8 +169,8 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "queue": check_queue,
     "retries": check_retries,
     "backoff": _backoff,
-    "base": _not_negative,
-    "max_delay": _not_negative,
+    "base": not_negative_seconds,
+    "max_delay": not_negative_seconds,
     "jitter": _boolean,
     "retry_on": _exceptions,
     "dead_on": _exceptions,
@@ -173,4 +179,6 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "expires": _optional_duration,
     "unique": check_unique,
     "unique_for": _optional_duration,
+    "result_ttl": not_negative_seconds,
+    "remember": _boolean,
 }

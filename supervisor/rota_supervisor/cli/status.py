@@ -14,6 +14,7 @@ import click
 import psutil
 
 from rota.printable import printable
+from rota.protocol.progress import progress_words
 from rota_supervisor.cli import command, master, output
 from rota_supervisor.notice import sentence
 
@@ -121,7 +122,7 @@ def _children(rows: Sequence[Row]) -> Table:
                 "quiet" if row["quiet"] and row["state"] == "ready" else row["state"],
                 duration(row["beat_age_seconds"], 1),
                 *(_NONE if size is None else size for size in sizes),
-                row["task"] or _NONE,
+                f"{row['task'] or _NONE} {progress_words(row.get('progress'))}".rstrip(),
                 duration(row["task_seconds"], 1) if row["task"] else _NONE,
             ]
         )

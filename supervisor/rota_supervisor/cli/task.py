@@ -1,30 +1,29 @@
 """`rota task`: enqueue a task by name, look at one, cancel one."""
 
 import contextlib
-import dataclasses
 import json
 import sys
 import warnings
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rota.protocol.names import fault_in_name
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.task_show import TASK_ID, check_id, show
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
-
-_TASK_ID = click.argument("task_id", metavar="ID")
 
 
 @click.group(cls=command.Group)
 def task() -> None:
     """Enqueue, show and cancel a task."""
+
+
+task.add_command(show)
 
 
 @task.command(context_settings={"ignore_unknown_options": True})
@@ -110,35 +109,10 @@ def _send(config: Config, name: str, options: Mapping[str, Any]) -> tuple[str, b
 
 
 @task.command()
-@_TASK_ID
-def show(task_id: str) -> None:
-    """Show where a task stands. Exit 1 when nothing is known of it."""
-    from rota.client import status  # noqa: PLC0415 - used here only
-
-    _check_id(task_id)
-    state = command.current_state()
-    with state.redis() as (_, store, connection):
-        found = status.status_of(task_id, connection.run(store.status(task_id)))
-    if found.state is status.State.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}": never enqueued, or forgotten since')
-    values = {key: _plain(value) for key, value in dataclasses.asdict(found).items() if value not in ("", None)}
-    if state.json:
-        output.put_json(values)
-        return
-    epitaph, crash = values.pop("epitaph", {}), values.pop("last_crash", {})
-    for key, value in {**values, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}}.items():
-        output.put_field(key, value)
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
-
-
-@task.command()
-@_TASK_ID
+@TASK_ID
 def cancel(task_id: str) -> None:
     """End a task that waits; ask for the end of one that runs. Exit 1 when it is dead or unknown."""
-    _check_id(task_id)
+    check_id(task_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
         word = connection.run(store.cancel(task_id))
@@ -153,8 +127,3 @@ def cancel(task_id: str) -> None:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
         case CancelWord.UNKNOWN:
             raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}"')
-
-
-def _check_id(task_id: str) -> None:
-    if fault := fault_in_name("id", task_id):
-        raise Failure(ExitCode.USAGE, fault)

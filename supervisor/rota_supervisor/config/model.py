@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, field
 
 from rota.child.settings import Format, Level, LogSettings, TaskLines
 from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_NAMESPACE
-from rota.protocol.store import DEFAULT_CRASH_LIMIT, DEFAULT_LOSS_LIMIT
+from rota.protocol.store import DEFAULT_CRASH_LIMIT, DEFAULT_ENDED_KEEP, DEFAULT_LOSS_LIMIT, MOST_ENDED_KEEP
 from rota.server.durability import Durability
 from rota.telemetry.recorder import MAX_SERIES
 
@@ -60,6 +60,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
     max_rss_mb: Count = 0
     max_payload_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_PAYLOAD_KB
+    max_result_kb: Annotated[int, Meta(ge=1)] = 256
 
 
 class Lease(Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,6 +117,12 @@ class Events(Struct, frozen=True, forbid_unknown_fields=True):
     max_length: Annotated[int, Meta(ge=1)] = 100_000
 
 
+class Ended(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[ended]`: of how many tasks that ended the fleet remembers how; 0 turns it off."""
+
+    keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
+
+
 class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[dead]`: how long and how many dead tasks are kept."""
 
@@ -147,4 +154,5 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     control: Control = Control()
     log: Log = Log()
     events: Events = Events()
+    ended: Ended = Ended()
     dead: DeadConfig = DeadConfig()

@@ -18,6 +18,7 @@ from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import MASTER_SLOT, Phase, Slot, boottime_ns
+from rota.protocol.progress import Progress, read_progress
 from rota.telemetry.metrics import REDIS_UP
 from rota_supervisor.exporter.samples import Regions
 from rota_supervisor.exporter.settings import ExporterSettings
@@ -40,7 +41,7 @@ _STATES_OF_MASTER: Final = FLEET_STATES | {Phase.EMPTY: "gone", Phase.IDLE: "rea
 @dataclass(frozen=True, slots=True)
 class Member:
     """A living process of the fleet. `task_age_seconds` and `task_left_seconds` are 0 when nothing runs;
-    the latter is infinite for a task without a deadline."""
+    the latter is infinite for a task without a deadline. `progress`: what the task says of it."""
 
     slot: int
     role: Role
@@ -50,6 +51,7 @@ class Member:
     task: TaskInSlot | None = None
     task_age_seconds: float = 0.0
     task_left_seconds: float = 0.0
+    progress: Progress | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -72,7 +74,8 @@ def _member(number: int, slot: Slot, now_ns: int) -> Member:
         return Member(number, role_of(number), pid, phase, beat_age)
     age = max(0, now_ns - task.started_ns) / NANOSECONDS
     left = (task.deadline_ns - now_ns) / NANOSECONDS if task.deadline_ns else math.inf
-    return Member(number, role_of(number), pid, phase, beat_age, task, age, left)
+    progress = read_progress(slot.progress_of(task.entry))
+    return Member(number, role_of(number), pid, phase, beat_age, task, age, left, progress)
 
 
 # By the kernel

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from rota.printable import printable
+from rota.protocol.progress import progress_row, progress_words
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter import libraries
@@ -20,7 +21,7 @@ from rota_supervisor.notice import Condition, Json, states_of_pools
 REFRESH_SECONDS: Final = 5
 _DASH: Final = "–"  # noqa: RUF001 - an en dash is what stands for "none" in a table
 # Columns of words.
-_WORDS: Final = frozenset({"queue", "pool", "workers", "role", "state", "task", "reason", "last error"})
+_WORDS: Final = frozenset({"queue", "pool", "workers", "role", "state", "task", "progress", "reason", "last error"})
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #777; --bad: #c0392b; --good: #1e8449; --busy: #2471a3; }
 * { box-sizing: border-box; }
@@ -86,6 +87,7 @@ def _process(member: Member) -> Json:
         "beat_age_seconds": member.beat_age_seconds,
         "task": None if task is None else {"id": task.id, "name": task.name, "queue": task.queue},
         "task_age_seconds": None if task is None else member.task_age_seconds,
+        "progress": progress_row(member.progress),
     }
 
 
@@ -257,6 +259,7 @@ _PROCESSES: Final[_Columns] = {
     "state": lambda process: f'<span class="{escape(process["phase"])}">{escape(process["phase"])}</span>',
     "last beat": lambda process: _DASH if process["role"] == Role.ZYGOTE else seconds(process["beat_age_seconds"]),
     "task": lambda process: escape("{name} {id}".format(**process["task"])) if process["task"] else _DASH,
+    "progress": lambda process: escape(progress_words(process["progress"])) or _DASH,
     "running for": lambda process: seconds(process["task_age_seconds"]),
 }
 _RESTARTS: Final[_Columns] = {

@@ -105,10 +105,10 @@ def test_a_task_that_goes_on_after_a_crash_keeps_the_account_of_it_wherever_it_s
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner
     assert (claim.entry.last_crash, claim.entry.flag) == (CrashKind.OOM, "O")
-    assert fleet.run(fleet.store.status("a")).epitaph == ACCOUNT
+    assert fleet.run(fleet.store.status("a")).accounts == ACCOUNT
     fleet.turn(owner, Q, (claim, RetryOutcome(9_000_000)), limit=0)
     scheduled = fleet.run(fleet.store.status("a"))
-    assert (scheduled.state, scheduled.epitaph) == ("scheduled", ACCOUNT)
+    assert (scheduled.state, scheduled.accounts) == ("scheduled", ACCOUNT)
     fleet.run(fleet.store.cancel("a"))
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 
@@ -121,24 +121,53 @@ def test_the_end_of_a_task_takes_the_account_of_its_crash_with_it(fleet: Fleet, 
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_epitaph_takes_the_place_of_the_account_and_a_revival_forgets_it(fleet: Fleet) -> None:
+def test_an_epitaph_follows_the_accounts_and_a_revival_forgets_them(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, DeadOutcome(b'{"reason":"retries"}')))
-    assert fleet.run(fleet.store.status("a")).epitaph == b'{"reason":"retries"}'
+    assert fleet.run(fleet.store.status("a")).accounts == ACCOUNT + b'\n{"reason":"retries"}'
+    assert fleet.run(fleet.store.dead_page(0, 1)).tasks[0].epitaph == b'{"reason":"retries"}'
     fleet.run(fleet.store.revive(["a"]))
     found = fleet.run(fleet.store.status("a"))
-    assert (found.state, found.crashes, found.epitaph) == ("ready", 0, b"")
+    assert (found.state, found.crashes, found.accounts) == ("ready", 0, b"")
 
 
 def test_a_lost_node_leaves_an_account_and_a_later_crash_another(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     [lost] = fleet.run(fleet.store.retire_expired(owner, Blame(loss_epitaph=b'{"reason":"lost"}'))).requeued
-    assert (lost.last_crash, fleet.run(fleet.store.status("a")).epitaph) == (CrashKind.LOST, b'{"reason":"lost"}')
+    assert (lost.last_crash, fleet.run(fleet.store.status("a")).accounts) == (CrashKind.LOST, b'{"reason":"lost"}')
     owner = fleet.register()
     fleet.turn(owner, Q)
     [crashed] = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=CrashKind.SIGNAL)).requeued
-    assert (crashed.flag, fleet.run(fleet.store.status("a")).epitaph) == ("S", ACCOUNT)
+    assert (crashed.flag, fleet.run(fleet.store.status("a")).accounts) == ("S", b'{"reason":"lost"}\n' + ACCOUNT)
+
+
+def fail(fleet: Fleet, account: bytes) -> Claim:
+    """Have the only task fail once more; returns its next claim."""
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, Q).claims
+    fleet.turn(owner, Q, (claim, RetryOutcome(0, account)), limit=0)
+    fleet.promote()
+    [claim] = fleet.turn(fleet.register(), Q).claims
+    fleet.exit(fleet.run(fleet.store.status(claim.entry.id)).owner)
+    return claim
+
+
+def test_failures_leave_accounts_and_do_not_hide_how_the_last_crash_came_about(fleet: Fleet) -> None:
+    fleet.push("a")
+    assert (fail(fleet, b"1").entry.flag, fail(fleet, b"2\n3").entry.last_crash) == ("E", None)
+    owner = fleet.register()
+    fleet.turn(owner, Q)
+    fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash=CrashKind.HUNG))
+    assert fail(fleet, b"4").entry.flag == "H"
+    assert fleet.run(fleet.store.status("a")).accounts == b"1\n2 3\n" + ACCOUNT + b"\n4"
+
+
+def test_the_accounts_of_the_last_ten_attempts_are_kept(fleet: Fleet) -> None:
+    fleet.push("a")
+    for number in range(13):
+        fail(fleet, b"%d" % number)
+    assert fleet.run(fleet.store.status("a")).accounts.split(b"\n") == [b"%d" % number for number in range(3, 13)]
 
 
 def test_a_task_with_a_unique_key_keeps_both_until_it_ends(fleet: Fleet) -> None:

@@ -76,7 +76,7 @@ def test_status_tells_of_ready_and_dead_tasks(fleet: Fleet) -> None:
     fleet.push("ready")
     ready, gone = fleet.run(fleet.store.status("ready")), fleet.run(fleet.store.status("gone"))
     assert (ready.state, ready.queue, ready.body) == ("ready", "q", body_of("ready"))
-    assert (gone.state, gone.failures, gone.epitaph) == ("dead", 1, b'{"reason":"raised"}')
+    assert (gone.state, gone.failures, gone.accounts) == ("dead", 1, b'{"reason":"raised"}')
 
 
 def test_a_purge_ends_what_is_ready_and_leaves_what_is_scheduled(fleet: Fleet) -> None:
@@ -211,7 +211,7 @@ def test_a_task_that_ended_before_the_shell_of_its_former_life_leaves_that_a_she
     assert is_new(fleet, NewTask("a", "other", b"second"))
     [claim] = fleet.turn(owner, serving).claims
     fleet.turn(owner, serving, (claim, Done()), limit=0)
-    assert fleet.run(fleet.store.status("a")).state == "unknown"
+    assert fleet.run(fleet.store.status("a")).state == "done"
     assert is_new(fleet, NewTask("a", "other", b"third"))
     fleet.run(fleet.store.resume("q"))
     bodies = [claim.body for _ in range(2) for claim in fleet.turn(owner, serving, held=fleet.inflight(owner)).claims]

@@ -63,6 +63,7 @@ class WorkerSettings:
     max_tasks_jitter: float
     max_rss_mb: int
     max_payload_kb: int
+    max_result_kb: int
     durability: str
     overrides: dict[str, TaskOverride]
     lag_objective_seconds: float

@@ -1,7 +1,7 @@
 """Where everything stands in the memory of the slots, in words of 8 bytes.
 
-First the roster (see `roster`), then one region a slot: header | two copies of the current task | finished outcomes |
-metrics (see `recorder`).
+First the roster (see `roster`), then one region a slot: header | two copies of the current task | progress (see
+`slot_progress`) | finished outcomes | metrics (see `recorder`).
 
 Each part is declared once: its fields in their order, and how many words each takes. `offsets` is derived from that.
 """
@@ -14,6 +14,8 @@ _ENTRY_WORDS: Final = 55  # the longest entry has 374 bytes: two names of 128, s
 _NAME_WORDS: Final = 16
 ENTRY_BYTES: Final = _ENTRY_WORDS * WORD
 NAME_BYTES: Final = _NAME_WORDS * WORD
+_PROGRESS_WORDS: Final = 26  # two before its text
+PROGRESS_BYTES: Final = _PROGRESS_WORDS * WORD
 
 
 class RosterFields(NamedTuple):
@@ -63,7 +65,8 @@ class RegionFields(NamedTuple):
 
     header: int = sum(HeaderFields())
     tasks: int = 2 * sum(TaskFields())
-    outcomes: int = (64 << 10) // WORD - header - tasks
+    progress: int = _PROGRESS_WORDS
+    outcomes: int = (64 << 10) // WORD - header - tasks - progress
     metrics: int = (960 << 10) // WORD
 
 
@@ -85,3 +88,8 @@ REGION: Final = offsets(RegionFields())
 REGION_BYTES: Final = sum(RegionFields()) * WORD
 OUTCOMES_AT: Final = REGION.outcomes * WORD
 METRICS_AT: Final = REGION.metrics * WORD
+
+
+def task_at(number: int) -> int:
+    """The word at which the copy of the current task stands that this number publishes."""
+    return REGION.tasks + ((number >> 1) & 1) * TASK_WORDS

@@ -12,7 +12,6 @@ import time
 from enum import IntEnum
 from typing import Final
 
-from rota.child.roster import RosterPart
 from rota.child.slot_layout import (
     ENTRY_BYTES,
     HEADER,
@@ -22,9 +21,10 @@ from rota.child.slot_layout import (
     REGION,
     ROSTER,
     TASK,
-    TASK_WORDS,
     WORD,
+    task_at,
 )
+from rota.child.slot_progress import ProgressPart
 from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes, name_in
 
 MASTER_SLOT: Final = 0
@@ -66,12 +66,7 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def _base_of(number: int) -> int:
-    """Where the copy of the current task stands that this number publishes."""
-    return REGION.tasks + ((number >> 1) & 1) * TASK_WORDS
-
-
-class Slot(RosterPart):
+class Slot(ProgressPart):
     """One region, where the process writes that lives in the slot, and its part of the roster."""
 
     _base = REGION.tasks
@@ -83,6 +78,7 @@ class Slot(RosterPart):
         words, roster = self._words, self._roster
         words[_PHASE] = Phase.EMPTY
         words[_OUTCOMES] = words[_NUMBER] = words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = 0
+        self._forget_progress()
         words[_BEAT] = boottime_ns()
         roster[ROSTER.pid] = roster[ROSTER.recalled] = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
         words[HEADER.seal] = roster[ROSTER.nonce] = nonce
@@ -147,7 +143,7 @@ class Slot(RosterPart):
         words = self._words
         entry, name, started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns = task
         number = (words[_NUMBER] + 1) | 1
-        base = self._base = _base_of(number)
+        base = self._base = task_at(number)
         words[base + _STARTED] = started_ns
         words[base + _DEADLINE] = deadline_ns
         words[base + _CLAIMED] = claimed_ns
@@ -187,7 +183,7 @@ class Slot(RosterPart):
             number = self._task_number
             if number % 2 == 0:
                 return None
-            base = _base_of(number)
+            base = task_at(number)
             task = TaskInSlot(
                 self._get_text(base + _ENTRY, ENTRY_BYTES),
                 name_in(self._get_text(base + _NAME, NAME_BYTES)),
@@ -208,7 +204,7 @@ class Slot(RosterPart):
             number = self._task_number
             if number % 2 == 0:
                 return None
-            base = _base_of(number)
+            base = task_at(number)
             times = TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE])
             if self._task_number == number:
                 return times
@@ -287,7 +283,7 @@ class Slot(RosterPart):
         """The number of the task that runs while others of its claim wait, to be started after it or to be settled;
         0 when none does. Cheap, and right a moment later at the latest."""
         words, number = self._words, self._task_number
-        waits = number % 2 == 1 and (words[_base_of(number) + _UNSTARTED] > 0 or words[_OUTCOMES] > 0)
+        waits = number % 2 == 1 and (words[task_at(number) + _UNSTARTED] > 0 or words[_OUTCOMES] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:

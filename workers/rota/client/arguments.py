@@ -1,4 +1,4 @@
-"""Arguments are strict JSON: what a task receives is what its caller wrote, or the call fails at once.
+"""Arguments and results are strict JSON: what a task receives is what its caller wrote, or the call fails at once.
 
 Allowed are None, bool, int, float (finite), str, list, tuple (it arrives as a list) and dict with str keys.
 """
@@ -42,6 +42,13 @@ def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     for path, value in (("args", list(args)), ("kwargs", dict(kwargs))):
         for where, fault in _faults(path, value, _OUTER_LEVELS):
             raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
+
+
+def fault_in_result(value: Any) -> str:
+    """What keeps a value that a task returned from being strict JSON, with the path to it; "" when nothing does."""
+    if _are_plain((value,), 0):
+        return ""
+    return next((f"{where} {fault}" for where, fault in _faults("result", value, 0)), "")
 
 
 def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS) -> bool:

@@ -22,7 +22,8 @@ class CallOptions(TypedDict, total=False):
     """How one call is enqueued; what is not given comes from the task's declaration.
 
     `delay` (seconds or timedelta) or `at` (an aware datetime), not both. `id`: a task of that id that is live
-    already stays, and the handle says `duplicate`. `unique`, `unique_for`, `expires`, `retries` as declared.
+    already stays, and the handle says `duplicate`. `unique`, `unique_for`, `expires`, `retries` and `result_ttl` as
+    declared.
     """
 
     queue: str | None
@@ -33,6 +34,7 @@ class CallOptions(TypedDict, total=False):
     unique_for: Duration | None
     expires: Duration | None
     retries: int | None
+    result_ttl: Duration | None
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Call(Generic[R]):
     unique_for: Duration | None = None
     expires: Duration | None = None
     retries: int | None = None
+    result_ttl: Duration | None = None
 
 
 def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:

@@ -117,11 +117,12 @@ class Client:
 
     # Looking and steering
 
-    def status(self, task_id: str) -> TaskStatus:
-        """Where a task stands. Never raises: what cannot be found out is `unknown`, with the reason in `error`."""
+    def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
+        """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
+        `unknown`, with the reason in `error`."""
         try:
             require_name("id", task_id)
-            return status_of(task_id, self._run(self._store.status(task_id)))
+            return status_of(task_id, self._run(self._store.status(task_id)), args=args)
         except RotaError as error:
             return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 

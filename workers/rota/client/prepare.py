@@ -10,7 +10,7 @@ from rota.client.arguments import check_arguments
 from rota.client.call import Call
 from rota.durations import microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge
-from rota.options import TaskOptions, Unique, check_queue, check_retries, check_unique
+from rota.options import TaskOptions, Unique, check_queue, check_retries, check_unique, not_negative_seconds
 from rota.protocol.body import Body, encode_body
 from rota.protocol.names import fault_in_name
 from rota.protocol.store import NewTask
@@ -75,6 +75,8 @@ def _body_options(call: Call[Any]) -> dict[str, Any]:
         options["retries"] = check_retries(call.retries)
     if call.expires is not None:
         options["expires"] = positive_seconds(call.expires, "expires")
+    if call.result_ttl is not None:
+        options["result_ttl"] = not_negative_seconds(call.result_ttl, "result_ttl")
     return options
 
 

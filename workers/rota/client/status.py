@@ -3,11 +3,15 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
 from rota.durations import utc_datetime
-from rota.protocol.body import BodyError, decode_body
-from rota.protocol.epitaph import read_epitaph
+from rota.protocol.body import Body, BodyError, decode_body
+from rota.protocol.ends import PURGED, Ended
+from rota.protocol.entry import MICROSECONDS
+from rota.protocol.epitaph import read_accounts
+from rota.protocol.progress import Progress, read_progress
 from rota.protocol.replies import CancelWord
 from rota.protocol.views import TaskState
 
@@ -16,9 +20,16 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
+UNKNOWN_WHY: Final = (
+    "never enqueued; or it ended before the last tasks that the fleet remembers ([ended] keep), or was not to be "
+    "remembered (remember=False), or was dead and is purged"
+)
+_PURGED_WHY: Final = "its queue was purged"
+_NOTHING_KNOWN: Final = AttemptAccount(0, "", "")
+
 
 class State(StrEnum):
-    """Where an id stands. `unknown`: never seen, or ended so long ago that nothing is left of it."""
+    """Where an id stands. `unknown`: see `UNKNOWN_WHY`."""
 
     SCHEDULED = "scheduled"
     READY = "ready"
@@ -32,12 +43,19 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """Where a task stands. Texts are "" and times None where they do not apply.
+    """Where a task stands. Texts are "" and other values None where they do not apply, or are not known.
 
     `attempt` is the number of the attempt that runs, comes next, or was the last: failures, crashes and losses
-    (of a whole node) were attempts too. `epitaph` is what is known of a dead task's end, `last_crash` what is known of
-    the last crash or loss of one that lives. `error` says why nothing could be found out, as when the server is not
-    reachable.
+    (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
+    `progress` what the attempt that runs said last of how far it is. `epitaph` is what is
+    known of a dead task's end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says
+    more of a state: how it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when
+    the server is not reachable.
+
+    Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
+    run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
+    `result_refused`: why it is not though that was asked for. `args` and `kwargs` only when they are asked for, and
+    only as long as a task lives or is dead: they go with it.
     """
 
     id: str
@@ -53,6 +71,19 @@ class TaskStatus:
     epitaph: dict[str, Any] | None = None
     error: str = ""
     last_crash: dict[str, Any] | None = None
+    attempts: tuple[AttemptAccount, ...] = ()
+    progress: Progress | None = None
+    why: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    run_seconds: float | None = None
+    lag_seconds: float | None = None
+    node: str = ""
+    pid: int | None = None
+    has_result: bool | None = None
+    result_refused: str = ""
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, init=False)
@@ -83,27 +114,87 @@ class Handle(Generic[R_co]):
         return self.client.cancel(self.id)
 
 
-def status_of(task_id: str, found: TaskState) -> TaskStatus:
-    """What the store found, for the caller."""
-    ended_or_unknown = found.state in (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
-    starts = found.failures + found.crashes + found.losses
-    epitaph = read_epitaph(found.epitaph, "why") if found.epitaph else None
+def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStatus:
+    """What the store found, for the caller; with its arguments if they are asked for."""
+    if found.ended is None:
+        return _of_standing(task_id, found, args=args)
+    return _of_ended(task_id, found.ended, has_result=found.result is not None)
+
+
+def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
+    """Of a task that lives, is dead, or of whose end nothing is remembered."""
+    is_gone = found.state in (State.DONE, State.CANCELLED, State.UNKNOWN)
     is_dead = found.state == State.DEAD
-    try:
-        name = decode_body(found.body).name
-    except BodyError:
-        name = ""
+    starts = found.failures + found.crashes + found.losses
+    accounts = read_accounts(found.accounts, "why")
+    attempts = attempts_of(accounts)
+    last = attempts[-1] if is_dead and attempts else _NOTHING_KNOWN
+    body = _body_of(found.body)
     return TaskStatus(
         id=task_id,
         state=State(found.state),
         queue=found.queue,
-        name=name,
-        due_at=utc_datetime(found.due_us) if found.due_us else None,
-        attempt=0 if ended_or_unknown else starts + (not is_dead),
+        name=body.name,
+        due_at=_time(found.due_us),
+        attempt=0 if is_gone else starts + (not is_dead),
         failures=found.failures,
         crashes=found.crashes,
         losses=found.losses,
         owner=found.owner,
-        epitaph=epitaph if is_dead else None,
-        last_crash=None if is_dead else epitaph,
+        epitaph=accounts[-1] if is_dead and accounts else None,
+        last_crash=None if is_dead else last_crash_in(accounts),
+        attempts=attempts,
+        progress=read_progress(found.progress),
+        why=UNKNOWN_WHY if found.state == State.UNKNOWN else "",
+        ended_at=_time(found.ended_us),
+        run_seconds=last.run_seconds or None,
+        node=last.node or _node_of(found.owner),
+        pid=last.pid or None,
+        has_result=True if found.result is not None else None,
+        args=body.args if args and body.name else None,
+        kwargs=body.kwargs if args and body.name else None,
     )
+
+
+def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
+    entry, run = ended.entry, ended.run
+    started = run.start_us > 0
+    accounts = read_accounts(b"\n".join(ended.earlier), "why")
+    return TaskStatus(
+        id=task_id,
+        state=State.CANCELLED if ended.how == PURGED else State(ended.how),
+        queue=entry.queue,
+        name=run.name,
+        due_at=_time(entry.due_us),
+        attempt=entry.attempt if started else entry.attempt - 1,
+        failures=entry.failures,
+        crashes=entry.crashes,
+        losses=entry.losses,
+        owner=ended.owner,
+        last_crash=last_crash_in(accounts),
+        attempts=attempts_of(accounts),
+        why=_PURGED_WHY if ended.how == PURGED else "",
+        started_at=_time(run.start_us),
+        ended_at=_time(ended.at_us),
+        run_seconds=run.run_us / MICROSECONDS if started else None,
+        lag_seconds=max(0, run.start_us - entry.due_us) / MICROSECONDS if started else None,
+        node=_node_of(ended.owner),
+        pid=run.pid or None,
+        has_result=has_result if ended.how == State.DONE else None,
+        result_refused=run.refused,
+    )
+
+
+def _body_of(raw: bytes) -> Body:
+    try:
+        return decode_body(raw)
+    except BodyError:
+        return Body(None, None, "", [])
+
+
+def _time(unix_us: int) -> datetime | None:
+    return utc_datetime(unix_us) if unix_us else None
+
+
+def _node_of(owner: str) -> str:
+    return owner.rpartition(":")[0].rpartition(":")[0]  # of node:slot:life

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, and which queues it serves.
+-- A master's heartbeat: that it lives, which queues it serves, and how many ends are to be remembered.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
--- ARGV     node, heartbeat (JSON), ttl ms, queues
+-- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, queues
 -- returns  how many nodes are alive
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
+redis.call('HLEN', PREFIX .. 'meta')
 local alive = 1
 for i = 1, #nodes, 2 do
   local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
@@ -18,8 +19,10 @@ for i = 1, #nodes, 2 do
     alive = alive + 1
   end
 end
+redis.call('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4])
+if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
   redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
 end

@@ -14,7 +14,7 @@ for i = 1, #page, 2 do
     id,
     from_score(page[i + 1]),
     e and e.queue or '',
-    redis.call('HGET', PREFIX .. 'epitaphs', id) or '{}',
+    string.match(redis.call('HGET', PREFIX .. 'epitaphs', id) or '{}', '[^\n]*$'),
     redis.call('HGET', PREFIX .. 'tasks', id) or '',
   }
 end

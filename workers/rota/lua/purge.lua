@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- End the ready tasks of a queue, at most 500 a call. What runs and what is scheduled stays.
--- with: prefix entry doorbell books in_use former ending
+-- with: prefix clock entry bare doorbell books in_use former ending
 -- KEYS[1]  tasks
 -- ARGV     queue
 -- returns  how many, whether there are more 0|1
 local MOST = 500
-local queue = ARGV[1]
+local queue, now = ARGV[1], redis_now()
 guard_places()
 redis.call('LLEN', ready_lane(queue))
 redis.call('LLEN', delayed_lane(queue))
@@ -13,8 +13,12 @@ local purged = 0
 for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
   for _, text in ipairs(purged < MOST and redis.call('LPOP', lane, MOST - purged) or {}) do
     local e = parse_entry(text)
-    if e and not is_shell(e.id, e.flag, true) and redis.call('HEXISTS', PREFIX .. 'tasks', e.id) == 1 then
-      end_task(e, 'purged')
+    local body = e and not is_shell(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
+    if body == '' then
+      take_off(e, 'purged') -- its end was noted when it was cancelled
+    elseif body then
+      local _, _, name = bare_names(body)
+      end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))
     end -- a bare item was never accepted, so the books do not know it
     purged = purged + 1
   end

@@ -8,7 +8,8 @@
 -- Invariant: besides what is settled, only what stands behind the entry that runs leaves the list; once that one is
 -- settled, nothing does.
 local now = redis_now()
-local inflight = PREFIX .. 'inflight:' .. ARGV[1]
+local owner = ARGV[1]
+local inflight = PREFIX .. 'inflight:' .. owner
 local settlements, settlements_at = tonumber(ARGV[3]), 4
 local domains = read_tiers(settlements_at + settlements * 4)
 
@@ -17,7 +18,7 @@ guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
 redis.call('LLEN', inflight)
 
-local _, settled = settle(inflight, settlements_at, settlements, now)
+local _, settled = settle(owner, settlements_at, settlements, now)
 for queue, of in pairs(settled) do
   credit(share_of(domains, queue), of.released)
   ring_if_served(queue)
@@ -39,7 +40,7 @@ for i = #entries, 1, -1 do
   by_queue[e.queue] = (by_queue[e.queue] or 0) + 1
   local is_former = is_shell(e.id, e.flag, true)
   if not is_former and redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    end_task(e, 'cancelled')
+    end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   elseif not is_former then
     e.releases = e.releases + 1
     give_back(e, now)

@@ -36,7 +36,7 @@ redis.call('HLEN', PREFIX .. 'rotation')
 local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
 local touched, settled = {}, 0
-local _, by_queue = settle(inflight, settlements_at, has_list and settlements or 0, now)
+local _, by_queue = settle(owner, settlements_at, has_list and settlements or 0, now)
 for queue, of in pairs(by_queue) do
   settled = settled + of.settled
   touched[queue] = true
@@ -66,9 +66,13 @@ end
 local function let_go(e)
   count('running:' .. e.queue, -1)
   touched[e.queue] = true
+  if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
   if is_shell(e.id, e.flag, true) then return end
   local account, is_last = charge(e)
-  if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then return end_task(e, 'cancelled') end
+  if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
+    e.text = entry_text(e) -- with what it was charged
+    return end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
+  end
   if is_last then return set_aside(e, account) end
   if account then keep_account(e, mark, account) end
   local went_to = give_back(e, now) and requeued or dead

@@ -91,7 +91,7 @@ end
 
 -- Settle.
 local stale, by_queue = {}, {}
-if has_list then stale, by_queue = settle(inflight, settlements_at, settlements, now) end
+if has_list then stale, by_queue = settle(owner, settlements_at, settlements, now) end
 local to_ring = {}
 for queue, of in pairs(by_queue) do
   holding = holding - of.settled
@@ -163,7 +163,7 @@ local function take_head(queue, kind, lane_texts)
     local alone = live and not gone and suspicious[i] and body ~= ''
     if alone and #texts + holding > 0 then return i - 1, true end
     if gone or live and body == '' then
-      if not gone then end_task(parse_names(text), 'cancelled') end
+      if not gone then take_off(parse_names(text), 'cancelled') end -- its end was noted when it was cancelled
       dropped[#dropped + 1] = text
     else
       if not live then

@@ -14,7 +14,7 @@ from rota.child.settings import PollerSettings
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.epitaph import Epitaph
+from rota.protocol.epitaph import LOST, Account
 from rota.protocol.store import Blame, Store
 from rota.protocol.wire import text_of
 from rota.server.connection import Connection
@@ -88,7 +88,7 @@ class Sweeping(Round):
         return NextDue(swept.next_due_us, swept.now_us, now)
 
     def _retire(self, connection: Connection, owner: str) -> None:
-        epitaph = Epitaph("lost", _LOSS).to_json(datetime.now(UTC))
+        epitaph = Account(LOST, _LOSS).to_json(datetime.now(UTC))
         call = self._store.retire_expired(
             owner, Blame((), epitaph, self._settings.crash_limit, self._settings.loss_limit)
         )

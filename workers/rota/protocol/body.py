@@ -44,7 +44,12 @@ def encode_body(body: Body) -> bytes:
         if body.options:
             rest["options"] = body.options
         fields.append(rest)
-    return "".join(_write(fields, 0)).encode()
+    return encode_json(fields)
+
+
+def encode_json(value: Any) -> bytes:
+    """Write strict JSON, compact, in UTF-8. Raises as `encode_body`."""
+    return "".join(_write(value, 0)).encode()
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:

@@ -1,7 +1,9 @@
-"""The epitaph: what is kept with a dead task about its end, as a JSON object for people to read.
+"""Accounts: what is kept of a task's attempts that did not end well, a JSON object a line, for people to read. The last
+one of a dead task is its epitaph.
 
-`reason` is one of a few words, the label of `rota_tasks_dead_total` as well; `error` a sentence, `traceback` the end
-of one, `attempt` the number of the last start where it is known, `at` the wall clock's time.
+`reason` is one of a few words: `failed`, `crashed`, `lost`, and of an epitaph the label of `rota_tasks_dead_total`;
+`error` a sentence, `traceback` the end of one, `attempt` the number of the start where it is known, `at` the wall
+clock's time, `owner` and `pid` who ran it, `elapsed_seconds` for how long.
 """
 
 import json
@@ -10,28 +12,41 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+FAILED: Final = "failed"  # and is tried again
+CRASHED: Final = "crashed"
+LOST: Final = "lost"
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Epitaph:
-    """Why a task is dead."""
+class Account:
+    """How an attempt came to nothing."""
 
     reason: str
     error: str
     attempt: int = 0
     traceback: str = ""
+    owner: str = ""
+    pid: int = 0
+    elapsed_seconds: float = 0.0
 
     def to_json(self, at: datetime) -> bytes:
-        """Write it down; what is too long is cut: an error at its end, a traceback at its beginning."""
+        """Write it on one line; what is too long is cut: an error at its end, a traceback at its beginning."""
         fields: dict[str, object] = {"reason": self.reason, "error": self.error[:ERROR_CHARACTERS]}
         if self.traceback:
             fields["traceback"] = self.traceback[-TRACEBACK_CHARACTERS:]
         if self.attempt:
             fields["attempt"] = self.attempt
+        if self.owner:
+            fields |= {"owner": self.owner, "pid": self.pid, "elapsed_seconds": round(self.elapsed_seconds, 6)}
         fields["at"] = at.astimezone(UTC).isoformat(timespec="milliseconds")
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def read_accounts(raw: bytes, otherwise: str) -> list[dict[str, Any]]:
+    """All that was written down, latest last, each as `read_epitaph` has it."""
+    return [read_epitaph(line, otherwise) for line in raw.split(b"\n") if line]
 
 
 def read_epitaph(raw: bytes, otherwise: str) -> dict[str, Any]:

@@ -17,17 +17,21 @@ ARGS_PER_SETTLEMENT = 4
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0."""
+    """The function returned. `result` is kept for `result_ttl_ms` when that is above 0. `refused`: why it is not,
+    though it was to be."""
 
     result: bytes = b""
     result_ttl_ms: int = 0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The attempt failed and another is due `delay_us` microseconds after it is settled."""
+    """The attempt failed and another is due `delay_us` microseconds after it is settled. `account`: what is kept of it,
+    a JSON object on one line."""
 
     delay_us: int
+    account: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,41 +63,41 @@ Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expir
 
 
 class Settlement(NamedTuple):
-    """One entry and its outcome."""
+    """One entry and its outcome. `account`: of the run that ended the task (see `ends`), empty when its end is not to
+    be remembered."""
 
     entry: Entry
     outcome: Outcome
+    account: bytes = b""
 
 
 def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
     """The four arguments a script takes for a settlement."""
-    text = settlement.entry.text
+    text, account = settlement.entry.text, settlement.account
     match settlement.outcome:
         case Done(result, ttl_ms):
-            return text, "done", result, ttl_ms
-        case RetryOutcome(delay_us):
-            return text, "retry", delay_us, ""
+            return text, "done", account, b"%d %b" % (ttl_ms, result) if ttl_ms > 0 else ""
+        case RetryOutcome(delay_us, of_attempt):
+            return text, "retry", delay_us, of_attempt
         case DeadOutcome(epitaph):
             return text, "dead", epitaph, ""
         case Release():
             return text, "release", "", ""
         case CancelledOutcome():
-            return text, "cancelled", "", ""
+            return text, "cancelled", account, ""
         case Expired():
-            return text, "expired", "", ""
+            return text, "expired", account, ""
         case _:
             assert_never(settlement.outcome)
 
 
 def pack_settlement(settlement: Settlement) -> bytes:
     """The wire form of one settlement's arguments, for `turn` and `retire`, and for the slot."""
-    if settlement.outcome is DONE:
-        text = settlement.entry.text
-        return b"$%d\r\n%b\r\n%b" % (len(text), text, _DONE_PACKED)
+    entry, outcome, account = settlement
+    if outcome is DONE:
+        text = entry.text
+        return b"$%d\r\n%b\r\n$4\r\ndone\r\n$%d\r\n%b\r\n$0\r\n\r\n" % (len(text), text, len(account), account)
     return pack(settlement_args(settlement)).data
-
-
-_DONE_PACKED = pack(("done", DONE.result, DONE.result_ttl_ms)).data
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:

@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 DEFAULT_CRASH_LIMIT = 3
 DEFAULT_LOSS_LIMIT = 5
+DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
+MOST_ENDED_KEEP = 1_000_000
 BATCH = 500  # no script works on more things than this in one call
+PROGRESS_BATCH = 250  # a look and a write for each
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
 
@@ -203,6 +206,11 @@ class Store:
         """Extend the leases of up to 100 owners."""
         return self._command("renew", pack((lease_ms, *owners)), replies.parse_renewed)
 
+    def carry_progress(self, told: Iterable[tuple[str, bytes, bytes]]) -> Command[int]:
+        """Keep what up to PROGRESS_BATCH running tasks say of their progress: owner, entry and what it says of each;
+        returns how many still run there."""
+        return self._command("progress", pack(arg for each in told for arg in each), int)
+
     def retire_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
     ) -> Command[replies.Retired]:
@@ -230,9 +238,12 @@ class Store:
         """Give owners of in-flight lists that nobody registered one lease; returns how many there were."""
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
-    def announce(self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str]) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`."""
-        return self._command("announce", pack((node, heartbeat, ttl_ms, *queues)), int)
+    def announce(
+        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], ended_keep: int = DEFAULT_ENDED_KEEP
+    ) -> Command[int]:
+        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and how many ends the fleet is
+        to remember."""
+        return self._command("announce", pack((node, heartbeat, ttl_ms, ended_keep, *queues)), int)
 
     def open(self) -> Command[str]:
         """Record our protocol version in a fresh namespace; returns what stands there."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from rota.protocol.ends import Ended, parse_ended
 from rota.protocol.replies import Raw, reply
 from rota.protocol.wire import shown, text_of
 
@@ -36,8 +37,11 @@ parse_audit = reply(Audit, *[int] * 6)
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done or unknown; times in
-    microseconds of Redis time, 0 when they do not apply."""
+    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done, expired, purged or unknown;
+    times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest
+    last. `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task died.
+    `ended`: how it ended, while that is remembered.
+    """
 
     state: str
     queue: str = ""
@@ -47,11 +51,18 @@ class TaskState:
     losses: int = 0
     owner: str = ""
     body: bytes = b""
-    epitaph: bytes = b""
-    result: bytes = b""
+    accounts: bytes = b""
+    result: bytes | None = None
+    progress: bytes = b""
+    ended_us: int = 0
+    ended: Ended | None = None
 
 
-parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, _as_it_is, _as_it_is, _as_it_is)
+def _ended(raw: Raw) -> Ended | None:
+    return parse_ended(raw) if raw else None
+
+
+parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended)
 
 
 @dataclass(frozen=True, slots=True)

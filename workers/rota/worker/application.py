@@ -91,18 +91,17 @@ class Runner:
     def __init__(self) -> None:
         self._loop: asyncio.Runner | None = None
 
-    def call(
-        self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int
-    ) -> None:
-        """Call the function and wait for its end. Raises what it raises, and TimeLimit once its soft deadline
-        (CLOCK_BOOTTIME, 0 for none) has passed."""
+    def call(self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int) -> Any:
+        """Call the function and wait for its end; returns what it gives. Raises what it raises, and TimeLimit once its
+        soft deadline (CLOCK_BOOTTIME, 0 for none) has passed."""
         if soft_deadline_ns:
             answer = soft_limit.call(soft_deadline_ns, task.function, args, kwargs)
         else:
             answer = task.function(*args, **kwargs)
         # By the answer: a plain wrapper round an `async def` gives a coroutine as well.
         if answer is not None and isinstance(answer, Coroutine):
-            self._await(_limited(answer) if soft_deadline_ns else answer)
+            return self._await(_limited(answer) if soft_deadline_ns else answer)
+        return answer
 
     def close(self) -> None:
         """Cancel what tasks left running in the loop, and close it."""
@@ -110,16 +109,16 @@ class Runner:
             self._loop.close()
             self._loop = None
 
-    def _await(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if self._loop is None:
             import asyncio  # noqa: PLC0415 - 5 MB that a worker without async tasks does not pay
 
             self._loop = asyncio.Runner()
         # The runner's own context is that of its first task: each task gets the one it runs in.
-        self._loop.run(coroutine, context=contextvars.copy_context())
+        return self._loop.run(coroutine, context=contextvars.copy_context())
 
 
-async def _limited(coroutine: Coroutine[Any, Any, Any]) -> None:
+async def _limited(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Await it under its soft limit, which cancels it through its loop, as `asyncio.timeout` does."""
     import asyncio  # noqa: PLC0415 - the loop that runs this has loaded it
 
@@ -137,7 +136,7 @@ async def _limited(coroutine: Coroutine[Any, Any, Any]) -> None:
             loop.call_soon_threadsafe(cancel)
 
     try:
-        await soft_limit.wait_for(coroutine, cancel_soon)
+        return await soft_limit.wait_for(coroutine, cancel_soon)
     except asyncio.CancelledError as error:
         if not cancelled:
             raise

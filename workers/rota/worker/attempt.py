@@ -1,20 +1,26 @@
 """One attempt: from a claim to its outcome. Nothing here talks to Redis."""
 
+import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
+from rota.client.arguments import fault_in_result
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
 from rota.hooks import Hooks
-from rota.protocol.entry import Entry
-from rota.protocol.epitaph import Epitaph, error_line, traceback_text
-from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Expired, Outcome, RetryOutcome
+from rota.protocol.body import encode_json
+from rota.protocol.ends import account_of, ran_by
+from rota.protocol.entry import MICROSECONDS, Entry
+from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
+from rota.protocol.progress import progress_text
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
@@ -23,6 +29,8 @@ from rota.worker.prepare import NotRunnable, Preparer, Runnable, Unfit
 from rota.worker.times import Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
+_MILLISECONDS_A_SECOND: Final = 1000
+_KIBIBYTE: Final = 1024
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
 _ROUND_NS: Final = NANOSECONDS  # of the master's usual looks
 _REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers some seconds longer: a write may come late
@@ -34,7 +42,7 @@ class Attempt:
     `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit.
 
     Of one that ended, `reason` is that of a death, else ""; `error` what was wrong, in a line; `exception` what the
-    task raised.
+    task raised. `ran_by`: for the account of its run, empty when its end is not to be remembered.
     """
 
     entry: Entry
@@ -47,6 +55,7 @@ class Attempt:
     reason: str = ""
     error: str = ""
     exception: BaseException | None = None
+    ran_by: bytes = b""
     soft_limit_ns: int = 0
     soft_deadline_ns: int = 0
     _current: CurrentTask | None = None
@@ -66,6 +75,7 @@ class Attempt:
                 self.times.lag_seconds,
                 utc_datetime(self.times.start_us + self.limit_ns // _NANOSECONDS_A_MICROSECOND),
                 self._extend,
+                self._report,
             )
         return self._current
 
@@ -75,11 +85,29 @@ class Attempt:
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
 
-    def die(self, reason: str, why: str) -> None:
+    def settlement(self) -> Settlement:
+        """What Redis is told of it: with the account of its run, unless its end is not to be remembered."""
+        ran_by, outcome, seconds = self.ran_by, self.outcome, self.runtime_seconds
+        if not ran_by:
+            return Settlement(self.entry, outcome)
+        refused = outcome.refused if outcome is not DONE and isinstance(outcome, Done) else ""
+        account = account_of(self.times.start_us if seconds else 0, seconds * MICROSECONDS, ran_by, refused)
+        return Settlement(self.entry, outcome, account)
+
+    def die(self, reason: str, why: str, owner: str) -> None:
         """There is no further attempt: the task is dead."""
         trace = "" if self.exception is None else traceback_text(self.exception)
         self.reason, self.error = str(reason), why
-        self.outcome = DeadOutcome(Epitaph(self.reason, why, self.entry.attempt, trace).to_json(datetime.now(UTC)))
+        self.outcome = DeadOutcome(self._account(self.reason, trace, owner))
+
+    def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
+        """There is a further attempt, so long from now."""
+        self.error = error_line(exception)
+        self.outcome = RetryOutcome(delay_us, self._account(FAILED, "", owner))
+
+    def _account(self, reason: str, trace: str, owner: str) -> bytes:
+        told = Account(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), self.runtime_seconds)
+        return told.to_json(datetime.now(UTC))
 
     def _extend(self) -> datetime | None:
         running = self.slot.current_task()
@@ -92,6 +120,10 @@ class Attempt:
         self.slot.beat(now_ns)
         self.slot.extend_task(now_ns + self.limit_ns, self.soft_deadline_ns)
         return datetime.now(UTC) + timedelta(microseconds=self.limit_ns // _NANOSECONDS_A_MICROSECOND)
+
+    def _report(self, done: float, total: float | None, note: str) -> None:
+        at_us = time.time_ns() // _NANOSECONDS_A_MICROSECOND
+        self.slot.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
 class ShortLimits:
@@ -131,6 +163,8 @@ class Executor:
     alone: NoCopies
     random: Callable[[], float]
     short_limits: ShortLimits
+    max_result_kb: int
+    owner: str = ""
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempt | None:
         """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
@@ -138,20 +172,21 @@ class Executor:
         `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
         """
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
-        limit_ns, soft_limit_ns = self.limit_ns, 0
+        limit_ns, soft_limit_ns, who = self.limit_ns, 0, b""
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         slot.start_task(TaskInSlot(entry.text, "", at_ns, at_ns + limit_ns, anchor.received_ns, claimed.unstarted))
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
         slot.name_task(name)
         if isinstance(prepared, Runnable):
-            limit_ns, soft_limit_ns = prepared.limit_ns, prepared.soft_limit_ns
+            limit_ns, soft_limit_ns, who = prepared.limit_ns, prepared.soft_limit_ns, prepared.ran_by
             slot.extend_task(at_ns + limit_ns, at_ns + soft_limit_ns if soft_limit_ns else 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
         if start_ns > claimed.start_by_ns:
             slot.end_task()
             return None
         attempt = Attempt(entry, name, times_of(entry, anchor, start_ns), limit_ns, slot)
+        attempt.ran_by = who
         if soft_limit_ns:
             attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
             self.short_limits.met(soft_limit_ns, at_ns)
@@ -179,9 +214,9 @@ class Executor:
     def _carry_out(self, claimed: Claimed, prepared: Runnable | Unfit | None, attempt: Attempt) -> None:
         match prepared:
             case None:
-                attempt.outcome = CancelledOutcome()
+                attempt.outcome, attempt.ran_by = CancelledOutcome(), ran_by(os.getpid(), NO_TASK)
             case Unfit(fault, error):
-                attempt.die(fault, error)
+                attempt.die(fault, error, self.owner)
             case Runnable() if _has_expired(prepared, attempt.times.lag_seconds):
                 attempt.outcome = Expired()
             case Runnable():
@@ -211,20 +246,35 @@ class Executor:
         self.started(attempt.entry, attempt.times)
         started = time.monotonic()
         try:
-            self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
+            answer = self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
         finally:
             attempt.runtime_seconds = time.monotonic() - started
+        if ready.options.result_ttl:
+            attempt.outcome = keep(answer, ready.options.result_ttl, self.max_result_kb)
 
     def _judge(self, ready: Runnable, attempt: Attempt, exception: BaseException) -> None:
         with self.alone:  # the back-off may be the application's function
             decided = decide(ready.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
-            case RetryOutcome():
-                attempt.outcome, attempt.error = decided, error_line(exception)
+            case RetryOutcome(delay_us):
+                attempt.fail(delay_us, exception, self.owner)
             case GiveUp(reason, why):
-                attempt.die(reason, why)
+                attempt.die(reason, why, self.owner)
             case _:
                 assert_never(decided)
+
+
+def keep(value: Any, ttl_seconds: float, max_kb: int) -> Done:
+    """The outcome of a task that returned this, to be kept for so long: it is done, whether that can be or not."""
+    try:
+        if fault := fault_in_result(value):
+            return Done(refused=f"{fault}; a result must be JSON")
+        result = encode_json(value)
+    except Exception as error:  # noqa: BLE001 - a subclass of the application's may do what it likes when it is read
+        return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
+    if len(result) > max_kb * _KIBIBYTE:
+        return Done(refused=f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)")
+    return Done(result, math.ceil(ttl_seconds * _MILLISECONDS_A_SECOND))
 
 
 def _has_expired(ready: Runnable, lag_seconds: float) -> bool:

@@ -264,7 +264,7 @@ class Loop:
         if attempt is None:
             self._in_flight.put_back(claimed)
             return False
-        settlement = Settlement(attempt.entry, attempt.outcome)
+        settlement = attempt.settlement()
         if not self._slot.is_intact:
             self._in_flight.finish(settlement)
             return False

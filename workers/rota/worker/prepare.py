@@ -1,6 +1,7 @@
 """From a claimed body to a call that can be made, or the reason why it never can. Pure."""
 
 import math
+import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -11,6 +12,7 @@ from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options
 from rota.protocol.body import BodyError, decode_body
+from rota.protocol.ends import ran_by
 from rota.registry import Registry
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ class NotRunnable(StrEnum):
 
 class Runnable(NamedTuple):
     """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
-    `soft_limit_ns` its soft one, 0 for none."""
+    `soft_limit_ns` its soft one, 0 for none. `ran_by`: for the account of its run, empty when its end is not to be
+    remembered."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
@@ -37,6 +40,7 @@ class Runnable(NamedTuple):
     options: TaskOptions
     limit_ns: int
     soft_limit_ns: int
+    ran_by: bytes
 
     @property
     def name(self) -> str:
@@ -60,7 +64,8 @@ class Preparer:
         self._registry = registry
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
-        self._declared: dict[str, tuple[TaskOptions, int, int]] = {}
+        self._pid = os.getpid()
+        self._declared: dict[str, tuple[TaskOptions, int, int, bytes]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
         """Decode a body, find its task, fit its arguments, and work out its options."""
@@ -78,8 +83,8 @@ class Preparer:
             return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
         return Runnable(task, args, kwargs, *self._options(task, body.options))
 
-    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int, int]:
-        """The options in force, and both time limits: without one of its own a task has the fleet's."""
+    def _options(self, task: "Task[..., Any]", enqueued: dict[str, Any]) -> tuple[TaskOptions, int, int, bytes]:
+        """The options in force, both time limits (without one of its own a task has the fleet's), and who runs it."""
         known = self._declared.get(task.name)
         if known is not None and not enqueued:
             return known
@@ -90,7 +95,8 @@ class Preparer:
         # passes.
         if soft_limit >= time_limit:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
-        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
+        who = ran_by(self._pid, task.name) if options.remember else b""
+        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS), who
         if not enqueued:
             self._declared[task.name] = worked_out
         return worked_out

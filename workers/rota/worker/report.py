@@ -164,7 +164,7 @@ class Report:
             counter(metrics.TASKS_DEAD, queue, task, attempt.reason).add()
 
     def _is_logged(self, outcome: outcomes.Outcome) -> bool:
-        if not isinstance(outcome, outcomes.Done) or self._log_tasks == "all":
+        if not isinstance(outcome, outcomes.Done) or outcome.refused or self._log_tasks == "all":
             return True
         if self._log_tasks == "failures" or time.monotonic() - self._sampled_at < _SAMPLE_SECONDS:
             return False
@@ -189,6 +189,8 @@ def _log_attempt(attempt: Attempt) -> None:
     }
     if entry.flag != "-" and (kind := entry.last_crash) is not None:
         fields |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}
+    if isinstance(attempt.outcome, outcomes.Done) and attempt.outcome.refused:
+        level, fields["result_refused"] = "warning", attempt.outcome.refused
     if attempt.reason:
         fields["reason"] = attempt.reason
     if attempt.error:

@@ -82,6 +82,8 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
             NoCopies(),
             random.random,
             ShortLimits(life.slot, life.ring_master),
+            settings.max_result_kb,
+            life.owner,
         ),
         report=report,
         recycling=Recycling(life, span, growth),

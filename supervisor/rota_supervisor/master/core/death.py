@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rota.child import life
 from rota.child.life import NANOSECONDS
+from rota.protocol.epitaph import CRASHED
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import stack_text
@@ -183,7 +184,7 @@ def epitaph_of(death: Death) -> bytes:
     """What stays with the task that ran, while it lives and if this death is its last: a JSON object as
     `rota.protocol.epitaph` has it."""
     said = {
-        "reason": "crashed",
+        "reason": CRASHED,
         "error": death.words,
         "cause": death.reason.value,
         **_facts(death),

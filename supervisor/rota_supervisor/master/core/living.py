@@ -205,7 +205,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds)]
+    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds, state.config.ended.keep)]
 
 
 def _living(state: MasterState) -> list[Child]:

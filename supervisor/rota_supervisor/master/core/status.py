@@ -7,6 +7,7 @@ from typing import Any
 
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
+from rota.protocol.progress import Progress, progress_row
 from rota_supervisor.config.resolve import pool_sizes
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
@@ -19,12 +20,13 @@ from rota_supervisor.notice import FLEET_STATES, states_of_pools
 @dataclass(frozen=True, slots=True)
 class Glance:
     """What was read for people at `now`, seconds of the master's clock, when it was `wall` by the wall clock: by slot
-    the task that runs there, and the last beat (ns)."""
+    the task that runs there, the last beat (ns), and what the task says of its progress."""
 
     now: float
     wall: float
     tasks: Mapping[int, TaskInSlot] = field(default_factory=dict)
     beats_ns: Mapping[int, int] = field(default_factory=dict)
+    progress: Mapping[int, Progress] = field(default_factory=dict)
 
 
 def status(state: MasterState, glance: Glance) -> Answer:
@@ -94,4 +96,5 @@ def _row(child: Child, glance: Glance) -> dict[str, object]:
         "task": task.name if task else "",
         "task_id": task.id if task else "",
         "task_seconds": round((now_ns - task.started_ns) / NANOSECONDS, 3) if task else 0.0,
+        "progress": progress_row(glance.progress.get(child.slot)),
     }

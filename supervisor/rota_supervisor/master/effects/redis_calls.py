@@ -30,7 +30,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
-_SCRIPTS: Final = ("announce", "overview", "recall", "register", "renew", "retire")  # what a master runs
+_SCRIPTS: Final = ("announce", "overview", "progress", "recall", "register", "renew", "retire")  # what a master runs
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
@@ -116,10 +116,11 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives and which queues it serves."""
+        """Publish that this master lives, which queues it serves, and how many ends are to be remembered."""
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
-        await self._connection.run(self._store.announce(self._node, heartbeat, milliseconds, list(effect.queues)))
+        call = self._store.announce(self._node, heartbeat, milliseconds, list(effect.queues), effect.ended_keep)
+        await self._connection.run(call)
 
     # Claims
 

@@ -10,6 +10,7 @@ from typing import Final
 from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Slot, boottime_ns
+from rota.protocol.progress import read_progress
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import AT_WORK, UNSEEN, Child, ChildState
 from rota_supervisor.master.core.events import ClaimHeldUp, Event, Look
@@ -34,7 +35,9 @@ def glance_at(state: MasterState, memory: SlotMemory) -> Glance:
     tasks = {child.slot: memory.slot(child.slot).current_task() for child in at_work}
     beats_ns = {child.slot: memory.slot(child.slot).beat_ns for child in state.children}
     running = {slot: task for slot, task in tasks.items() if task is not None}
-    return Glance(now_seconds(), time.time(), running, beats_ns)
+    said = {number: read_progress(memory.slot(number).progress_of(task.entry)) for number, task in running.items()}
+    progress = {number: each for number, each in said.items() if each is not None}
+    return Glance(now_seconds(), time.time(), running, beats_ns, progress)
 
 
 class SlotReader:

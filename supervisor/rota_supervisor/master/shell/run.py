@@ -26,6 +26,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.listening import Listening
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
+from rota_supervisor.master.effects.progress import ProgressCarrier
 from rota_supervisor.master.effects.redis_calls import RedisCalls, RedisWatch
 from rota_supervisor.master.effects.slots import ClaimWatch, now_seconds
 from rota_supervisor.master.shell import oom, signals, startup, unforeseen, watching
@@ -125,6 +126,7 @@ class _Master:
         lines = spawn.InheritedFds(memory.fd, self._death_pipe[0], bell_fd(self._rung))
         self._processes = Processes(memory, lines, happened, inbox.wake.set, lambda: self._listening.fd)
         self._claims = ClaimWatch(state, memory, background, happened)
+        self._progress = ProgressCarrier(state, memory, self._redis)
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, state.surroundings.node, memory, background, happened
         )
@@ -171,6 +173,7 @@ class _Master:
         node = state.surroundings.node
         log.logger().info(events.FLEET_STARTING, node=node, namespace=config.namespace, listen=self._listening.place)
         keep(self._redis.watch_eviction)
+        keep(self._progress.carry)
         self._background.start(self._serve())
         file = watching.ConfigWatch(options.file, lambda: state.content, lambda: ask(RequestKind.RELOAD))
         keep(lambda: file.watch(lambda: bool(options.code) or state.config.watch_config))

@@ -11,9 +11,9 @@ local function queue_or_nil(text)
   return queue
 end
 
--- `["id","queue",...` -> id, queue; `["name",[...` has neither.
+-- `["id","queue","name",...` -> id, queue, name; `["name",[...` has none of them in these places.
 local function bare_names(text)
   local head = string.sub(text, 1, 600)
-  local id, queue = string.match(head, '^%s*%[%s*"([^"]*)"%s*,%s*"([^"]*)"%s*,%s*"')
-  return name_or_nil(id), queue_or_nil(queue)
+  local id, queue, name = string.match(head, '^%s*%[%s*"([^"]*)"%s*,%s*"([^"]*)"%s*,%s*"([^"]*)')
+  return name_or_nil(id), queue_or_nil(queue), name_or_nil(name)
 end

@@ -9,35 +9,95 @@ local function free_unique_key(e)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
--- What a task that ends may leave elsewhere: its unique key, the account of its last crash, the record of former lives.
--- Its flag says of each whether it is there, so one that has none costs a comparison.
+-- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
+-- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its earlier
+-- attempts, in lines that follow the first of its record.
 local function clear_up(e)
-  if e.flag == '-' then return end
+  if e.flag == '-' then return '' end
+  local past = false
   free_unique_key(e)
-  if string.find(e.flag, '%u') then redis.pcall('HDEL', PREFIX .. 'epitaphs', e.id) end
+  if string.find(e.flag, '%u') then
+    past = redis.pcall('HGET', PREFIX .. 'epitaphs', e.id)
+    redis.pcall('HDEL', PREFIX .. 'epitaphs', e.id)
+  end
   if string.find(e.flag, '%d') then numbered_life_ended(e.id) end
+  return type(past) == 'string' and '\n' .. past or ''
 end
 
--- A task that goes on keeps the account of its last crash or loss; the mark, a capital letter, says which it was.
+-- The accounts of a task's attempts: a line each, latest last, and no more than ten.
+local MOST_ACCOUNTS = 10
+local function add_account(e, account)
+  local line = string.gsub(account, '\n', ' ') -- of a slot that a task wrote to
+  local before = string.find(e.flag, '%u') and redis.call('HGET', PREFIX .. 'epitaphs', e.id)
+  if before then
+    local _, breaks = string.gsub(before, '\n', '\n')
+    if breaks + 1 >= MOST_ACCOUNTS then before = string.gsub(before, '^[^\n]*\n', '') end
+    line = before .. '\n' .. line
+  end
+  redis.call('HSET', PREFIX .. 'epitaphs', e.id, line)
+end
+
+-- A task that goes on keeps the account of an attempt that failed, or was cut short. The mark, a capital letter, says how
+-- its last crash or loss came about; `E` is that of a task which had none.
 local function keep_account(e, mark, account)
-  e.flag = string.gsub(e.flag, '[%u-]', '') .. mark
-  redis.call('HSET', PREFIX .. 'epitaphs', e.id, account)
+  add_account(e, account)
+  if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
-local function end_task(e, how)
-  local was_live = redis.call('HDEL', PREFIX .. 'tasks', e.id)
-  clear_up(e)
-  total(how, was_live)
+-- The memory of ends: two generations of a hash, id -> record. When `ended` has `keep` it becomes the one before, so at
+-- least the last `keep` are known, for one HSET and one HLEN a call. A record that cannot be written stops no transition
+-- half way, so this never raises.
+local ENDED, ENDED_BEFORE = PREFIX .. 'ended', PREFIX .. 'ended-before'
+local KEEP, MOST_KEPT = 10000, 1000000 -- without a master's word; what a foreign hand may write
+local keep -- asked for when the first task of a call has ended
+local function remember(records)
+  redis.pcall('HSET', ENDED, unpack(records))
+  local size = redis.pcall('HLEN', ENDED)
+  if type(size) ~= 'number' or size < keep then return end
+  redis.call('UNLINK', ENDED_BEFORE) -- in a thread of its own, as RENAME would not
+  redis.call('RENAME', ENDED, ENDED_BEFORE)
 end
 
--- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human.
+-- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. The one place where that is known,
+-- whichever way they came; what has to be told of it is told here. Of each: its id; its entry's text, or of a dead task
+-- its id and ticket; the account of its run with the lines of earlier attempts, as in rota/protocol/ends.py, '' when it is
+-- not to be remembered. `owner`: who ran them, '-' when they waited.
+local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
+local function note_ends(how, now, owner, ids, texts, accounts)
+  keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
+  if not (keep > 0 and keep <= MOST_KEPT) then return end
+  local head, records, n = how .. string.format(' %.0f ', now) .. owner .. ' ', {}, 0
+  for i, id in ipairs(ids) do
+    if accounts[i] ~= '' then
+      records[n + 1], records[n + 2] = id, head .. texts[i] .. accounts[i]
+      n = n + 2
+    end
+  end
+  if n > 0 then remember(records) end
+end
+
+-- Take a task off the books; returns as clear_up.
+local function take_off(e, how)
+  total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
+  return clear_up(e)
+end
+
+local function end_task(e, how, now, owner, account)
+  local past = take_off(e, how)
+  note_ends(how, now, owner, { e.id }, { e.text }, { account == '' and '' or account .. past })
+end
+
+-- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human. `dead` and
+-- `epitaphs` are what remembers it.
 local function bury(e, epitaph, now)
   free_unique_key(e)
+  add_account(e, epitaph)
   e.flag = string.match(e.flag, '%d+') or '-'
-  redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
+  local ticket = ticket_text(e)
+  redis.call('HSET', PREFIX .. 'tickets', e.id, ticket)
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
-  redis.call('HSET', PREFIX .. 'epitaphs', e.id, epitaph)
   count('dead:' .. e.queue, 1)
+  note_ends('dead', now, '-', { e.id }, { e.id .. ' ' .. ticket }, { '' })
 end
 
 local function delay(e, due)

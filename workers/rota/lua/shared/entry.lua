@@ -31,10 +31,12 @@ local function glance(text)
   return id, crashes ~= '0' or losses ~= '0'
 end
 
--- And no more than ending a task needs, of a text that is known to be an entry.
+-- And no more than ending a task needs, of a text that is known to be an entry. Nearly every flag is `-`.
 local function parse_names(text)
-  local id, queue, flag = string.match(text, '^(%S+) (%S+) .* (%S+)$')
-  return id and { id = id, queue = queue, flag = flag }
+  local id, queue = string.match(text, '^(%S+) (%S+) ')
+  if not id then return nil end
+  local flag = string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$')
+  return { id = id, queue = queue, flag = flag, text = text }
 end
 
 local function entry_text(e)

@@ -2,17 +2,19 @@
 -- rota/protocol/outcome.py. Each is gated on the entry being in the list, so a late or repeated call finds nothing.
 
 -- How the life of a task that did not end well goes on.
-local function settle_otherwise(e, verb, first, now)
+local function settle_otherwise(e, verb, first, second, now, owner)
   if verb == 'cancelled' or verb == 'expired' then
-    end_task(e, verb)
+    end_task(e, verb, now, owner, first)
   elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    end_task(e, 'cancelled') -- asked for while it ran: there is no next attempt, and nothing to look at
+    -- Asked for while it ran: there is no next attempt, and nothing to look at.
+    end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   elseif verb == 'dead' then
     e.failures = e.failures + 1
     bury(e, first, now)
   elseif verb == 'retry' then
     e.failures = e.failures + 1
     e.kind = 'r'
+    if second ~= '' then keep_account(e, 'E', second) end
     delay(e, now + math.max(0, tonumber(first) or 0))
   else
     e.releases = e.releases + 1
@@ -20,9 +22,11 @@ local function settle_otherwise(e, verb, first, now)
   end
 end
 
-local function keep_result(id, result, ttl)
-  ttl = math.min(tonumber(ttl) or 0, LATEST)
-  if ttl > 0 then redis.call('SET', PREFIX .. 'result:' .. id, result, 'PX', ttl) end
+-- `TTL_MS RESULT`, or nothing.
+local function keep_result(id, kept)
+  local space = string.find(kept, ' ', 1, true)
+  local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
+  if ttl > 0 then redis.call('SET', PREFIX .. 'result:' .. id, string.sub(kept, space + 1), 'PX', ttl) end
 end
 
 -- A worker settles what it claimed, in order: those at the head of the list leave it together. Returns how many.
@@ -34,8 +38,9 @@ local function settle_head(inflight, at, n)
 end
 
 -- Returns the entries that were not held, and queue -> { settled, released } with how many of each.
-local function settle(inflight, at, n, now)
-  local stale, by_queue, done = {}, {}, {}
+local function settle(owner, at, n, now)
+  local stale, by_queue, done, texts, accounts = {}, {}, {}, {}, {}
+  local inflight = PREFIX .. 'inflight:' .. owner
   local head = n > 0 and settle_head(inflight, at, n) or 0
   for i = 0, n - 1 do
     local s = at + i * 4
@@ -49,19 +54,22 @@ local function settle(inflight, at, n, now)
       local of = by_queue[e.queue] or { settled = 0, released = 0 }
       by_queue[e.queue] = of
       of.settled = of.settled + 1
+      if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
       local is_former = any_former and is_shell(e.id, e.flag, true) -- it was counted when the next life began
       if verb == 'done' and not is_former then
-        done[#done + 1] = e.id
-        keep_result(e.id, ARGV[s + 2], ARGV[s + 3])
-        clear_up(e)
+        local account, past = ARGV[s + 2], clear_up(e)
+        local place = #done + 1
+        done[place], texts[place], accounts[place] = e.id, text, account == '' and '' or account .. past
+        if ARGV[s + 3] ~= '' then keep_result(e.id, ARGV[s + 3]) end
       elseif not is_former then
-        settle_otherwise(e, verb, ARGV[s + 2], now)
+        settle_otherwise(e, verb, ARGV[s + 2], ARGV[s + 3], now, owner)
         if verb == 'release' then of.released = of.released + 1 end
       end
     end
   end
   if #done > 0 then
     total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done)))
+    note_ends('done', now, owner, done, texts, accounts)
   end
   for queue, of in pairs(by_queue) do count('running:' .. queue, -of.settled) end
   return stale, by_queue

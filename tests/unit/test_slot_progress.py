@@ -1,0 +1,118 @@
+"""Progress in a slot: what a task says, whichever of its threads and copies say it, is read whole or not at all."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rota.child.slot_layout import PROGRESS_BYTES, REGION, REGION_BYTES, ROSTER_PART_BYTES, WORD
+from rota.child.slot_memory import SlotMemory
+from rota.child.slot_task import TaskInSlot
+from rota.child.slots import Slot
+from rota.protocol.progress import LONGEST
+
+ENTRY = b"a queue i 1 2 0 0 0 0 -"
+NEXT = b"b queue i 1 2 0 0 0 0 -"
+DEADLINE_SECONDS = 30.0
+
+
+def running(entry: bytes = ENTRY) -> Slot:
+    slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+    slot.begin(nonce=7)
+    slot.start_task(TaskInSlot(entry, "name", 1, 2))
+    return slot
+
+
+def test_what_a_task_says_is_read_until_it_says_something_else() -> None:
+    slot = running()
+    assert (slot.has_progress, slot.progress_of(ENTRY)) == (False, b"")
+    for text in (b"first", b"x" * LONGEST, b"last"):
+        slot.report_progress(ENTRY, text)
+        assert (slot.has_progress, slot.progress_of(ENTRY)) == (True, text)
+
+
+def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_life() -> None:
+    slot = running()
+    slot.report_progress(ENTRY, b"5")
+    slot.end_task()
+    assert slot.progress_of(ENTRY) == b""
+    slot.start_task(TaskInSlot(NEXT, "name", 1, 2))
+    assert (slot.progress_of(ENTRY), slot.progress_of(NEXT)) == (b"", b"")
+    slot.end_task()
+    slot.begin(nonce=8)
+    slot.start_task(TaskInSlot(ENTRY, "name", 1, 2))  # the first of its life again
+    assert (slot.has_progress, slot.progress_of(ENTRY)) == (False, b"")
+
+
+def test_what_an_earlier_task_left_running_says_nothing_of_the_task_that_runs() -> None:
+    slot = running(NEXT)
+    slot.report_progress(NEXT, b"5")
+    slot.report_progress(ENTRY, b"99")
+    assert slot.progress_of(NEXT) == b"5"
+    slot.end_task()
+    slot.report_progress(NEXT, b"6")
+    slot.start_task(TaskInSlot(ENTRY, "name", 1, 2))
+    assert slot.progress_of(ENTRY) == b""
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\x77", b"\xff"])
+def test_a_record_that_was_written_over_says_nothing(byte: bytes) -> None:
+    slot = running()
+    slot.report_progress(ENTRY, b"5")
+    at = REGION.progress * WORD
+    for length in (1, 9, PROGRESS_BYTES):
+        slot._bytes[at : at + length] = byte * length
+        assert slot.progress_of(ENTRY) == b""
+        slot.report_progress(ENTRY, b"5")
+    slot._bytes[:] = byte * REGION_BYTES
+    assert slot.progress_of(ENTRY) == b""
+
+
+# Writes texts of one letter each as fast as it can, from three threads and a copy of the process, until it is killed.
+_WRITER = f"""
+import os, sys, threading
+from rota.child.slot_memory import move_in
+from rota.child.slot_task import TaskInSlot
+slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
+slot.start_task(TaskInSlot({ENTRY!r}, "name", 1, 2))
+def write(letters):
+    while True:
+        for place, letter in enumerate(letters):
+            slot.report_progress({ENTRY!r}, letter * (20 + place * 50))
+if os.fork():
+    for letters in ((b"a", b"b", b"c"), (b"d", b"e", b"f")):
+        threading.Thread(target=write, args=(letters,), daemon=True).start()
+    write((b"g", b"h", b"i"))
+write((b"j", b"k", b"l"))
+"""
+
+
+def test_a_reader_never_sees_half_of_what_threads_and_copies_of_a_task_write() -> None:
+    memory = SlotMemory.create(2)
+    slot = memory.slot(1)
+    slot.begin(nonce=9)
+    argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
+    with subprocess.Popen(argv, pass_fds=(memory.fd,), process_group=0) as writer:
+        try:
+            texts = _read_many(slot, 3_000)
+        finally:
+            _kill_group(writer)
+    assert all(len(set(text)) == 1 and len(text) in (20, 70, 120) for text in texts)
+    assert len({text[0] for text in texts}) > 3, "several of them wrote"
+
+
+def _read_many(slot: Slot, wanted: int) -> list[bytes]:
+    texts: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while len(texts) < wanted:
+        assert time.monotonic() < deadline, f"only {len(texts)} reads found progress"
+        if text := slot.progress_of(ENTRY):
+            texts.append(text)
+    return texts
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    os.killpg(process.pid, signal.SIGKILL)
