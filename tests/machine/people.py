@@ -3,12 +3,13 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from machine.base import ANSWERED, DELIVERIES, HOUR_MS, KEEP, QUEUES, SECOND_US
+from machine.base import ANSWERED, DELIVERIES, HOUR_MS, KEPT, QUEUES, SECOND_US
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
 from model.items import New, Task
 from protocol import body_of
 from rota.protocol.replies import Bounded, CancelWord
+from rota.protocol.store import Kept
 
 ACTS = st.sampled_from(
     ["cancel"] * 3
@@ -170,6 +171,6 @@ class People(Working):
     def announce(self, data: st.DataObject, _: str) -> None:
         """What no living master serves is accepted, and its producer told so."""
         queues, hours = data.draw(st.lists(st.sampled_from(QUEUES), unique=True)), data.draw(st.integers(1, 3))
-        keep = data.draw(st.sampled_from([KEEP, KEEP, 2, 0]))
-        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, keep))
-        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, keep)
+        kept = data.draw(st.sampled_from([KEPT, KEPT, KEPT._replace(ends=2), KEPT._replace(ends=0), Kept(6, 0)]))
+        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, kept))
+        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, *kept)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from model.ends import Memory
 from model.items import Bare, New, Task
+from model.news import News, reason_in
 
 Item = Task | Bare
 FAILURE = "E"
@@ -31,6 +32,7 @@ class Places:
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     memory: Memory = field(default_factory=Memory)
+    news: News = field(default_factory=News)
     now: int = 0
     _order: int = 0
     _adopted: int = 0
@@ -69,10 +71,12 @@ class Places:
         if new.due_at(self.now) > self.now:
             task.kind = "d"
             self.schedule(task, new.due_at(self.now))
+            self.news.tell("scheduled", task, due_us=new.due_at(self.now))
             return
         task.due = task.ready = self.now
         self.lanes[task.queue, "ready"].append(task)
         self.marked.add(task.queue)
+        self.news.tell("enqueued", task)
 
     def _leave_a_shell(self, task: Task) -> None:
         task.is_shell = True
@@ -95,6 +99,7 @@ class Places:
             task_id = f"adopted-{self.now}-{self._adopted}"
         task = self._accept(task_id, queue, bare.text or " ")
         task.kind, task.due, task.ready = kind, due, self.now
+        self.news.tell("enqueued", task)
         return task
 
     def _accept(self, task_id: str, queue: str, body: str) -> Task:
@@ -150,19 +155,22 @@ class Places:
         task.starts = task.releases
         self.lanes[task.queue, "ready"].append(task)
         self.marked.add(task.queue)
+        self.news.tell("revived", task)
 
     # Ending
 
-    def bury(self, task: Task) -> None:
+    def bury(self, task: Task, epitaph: str, owner: str = "") -> None:
         self.free_key(task)
         task.flag = str(task.life or "-")
         self.accounts.pop(task.id, None)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
+        self.news.tell("dead", task, owner, reason=reason_in(epitaph))
 
     def forget(self, task_id: str) -> None:
         self.counts[f"dead:{self.tasks[task_id].queue}"] -= 1
         del self.dead[task_id]
+        self.news.tell("purged", self.tasks[task_id])
         self.end(self.tasks[task_id], "purged")
 
     def end(self, task: Task, how: str) -> str:
@@ -180,6 +188,7 @@ class Places:
 
     def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
         """Its end is noted by itself."""
+        self.news.tell_end(how, task, owner, account)
         past = self.end(task, how)
         self.memory.note({task.id: self.record(how, owner, task.text, account + past)})
 

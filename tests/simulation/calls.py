@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from rota.poller.report import PollerReport
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.scripts import Script
-from rota.protocol.store import NO_TIERS, Blame, Command, Store
+from rota.protocol.store import DEFAULT_KEPT, NO_TIERS, Blame, Command, Kept, Store
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
@@ -73,7 +73,7 @@ class Calls(Store):
         heartbeat: bytes,  # noqa: ARG002
         ttl_ms: int,  # noqa: ARG002
         queues: Sequence[str],  # noqa: ARG002
-        ended_keep: int = 0,  # noqa: ARG002
+        kept: Kept = DEFAULT_KEPT,  # noqa: ARG002
     ) -> Command[int]:
         return _call(lambda server: len(server.owners))
 

@@ -8,12 +8,13 @@ from typing import Any, Self, TypeVar, Unpack, assert_never, overload
 
 from rota.client import settings
 from rota.client.call import Call, CallOptions
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask, Wanted, find, place_named
+from rota.client.events import TaskEvents, WantedEvents
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import prepare, require_name
 from rota.client.sender import Sender
 from rota.client.status import Handle, State, TaskStatus, status_of
-from rota.durations import positive_seconds
+from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.options import check_queue
 from rota.protocol.replies import CancelWord, Enqueued
@@ -51,10 +52,11 @@ class Client:
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
-        seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-        self._pool = ClientPool(redis_url, seconds)
-        failover = parse_address(redis_url).sentinels is not None
-        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=seconds)
+        self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+        self._address = parse_address(redis_url)
+        self._pool = ClientPool(redis_url, self._timeout_seconds)
+        failover = self._address.sentinels is not None
+        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(self._pool, self._store, self._handle, awaited)
         self._warned: set[str] = set()
 
@@ -136,10 +138,22 @@ class Client:
         Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
         a state or a limit that is none, else as `cancel`.
         """
-        wanted = Wanted(place_named(state), queue or "", task or "", limit)
+        wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
         if queue is not None:
             check_queue(queue)
         return find(self._run, self._store, wanted).tasks
+
+    def events(
+        self, after: str | None = None, *, queue: str = "", task: str = "", timeout: Duration | None = None
+    ) -> TaskEvents:
+        """Follow the task events of the fleet, of one queue or one task if that is named, on a connection of its own.
+
+        `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
+        what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
+        Raises ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents` says.
+        """
+        waits = None if timeout is None else seconds(timeout, "timeout")
+        return TaskEvents(self._address, self._timeout_seconds, self._store, WantedEvents(after, queue, task, waits))
 
     def cancel(self, task_id: str) -> CancelWord:
         """End a task that waits (`cancelled`), mark one that runs (`running`); or say that it is dead or unknown.

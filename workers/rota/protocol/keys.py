@@ -51,6 +51,8 @@ class Keys:
     pulse = _Single("pulse")
     nodes = _Single("nodes")
     meta = _Single("meta")
+    events = _Single("events")
+    events_on = _Single("events-on")
 
     def _key(self, rest: str) -> str:
         return f"{{{self.namespace}}}:{rest}"

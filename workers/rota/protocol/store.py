@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
-from rota.protocol import replies, views
+from rota.protocol import replies, task_events, views
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
@@ -159,6 +159,17 @@ class Blame:
     crash: CrashKind = CrashKind.CRASH
 
 
+class Kept(NamedTuple):
+    """What a master wants kept of the past: how many `ends` of tasks the fleet is to remember, and about how many task
+    `events`; 0 for none."""
+
+    ends: int = DEFAULT_ENDED_KEEP
+    events: int = 0
+
+
+DEFAULT_KEPT = Kept()
+
+
 class Store:
     """The transitions of one namespace."""
 
@@ -239,11 +250,10 @@ class Store:
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
-        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], ended_keep: int = DEFAULT_ENDED_KEEP
+        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], kept: Kept = DEFAULT_KEPT
     ) -> Command[int]:
-        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and how many ends the fleet is
-        to remember."""
-        return self._command("announce", pack((node, heartbeat, ttl_ms, ended_keep, *queues)), int)
+        """Publish a master's heartbeat and the queues it serves, both good for `ttl_ms`, and what is to be kept."""
+        return self._command("announce", pack((node, heartbeat, ttl_ms, *kept, *queues)), int)
 
     def open(self) -> Command[str]:
         """Record our protocol version in a fresh namespace; returns what stands there."""
@@ -267,6 +277,10 @@ class Store:
         """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
         Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
         return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
+
+    def events(self, place: str, count: int = BATCH) -> Command[task_events.EventsPage]:
+        """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""
+        return self._command("events", pack((place, count)), task_events.parse_events)
 
     def audit(self) -> Command[views.Audit]:
         """The books of the namespace."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
-from rota.protocol.store import Blame
+from rota.protocol.store import Blame, Kept
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
 from rota_supervisor.config.model import Config
@@ -92,13 +92,13 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and how many ends are to be
-    remembered. Followed by LeasesRenewed."""
+    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and what of the fleet's past is
+    to be kept. Followed by LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
     lease_seconds: float
-    ended_keep: int
+    kept: Kept
 
 
 class Retire(NamedTuple):

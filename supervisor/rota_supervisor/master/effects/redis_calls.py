@@ -116,10 +116,10 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives, which queues it serves, and how many ends are to be remembered."""
+        """Publish that this master lives, which queues it serves, and what of the fleet's past is to be kept."""
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
-        call = self._store.announce(self._node, heartbeat, milliseconds, list(effect.queues), effect.ended_keep)
+        call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.kept)
         await self._connection.run(call)
 
     # Claims

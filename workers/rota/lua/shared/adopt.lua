@@ -18,5 +18,6 @@ local function adopt(text, id, queue, kind, due, now)
   }
   redis.call('HSET', PREFIX .. 'tasks', e.id, body)
   total('accepted:' .. queue, 1)
+  if tell then tell('enqueued', entry_text(e)) end
   return e, body
 end

@@ -1,7 +1,7 @@
 -- What only some fleets use, or only at times. One look tells the others that there is none of it.
-local FORMER = PREFIX .. 'former'
-local PROGRESS = PREFIX .. 'progress'
-local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS) > 0
+local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'
+local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS, EVENTS_ON) > 0
 local any_former = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1
+local any_events = in_use and redis.call('EXISTS', EVENTS_ON) == 1
