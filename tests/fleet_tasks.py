@@ -144,6 +144,39 @@ def leave_daemon(label: str) -> None:
     hold(label)
 
 
+@rota.task(result_ttl=600)
+def tell_end(seconds: float = 0.0) -> float:
+    """Return when it ended, after so many seconds, by the node's clock."""
+    time.sleep(seconds)
+    return time.time()
+
+
+@rota.task(retries=0, result_ttl=600)
+def judge(number: int) -> int:
+    """Fail with an odd number, return another one; and tell in the journal which it is to be, at the very end."""
+    write("start", str(number))
+    time.sleep(0.001)
+    if number % 2:
+        write("fail", str(number))
+        raise ArithmeticError(f"{number} is odd")
+    write("end", str(number))
+    return number * 3
+
+
+@rota.task(retries=0, soft_time_limit=2)
+def wait_inside(label: str) -> None:
+    """Wait for a task that another worker holds, until the limit; and once more, which goes as if nothing had been."""
+    held = rota.Call("hold", args=[label], queue="default")
+    [handle] = rota.enqueue_many([held])
+    try:
+        handle.wait()
+    except rota.TimeLimit:
+        write("limit", label)
+        rota.current_task().beat()
+        handle.wait_started(10)
+        write("end", f"inside-{label}")
+
+
 @rota.task(retries=0)
 def add(first: int, second: int) -> None:
     """Take exactly two arguments."""

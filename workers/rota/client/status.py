@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
-from rota.durations import utc_datetime
+from rota.durations import Duration, utc_datetime
 from rota.protocol.body import Body, BodyError, decode_body
 from rota.protocol.ends import PURGED, Ended
 from rota.protocol.entry import MICROSECONDS
@@ -39,6 +39,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     UNKNOWN = "unknown"
+
+
+_GONE: Final = (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,19 @@ class Handle(Generic[R_co]):
         """Where the task stands now. Never raises: see `Client.status`."""
         return self.client.status(self.id)
 
+    def wait(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until the task has ended, however that may be; returns its status. Waits and raises as `Client.wait`."""
+        return self.client.wait(self.id, timeout)
+
+    def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended; returns its status. See `Client.wait_started`."""
+        return self.client.wait_started(self.id, timeout)
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait until the task has ended, and return what its function returned. Waits and raises as `Client.result`."""
+        returned: R_co = self.client.result(self.id, timeout)
+        return returned
+
     def cancel(self) -> CancelWord:
         """End the task if it still waits; mark it if it runs. Raises as `Client.cancel`."""
         return self.client.cancel(self.id)
@@ -125,8 +141,9 @@ def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStat
 
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
     """Of a task that lives, is dead, or of whose end nothing is remembered."""
-    is_gone = found.state in (State.DONE, State.CANCELLED, State.UNKNOWN)
-    is_dead = found.state == State.DEAD
+    state = _state_of(found.state)
+    is_gone = state in _GONE
+    is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
     accounts = read_accounts(found.accounts, "why")
     attempts = attempts_of(accounts)
@@ -134,7 +151,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
     body = _body_of(found.body)
     return TaskStatus(
         id=task_id,
-        state=State(found.state),
+        state=state,
         queue=found.queue,
         name=body.name,
         kind=found.kind,
@@ -149,7 +166,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         last_crash=None if is_dead else last_crash_in(accounts),
         attempts=attempts,
         progress=read_progress(found.progress),
-        why=UNKNOWN_WHY if found.state == State.UNKNOWN else "",
+        why=UNKNOWN_WHY if state is State.UNKNOWN else "",
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
         node=last.node or _node_of(found.owner),
@@ -166,7 +183,7 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     accounts = read_accounts(b"\n".join(ended.earlier), "why")
     return TaskStatus(
         id=task_id,
-        state=State.CANCELLED if ended.how == PURGED else State(ended.how),
+        state=_state_of(ended.how),
         queue=entry.queue,
         name=run.name,
         kind=entry.kind.label,
@@ -189,6 +206,10 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
         has_result=has_result if ended.how == State.DONE else None,
         result_refused=run.refused,
     )
+
+
+def _state_of(word: str) -> State:
+    return State.CANCELLED if word == PURGED else State(word)
 
 
 def _body_of(raw: bytes) -> Body:

@@ -71,6 +71,21 @@ def _kind(raw: Raw) -> str:
 parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended, _kind, int)
 
 
+_RECORD = 12  # its place among these
+
+
+def parse_waited(raw: Raw) -> list[TaskState | None]:
+    """`[a state or nil...]`"""
+    return [None if state is None else _parse_waited(state) for state in raw]
+
+
+def _parse_waited(raw: Raw) -> TaskState:
+    try:
+        return parse_status(raw)
+    except ValueError:  # not the record of an end, whoever wrote it: that must not keep others waiting
+        return parse_status([*raw[:_RECORD], b"", *raw[_RECORD + 1 :]])
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old."""
