@@ -62,6 +62,28 @@ def hold(label: str) -> None:
 
 
 @rota.task
+def advance(label: str, note: str) -> None:
+    """Tell of its progress, step by step, until there is a file `release-LABEL`."""
+    write("start", label)
+    steps = 0
+    while not (FOLDER / f"release-{label}").exists():
+        steps += 1
+        rota.current_task().progress(steps, 1_000_000, note)
+        time.sleep(0.005)
+    write("end", label)
+
+
+@rota.task(retries=3, backoff="linear", base=0.01, jitter=False)
+def live(ends: list[str]) -> None:
+    """End each attempt as it is told: killed, well, or with that error."""
+    end = ends[rota.current_task().attempt - 1]
+    if end == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if end != "well":
+        raise ValueError(end)
+
+
+@rota.task
 def tell_time(label: str) -> None:
     """Tell the server's own time, in whole microseconds."""
     server().sendall(b"TIME\r\n")
@@ -120,6 +142,39 @@ def leave_daemon(label: str) -> None:
         os.execlp("sh", "sh", "-c", f"echo $$ > {FOLDER}/daemon-{label}; sleep 600 & wait")
     os.wait()
     hold(label)
+
+
+@rota.task(result_ttl=600)
+def tell_end(seconds: float = 0.0) -> float:
+    """Return when it ended, after so many seconds, by the node's clock."""
+    time.sleep(seconds)
+    return time.time()
+
+
+@rota.task(retries=0, result_ttl=600)
+def judge(number: int) -> int:
+    """Fail with an odd number, return another one; and tell in the journal which it is to be, at the very end."""
+    write("start", str(number))
+    time.sleep(0.001)
+    if number % 2:
+        write("fail", str(number))
+        raise ArithmeticError(f"{number} is odd")
+    write("end", str(number))
+    return number * 3
+
+
+@rota.task(retries=0, soft_time_limit=2)
+def wait_inside(label: str) -> None:
+    """Wait for a task that another worker holds, until the limit; and once more, which goes as if nothing had been."""
+    held = rota.Call("hold", args=[label], queue="default")
+    [handle] = rota.enqueue_many([held])
+    try:
+        handle.wait()
+    except rota.TimeLimit:
+        write("limit", label)
+        rota.current_task().beat()
+        handle.wait_started(10)
+        write("end", f"inside-{label}")
 
 
 @rota.task(retries=0)

@@ -52,6 +52,10 @@ def calls() -> None:
     assert_type(resize.call(7), rota.Call[str])
     assert_type(rota.enqueue_many(resize.call(n) for n in range(3)), list[rota.Handle[str]])
     assert_type(send.enqueue("a@example.org"), rota.Handle[None])
+    assert_type(resize.enqueue(7).result(timeout=5), str)
+    assert_type(resize.enqueue(7).result(timedelta(seconds=5)), str)
+    assert_type(resize.enqueue(7).wait(), rota.TaskStatus)
+    assert_type(resize.enqueue(7).wait_started(timeout=5), rota.TaskStatus)
     start()
 
 
@@ -59,6 +63,7 @@ async def coroutines() -> None:
     fetched: Coroutine[Any, Any, bytes] = fetch("u")
     fetched.close()
     assert_type(fetch.enqueue("u"), rota.Handle[bytes])
+    assert_type(fetch.enqueue("u").result(), bytes)
     assert_type(await crawl("u"), int)
     assert_type(crawl.using(delay=1).enqueue("u"), rota.Handle[int])
 
@@ -70,6 +75,8 @@ def by_name(client: rota.Client) -> None:
     assert_type(call, rota.Call[Any])
     assert_type(client.execute_later("images", "resize", [7], delay=60), str)
     assert_type(client.status("id"), rota.TaskStatus)
+    assert_type(client.wait("id", timeout=5), rota.TaskStatus)
+    assert_type(client.result("id"), Any)
     assert_type(client.pause("q"), bool)
     with rota.Client("redis://localhost", namespace="shop") as other:
         assert_type(other, rota.Client)

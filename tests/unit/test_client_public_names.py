@@ -63,6 +63,11 @@ def test_errors_are_also_the_builtin_ones_callers_expect() -> None:
         rota.Unavailable: ConnectionError,
         rota.ServerFull: rota.Unavailable,
         rota.Uncertain: TimeoutError,
+        rota.WaitTimeout: TimeoutError,
+        rota.TaskDead: RuntimeError,
+        rota.TaskCancelled: RuntimeError,
+        rota.TaskExpired: RuntimeError,
+        rota.ResultNotStored: LookupError,
     }
     for error, builtin in expected.items():
         assert issubclass(error, rota.RotaError)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.default import configure, enqueue_many
+    from rota.client.peek import QueuedTask
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
@@ -25,14 +26,19 @@ if TYPE_CHECKING:
         NoCurrentTask,
         NotConfigured,
         PayloadTooLarge,
+        ResultNotStored,
         Retry,
         RotaError,
         RotaWarning,
         ServerFull,
+        TaskCancelled,
+        TaskDead,
+        TaskExpired,
         TimeLimit,
         Unavailable,
         Uncertain,
         UnservedQueue,
+        WaitTimeout,
     )
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
     from rota.protocol.progress import Progress
@@ -57,17 +63,23 @@ __all__ = [
     "NotConfigured",
     "PayloadTooLarge",
     "Progress",
+    "QueuedTask",
+    "ResultNotStored",
     "Retry",
     "RotaError",
     "RotaWarning",
     "ServerFull",
     "Task",
+    "TaskCancelled",
+    "TaskDead",
     "TaskEvent",
+    "TaskExpired",
     "TaskStatus",
     "TimeLimit",
     "Unavailable",
     "Uncertain",
     "UnservedQueue",
+    "WaitTimeout",
     "__version__",
     "around_task",
     "configure",
@@ -87,6 +99,7 @@ _HOMES = {
     "client.default": ("configure", "enqueue_many"),
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
+    "client.peek": ("QueuedTask",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.client.status import Handle
+    from rota.client.status import Handle, TaskStatus
 
 
 class RotaError(Exception):
@@ -104,6 +104,45 @@ class EventsOff(RotaError, RuntimeError):
 class EventsLost(RotaError, LookupError):
     """Task events that were to come next may be gone: what stood behind the place of the reader is no longer kept, or
     the server has lost its last writes. Whoever goes on with the same reader gets what is there."""
+
+
+class WaitTimeout(RotaError, TimeoutError):
+    """What was waited for had not come in time; the message says so when the server was away. The task goes on."""
+
+
+class _NoResult(RotaError):
+    # A task has ended in this way, and there is no result.
+
+    def __init__(self, message: str, status: "TaskStatus | None" = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self.status.id if self.status is not None else ""
+
+
+class TaskDead(_NoResult, RuntimeError):
+    """The task whose result was asked for is dead. `status` says all that is known of it."""
+
+    @property
+    def epitaph(self) -> dict[str, Any]:
+        """What is known of its end."""
+        return (self.status.epitaph if self.status is not None else None) or {}
+
+
+class TaskCancelled(_NoResult, RuntimeError):
+    """The task whose result was asked for was cancelled, or purged with its queue. `status` as of TaskDead."""
+
+
+class TaskExpired(_NoResult, RuntimeError):
+    """The task whose result was asked for was not started in time, before its `expires`. `status` as of TaskDead."""
+
+
+class ResultNotStored(_NoResult, LookupError):
+    """The task is done and its result is not there, or nothing is known of the task: the message says why. `status` as
+    of TaskDead."""
 
 
 class RotaWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""`rota task`: enqueue a task by name, look at one, cancel one."""
+"""`rota task`: enqueue a task by name, look at one or at many, cancel one."""
 
 import contextlib
 import json
@@ -6,24 +6,32 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+import rota
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.task_end import put_end
+from rota_supervisor.cli.task_list import list_tasks
 from rota_supervisor.cli.task_show import TASK_ID, check_id, show
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
+if TYPE_CHECKING:
+    from rota.client.client import Client
+    from rota.client.status import Handle
+
 
 @click.group(cls=command.Group)
 def task() -> None:
-    """Enqueue, show and cancel a task."""
+    """Enqueue, list, show and cancel tasks."""
 
 
 task.add_command(show)
+task.add_command(list_tasks)
 
 
 @task.command(context_settings={"ignore_unknown_options": True})
@@ -33,23 +41,33 @@ task.add_command(show)
 @click.option("--queue", metavar="QUEUE", help="The queue [that of the task in `imports`].")
 @click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Due this long from now.")
 @click.option("--id", metavar="ID", help="The task's id; one that is live already stays.")
-def enqueue(*, name: str, args: tuple[str, ...], kwargs: str, **options: Any) -> None:
+@click.option("--wait", is_flag=True, help="Wait for its end, and write what it returned.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
+def enqueue(
+    *, name: str, args: tuple[str, ...], kwargs: str, wait: bool, timeout: float | None, **options: Any
+) -> None:
     """Enqueue the task NAME. Each of ARGS is read as JSON (7, true, '[1, 2]'), and as text where it is none.
 
-    Writes the task's id. Without --queue the task must be defined in the modules of `imports`.
+    Writes the task's id. Without --queue the task must be defined in the modules of `imports`. With --wait it writes
+    what the task returned, as JSON; exit 1 when it has not ended in time, or is dead, cancelled or expired.
     """
     state = command.current_state()
     config = state.load().config
     keywords = _keywords(kwargs)
+    if timeout is not None and not wait:
+        raise Failure(ExitCode.USAGE, "--timeout says how long to wait: add --wait")
     if options["queue"] is None:
         _import_tasks(config, name)
-    task_id, duplicate = _send(config, name, {"args": list(map(_argument, args)), "kwargs": keywords, **options})
-    if duplicate:
-        output.say(f"a task with the id {task_id} is live already: it stays, and this one was not added")
-    if state.json:
-        output.put_json({"id": task_id, "duplicate": duplicate})
-    else:
-        output.put(task_id)
+    with _client(config) as client:
+        handle = _send(client, name, {"args": list(map(_argument, args)), "kwargs": keywords, **options})
+        if handle.duplicate:
+            output.say(f"a task with the id {handle.id} is live already: it stays, and this one was not added")
+        if wait:
+            put_end(handle, timeout, as_json=state.json)
+        elif state.json:
+            output.put_json({"id": handle.id, "duplicate": handle.duplicate})
+        else:
+            output.put(handle.id)
 
 
 def _keywords(text: str) -> dict[str, Any]:
@@ -87,15 +105,15 @@ def _import_tasks(config: Config, name: str) -> None:
         raise Failure(ExitCode.USAGE, message)
 
 
-def _send(config: Config, name: str, options: Mapping[str, Any]) -> tuple[str, bool]:
-    """The task's id, and whether one of that id was live already."""
-    import rota  # noqa: PLC0415 - the client imports redis-py, which takes its time
+def _client(config: Config) -> "Client":
+    from rota.client.client import Client  # noqa: PLC0415 - it imports redis-py, which takes its time
 
     limit = config.limits.max_payload_kb
-    with (
-        warnings.catch_warnings(record=True) as caught,
-        rota.Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=config.durability) as client,
-    ):
+    return Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=config.durability)
+
+
+def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[Any]":
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", rota.UnservedQueue)
         try:
             handle = client.enqueue(name, **options)
@@ -105,7 +123,7 @@ def _send(config: Config, name: str, options: Mapping[str, Any]) -> tuple[str, b
             raise Failure(ExitCode.USAGE, str(error)) from None
     for warning in caught:
         output.say_warning(str(warning.message))
-    return handle.id, handle.duplicate
+    return handle
 
 
 @task.command()

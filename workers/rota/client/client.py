@@ -1,6 +1,7 @@
 """The application's client: enqueues tasks and asks about them. Thread-safe, and safe to use after a fork."""
 
 import inspect
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,16 +9,22 @@ from typing import Any, Self, TypeVar, Unpack, assert_never, overload
 
 from rota.client import settings
 from rota.client.call import Call, CallOptions
-from rota.client.events import TaskEvents, Wanted
+from rota.client.events import TaskEvents, WantedEvents
+from rota.client.open_waits import Goal, Question
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import prepare, require_name
+from rota.client.results import result_of
 from rota.client.sender import Sender
 from rota.client.status import Handle, State, TaskStatus, status_of
+from rota.client.waiting import Waiting
+from rota.client.waiting_thread import Access
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.options import check_queue
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import Command, NewTask, Store
+from rota.protocol.views import TaskState
 from rota.registry import default_registry
 from rota.server.address import parse_address
 from rota.server.durability import Durability, confirmation, level_of
@@ -54,6 +61,8 @@ class Client:
         self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         self._address = parse_address(redis_url)
         self._pool = ClientPool(redis_url, self._timeout_seconds)
+        self._access = Access(self._address, self._timeout_seconds, self._pool, self._store)
+        self._waiting = Waiting(self._access)
         failover = self._address.sentinels is not None
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(self._pool, self._store, self._handle, awaited)
@@ -66,8 +75,9 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. May be repeated."""
+        """Close the connections; whoever waits is told so by Unavailable. May be repeated."""
         with time_limit_deferred:
+            self._waiting.close()
             self._pool.close()
 
     # Producing
@@ -117,7 +127,7 @@ class Client:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
         return self.enqueue(name, args=args, queue=queue, delay=delay).id
 
-    # Looking and steering
+    # Looking
 
     def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
         """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
@@ -127,6 +137,20 @@ class Client:
             return status_of(task_id, self._run(self._store.status(task_id)), args=args)
         except RotaError as error:
             return TaskStatus(task_id, State.UNKNOWN, error=str(error))
+
+    def peek(
+        self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
+    ) -> list[QueuedTask]:
+        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
+        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
+
+        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
+        a state or a limit that is none, else as `cancel`.
+        """
+        wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
+        if queue is not None:
+            check_queue(queue)
+        return find(self._run, self._store, wanted).tasks
 
     def events(
         self, after: str | None = None, *, queue: str = "", task: str = "", timeout: Duration | None = None
@@ -138,7 +162,39 @@ class Client:
         Raises ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents` says.
         """
         waits = None if timeout is None else seconds(timeout, "timeout")
-        return TaskEvents(self._address, self._timeout_seconds, self._store, Wanted(after, queue, task, waits))
+        return TaskEvents(self._address, self._timeout_seconds, self._store, WantedEvents(after, queue, task, waits))
+
+    # Waiting
+
+    def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a task has ended, however that may be, and return its status: `unknown` when nothing is known of
+        it (any more). It waits on while the server is away; `timeout` in seconds, None for as long as it takes.
+
+        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile.
+        """
+        return status_of(task_id, self._await(Goal.END, task_id, timeout))
+
+    def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended, and return its status; it may be claimed a little
+        before its function is called, and given back without. Waits and raises as `wait`."""
+        return status_of(task_id, self._await(Goal.START, task_id, timeout))
+
+    def result(self, task_id: str, timeout: Duration | None = None) -> Any:
+        """Wait until a task has ended, and return what its function returned. Waits as `wait`.
+
+        Raises TaskDead (with the `epitaph`), TaskCancelled or TaskExpired; ResultNotStored, saying why, when it is done
+        and there is no result; and as `wait`.
+        """
+        found = self._await(Goal.RESULT, task_id, timeout)
+        return result_of(status_of(task_id, found), found.result)
+
+    def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
+        require_name("id", task_id)
+        if self._waiting.pid != os.getpid():
+            self._waiting = Waiting(self._access)
+        return self._waiting.wait(Question(goal, task_id), timeout)
+
+    # Steering
 
     def cancel(self, task_id: str) -> CancelWord:
         """End a task that waits (`cancelled`), mark one that runs (`running`); or say that it is dead or unknown.

@@ -41,7 +41,7 @@ _SERVER_LOST: Final = "the server has lost its last writes, and with them events
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedEvents:
     """What a reader gives: from where on, of which queue and task ("" for all), and how long it waits for the next one:
     None for ever."""
 
@@ -63,7 +63,7 @@ class TaskEvents(Iterator[TaskEvent]):
     time was over.
     """
 
-    def __init__(self, address: Address, seconds: float, store: Store, wanted: Wanted) -> None:
+    def __init__(self, address: Address, seconds: float, store: Store, wanted: WantedEvents) -> None:
         """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
         nothing will be, or Unavailable."""
         if wanted.after is not None and not is_place(wanted.after):

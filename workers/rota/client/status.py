@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
-from rota.durations import utc_datetime
+from rota.durations import Duration, utc_datetime
 from rota.protocol.body import Body, BodyError, decode_body
 from rota.protocol.ends import PURGED, Ended
 from rota.protocol.entry import MICROSECONDS
@@ -41,16 +41,19 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
+_GONE: Final = (State.DONE, State.CANCELLED, State.EXPIRED, State.UNKNOWN)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
     """Where a task stands. Texts are "" and other values None where they do not apply, or are not known.
 
-    `attempt` is the number of the attempt that runs, comes next, or was the last: failures, crashes and losses
-    (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
-    `progress` what the attempt that runs said last of how far it is. `epitaph` is what is
-    known of a dead task's end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says
-    more of a state: how it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when
-    the server is not reachable.
+    `kind`: immediate, delayed, retry or periodic. `due_at`: of an immediate task when it was enqueued. `ready_at`: when
+    it came into its lane. `attempt` is the number of the attempt that runs, comes next, or was the last: failures,
+    crashes and losses (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
+    `progress` is what the attempt that runs said last of how far it is. `epitaph` is what is known of a dead task's end,
+    `last_crash` what is known of the last crash or loss of one that is not dead. `why` says more of a state: how it was
+    cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when the server is not reachable.
 
     Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
     run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
@@ -62,7 +65,9 @@ class TaskStatus:
     state: State
     queue: str = ""
     name: str = ""
+    kind: str = ""
     due_at: datetime | None = None
+    ready_at: datetime | None = None
     attempt: int = 0
     failures: int = 0
     crashes: int = 0
@@ -109,6 +114,19 @@ class Handle(Generic[R_co]):
         """Where the task stands now. Never raises: see `Client.status`."""
         return self.client.status(self.id)
 
+    def wait(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until the task has ended, however that may be; returns its status. Waits and raises as `Client.wait`."""
+        return self.client.wait(self.id, timeout)
+
+    def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended; returns its status. See `Client.wait_started`."""
+        return self.client.wait_started(self.id, timeout)
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait until the task has ended, and return what its function returned. Waits and raises as `Client.result`."""
+        returned: R_co = self.client.result(self.id, timeout)
+        return returned
+
     def cancel(self) -> CancelWord:
         """End the task if it still waits; mark it if it runs. Raises as `Client.cancel`."""
         return self.client.cancel(self.id)
@@ -123,8 +141,9 @@ def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStat
 
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
     """Of a task that lives, is dead, or of whose end nothing is remembered."""
-    is_gone = found.state in (State.DONE, State.CANCELLED, State.UNKNOWN)
-    is_dead = found.state == State.DEAD
+    state = _state_of(found.state)
+    is_gone = state in _GONE
+    is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
     accounts = read_accounts(found.accounts, "why")
     attempts = attempts_of(accounts)
@@ -132,10 +151,12 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
     body = _body_of(found.body)
     return TaskStatus(
         id=task_id,
-        state=State(found.state),
+        state=state,
         queue=found.queue,
         name=body.name,
+        kind=found.kind,
         due_at=_time(found.due_us),
+        ready_at=_time(found.ready_us),
         attempt=0 if is_gone else starts + (not is_dead),
         failures=found.failures,
         crashes=found.crashes,
@@ -145,7 +166,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         last_crash=None if is_dead else last_crash_in(accounts),
         attempts=attempts,
         progress=read_progress(found.progress),
-        why=UNKNOWN_WHY if found.state == State.UNKNOWN else "",
+        why=UNKNOWN_WHY if state is State.UNKNOWN else "",
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
         node=last.node or _node_of(found.owner),
@@ -164,10 +185,12 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     accounts = read_accounts(b"\n".join(ended.earlier), "why")
     return TaskStatus(
         id=task_id,
-        state=State.CANCELLED if ended.how == PURGED else State(ended.how),
+        state=_state_of(ended.how),
         queue=entry.queue,
         name=run.name,
+        kind=entry.kind.label,
         due_at=_time(entry.due_us),
+        ready_at=_time(entry.ready_us),
         attempt=entry.attempt if started else entry.attempt - 1,
         failures=entry.failures,
         crashes=entry.crashes,
@@ -185,6 +208,10 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
         has_result=has_result if ended.how == State.DONE else None,
         result_refused=run.refused,
     )
+
+
+def _state_of(word: str) -> State:
+    return State.CANCELLED if word == PURGED else State(word)
 
 
 def _body_of(raw: bytes) -> Body:

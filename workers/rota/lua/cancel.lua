@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End a waiting task; mark a running one. An empty body is the mark: the claim drops such an entry, and the master
 -- learns of a running one at its next renewal.
--- with: prefix clock entry bare lists doorbell books in_use former news ending
+-- with: prefix clock entry bare lists doorbell books in_use former news waiters ending
 -- KEYS[1]  tasks
 -- ARGV     id
 -- returns  cancelled | running | dead | unknown

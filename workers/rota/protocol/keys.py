@@ -53,6 +53,7 @@ class Keys:
     meta = _Single("meta")
     events = _Single("events")
     events_on = _Single("events-on")
+    waiters = _Single("waiters")
 
     def _key(self, rest: str) -> str:
         return f"{{{self.namespace}}}:{rest}"
@@ -77,3 +78,6 @@ class Keys:
 
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")
+
+    def replies(self, client: str) -> str:
+        return self._key(f"replies:{client}")

@@ -269,9 +269,20 @@ class Store:
         """Where an id stands. Looks into its lanes only as far as BATCH entries from the head."""
         return self._command("status", pack((task_id,)), views.parse_status)
 
+    def wait(self, client: str, asked: Sequence[tuple[str, str]]) -> Command[list[views.TaskState | None]]:
+        """What became of up to BATCH tasks, each (goal, id): `s` its start, `e` its end, `r` that and its result. None:
+        it has not come yet, and the reply list of this client will tell. Those it had no room for are left out."""
+        args = (word for question in asked for word in question)
+        return self._command("wait", pack((client, *args)), views.parse_waited)
+
     def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
         """A page of the dead set, latest first; `count` up to BATCH."""
         return self._command("dead", pack((offset, count)), views.parse_dead_page)
+
+    def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[views.Peeked]:
+        """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
+        Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
+        return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
 
     def events(self, place: str, count: int = BATCH) -> Command[task_events.EventsPage]:
         """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""

@@ -26,8 +26,8 @@ class Told(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProgressCarrier:
-    """Beside the loop, about once a second: of the slots whose task says something new, all in one call. A fleet in which
-    no task reports progress costs a look at one word of each slot. `_known`: what Redis knows already."""
+    """Beside the loop, about once a second: of the slots whose task says something new, all in one call. A fleet in
+    which no task reports progress costs a look at one word of each slot. `_known`: what Redis knows already."""
 
     _state: MasterState
     _memory: SlotMemory

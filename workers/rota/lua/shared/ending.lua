@@ -67,6 +67,7 @@ local function note_ends(how, now, owner, ids, texts, accounts)
   if tell and how ~= 'dead' then
     for i, text in ipairs(texts) do tell_end(how, text, owner, accounts[i]) end
   end
+  if any_waiters then tell_waiters(how, ids) end
   keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
   if not (keep > 0 and keep <= MOST_KEPT) then return end
   local head, records, n = how .. string.format(' %.0f ', now) .. owner .. ' ', {}, 0

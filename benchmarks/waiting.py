@@ -1,0 +1,74 @@
+"""How soon those who wait know of an end: `python -m benchmarks.waiting [THREADS] [WORKERS]`, on a server of its own.
+
+Each of the threads of one process waits for the result of a task of its own, which returns when its function ended. The
+time from there to the thread that has it is the worker's turn, the wake-up, the one question for the result, and the
+thread's turn to run.
+"""
+
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import redis
+
+from fleets import RunningFleet, running_fleet
+from rota.client.status import Handle
+from rota.protocol.keys import Keys
+from servers import Server, server_binaries
+from waiting import until
+
+TASK_SECONDS: Final = (0.0, 0.005, 0.02)
+SECONDS: Final = 60.0
+
+
+def measure(fleet: RunningFleet, threads: int, seconds: float) -> list[float]:
+    """From the end of each task's function to its thread, in seconds, the shortest first."""
+    client, waits = fleet.client, list[float]()
+    client.pause("default")  # until all wait
+    handles = [client.enqueue("tell_end", args=[seconds], queue="default") for _ in range(threads)]
+
+    def wait(handle: Handle[float]) -> None:
+        ended_at = handle.result(SECONDS)
+        waits.append(time.time() - ended_at)
+
+    waiting = [threading.Thread(target=wait, args=(handle,)) for handle in handles]
+    for thread in waiting:
+        thread.start()
+    _until_noted(fleet, threads)
+    client.resume("default")
+    for thread in waiting:
+        thread.join()
+    return sorted(waits)
+
+
+def _until_noted(fleet: RunningFleet, count: int) -> None:
+    with redis.Redis.from_url(fleet.url) as looking:
+        until(lambda: looking.hlen(Keys(fleet.namespace).waiters) == count, f"{count} tasks that are waited for")
+
+
+def _shown(waits: list[float]) -> str:
+    shares = (0.5, 0.9, 0.99, 1.0)
+    return ", ".join(f"{share:.0%} within {waits[int(share * (len(waits) - 1))] * 1000:.1f} ms" for share in shares)
+
+
+def main() -> None:
+    """Measure and print."""
+    threads, workers = (int(word) for word in [*sys.argv[1:], "500", "2"][:2])
+    kind, binary = min(server_binaries().items())
+    with tempfile.TemporaryDirectory() as of_server, tempfile.TemporaryDirectory() as of_fleet:
+        server = Server(binary, Path(of_server)).start()
+        try:
+            settings = {"workers": workers, "log": {"tasks": "failures"}}
+            with running_fleet(server.url, "bench", Path(of_fleet), **settings) as fleet:
+                for seconds in TASK_SECONDS:
+                    shown = _shown(measure(fleet, threads, seconds))
+                    print(f"{kind}, {threads} threads, {workers} workers, tasks of {seconds * 1000:g} ms: {shown}")
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Waiting for tasks of a real fleet, in a program, in a task, and at the command line."""
+
+import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import rota
+from fleet_process import DEADLINE_SECONDS
+from fleets import Fleets, RunningFleet
+from waiting import until
+
+SECONDS = DEADLINE_SECONDS
+
+
+def waits_end_with_the_task_that_another_worker_recovers(fleet: RunningFleet) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        handle = fleet.client.enqueue("hold", args=["killed"], queue="default")
+        started = threads.submit(handle.wait_started, SECONDS)
+        ended = threads.submit(handle.wait, SECONDS)
+        [first] = fleet.wait_for("start", label="killed")
+        assert started.result(SECONDS).state == "running"
+        os.kill(first.pid, signal.SIGKILL)
+        fleet.wait_for("start", 2, label="killed")
+        assert not ended.done()
+        fleet.release("killed")
+        status = ended.result(SECONDS)
+    assert (status.state, status.crashes) == ("done", 1)
+
+
+def a_wait_inside_a_task_ends_with_its_soft_limit(fleet: RunningFleet) -> None:
+    handle = fleet.client.enqueue("wait_inside", args=["inner"], queue="default")
+    fleet.wait_for("limit", label="inner")
+    assert handle.wait(SECONDS).state == "done"
+    fleet.release("inner")
+    fleet.wait_for("end", label="inner")
+
+
+def a_result_comes_back_as_it_was_returned(fleet: RunningFleet) -> None:
+    assert fleet.client.enqueue("judge", args=[4], queue="default").result(SECONDS) == 12
+    with pytest.raises(rota.TaskDead, match="ArithmeticError: 5 is odd") as raised:
+        fleet.client.enqueue("judge", args=[5], queue="default").result(SECONDS)
+    assert "ArithmeticError" in raised.value.epitaph["traceback"]
+    with pytest.raises(rota.ResultNotStored, match="the task keeps none"):
+        fleet.client.enqueue("note", queue="default").result(SECONDS)
+
+
+def the_command_line_waits_too(fleet: RunningFleet) -> None:
+    done = fleet.rota("task", "enqueue", "judge", "4", "--queue", "default", "--wait")
+    assert (done.returncode, done.stdout) == (0, "12\n")
+    told = json.loads(fleet.rota("--json", "task", "enqueue", "note", "--queue", "default", "--wait").stdout)
+    assert told == {"id": told["id"], "duplicate": False, "state": "done"}
+    dead = fleet.rota("task", "enqueue", "judge", "5", "--queue", "default", "--wait", "--timeout", "60")
+    assert (dead.returncode, dead.stdout) == (1, "")
+    assert "is dead: attempt 1 of 1: ArithmeticError: 5 is odd" in dead.stderr
+    late = fleet.rota("task", "enqueue", "note", "--queue", "default", "--delay", "600", "--wait", "--timeout", "0.1")
+    assert (late.returncode, late.stdout) == (1, "")
+    assert "has not ended within 0.1 s" in late.stderr
+    assert fleet.rota("task", "enqueue", "note", "--queue", "default", "--timeout", "1").returncode == 2
+
+
+def test_who_waits_is_told_of_every_end(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    waits_end_with_the_task_that_another_worker_recovers(fleet)
+    until(fleet.is_whole, "both workers")
+    a_wait_inside_a_task_ends_with_its_soft_limit(fleet)
+    a_result_comes_back_as_it_was_returned(fleet)
+    the_command_line_waits_too(fleet)
+    assert fleet.books_balance()

@@ -1,0 +1,86 @@
+"""What a client is told of ends, against what the tasks themselves wrote, while workers and the server are killed."""
+
+import os
+import random
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import rota
+from fleets import Measure, RunningFleet
+from rota import Call, Handle
+from server_fixtures import Shaken
+from waiting import until
+
+TASKS = 10_000
+WORKERS = 4
+KILLS = 20
+KILLS_BEFORE_THE_SERVERS = 8
+WAITING = 100  # threads, each for one task after another
+SECONDS = 240.0
+
+Told = tuple[str, object]  # the state, and what was returned or the line of the error
+
+
+def told_by_result(handle: Handle[Any]) -> Told:
+    try:
+        return "done", handle.result(SECONDS)
+    except rota.TaskDead as dead:
+        return "dead", str(dead).rpartition(": ")[2]
+
+
+def kill_a_worker(fleet: RunningFleet, chance: random.Random) -> None:
+    """SIGKILL one that is ready."""
+    pids = until(fleet.workers, "a worker that is ready")
+    os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
+    time.sleep(chance.uniform(0.05, 0.25))  # the moments of the kills are what is varied
+
+
+def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
+    chance = random.Random(12)
+    for number in range(KILLS):
+        kill_a_worker(fleet, chance)
+        if number == KILLS_BEFORE_THE_SERVERS:
+            shaken.server.kill()
+            time.sleep(0.5)  # of outage
+            shaken.server.start()
+
+
+def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
+    """By id, what each task wrote last in its attempts: how it would end, and which number it had."""
+    told: dict[str, set[tuple[str, str]]] = {}
+    for line in fleet.journal():
+        if line.event != "start":
+            told.setdefault(line.id, set()).add((line.event, line.label))
+    return told
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("server_options", [{"appendonly": "yes", "appendfsync": "always"}], ids=[""])
+def test_what_is_told_of_10000_ends_agrees_with_the_tasks_through_kills_of_workers_and_of_the_server(
+    shaken: Shaken, measured: Measure
+) -> None:
+    fleet = shaken.start(workers=WORKERS, log={"tasks": "failures"})
+    handles = fleet.client.enqueue_many(Call("judge", args=[number], queue="default") for number in range(TASKS))
+    began = time.monotonic()
+    with ThreadPoolExecutor(2 * WAITING) as threads, rota.Client(shaken.server.url, shaken.namespace) as other:
+        results = [threads.submit(told_by_result, handle) for handle in handles]
+        ends = [threads.submit(other.wait, handle.id, SECONDS) for handle in handles]
+        kill_all_the_while(shaken, fleet)
+        left = sum(not future.done() for future in results)
+        told = [future.result() for future in results]
+        waited = [future.result().state for future in ends]
+    measured("seconds until all 10000 had ended", time.monotonic() - began)
+    measured("tasks that had not ended at the last kill", left)
+    expected: list[Told] = [("dead", f"{n} is odd") if n % 2 else ("done", 3 * n) for n in range(TASKS)]
+    assert told == expected
+    assert waited == [state for state, _ in expected]
+    assert [handle.status().state for handle in handles] == waited
+    evidence = written(fleet)
+    event_of = {"done": "end", "dead": "fail"}
+    for number, (handle, state) in enumerate(zip(handles, waited, strict=True)):
+        assert evidence[handle.id] == {(event_of[state], str(number))}
+    assert fleet.books_balance()

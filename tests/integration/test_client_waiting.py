@@ -1,0 +1,380 @@
+"""Waiting for tasks through a real client, whose tasks the protocol ends one call at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import Fleet, one_tier
+from rota.client import waiting_thread
+from rota.client.client import Client
+from rota.client.status import State
+from rota.errors import ResultNotStored, TaskCancelled, TaskDead, TaskExpired, Unavailable, WaitTimeout
+from rota.protocol.entry import CrashKind
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.replies import Claim
+from rota.protocol.store import Blame
+from servers import Server
+from waiting import until
+
+SECONDS = 60  # generous: whoever is not woken asks again after ten
+MANY = 500
+SERVING = one_tier("q")
+RESULT = Done(b'{"sum":7}', 60_000)
+
+Asking = Callable[..., "Future[Any]"]
+
+
+@pytest.fixture(name="ask")
+def _ask(client: Client) -> Iterator[Asking]:
+    """Calls something in a thread of its own; the client is closed before these are waited for."""
+    with ThreadPoolExecutor(MANY) as pool:
+        yield pool.submit
+        client.close()
+
+
+def until_noted(fleet: Fleet, count: int = 1) -> None:
+    """Wait until the server knows that so many tasks are waited for."""
+    until(lambda: fleet.redis.hlen(fleet.keys.waiters) == count, f"{count} tasks that somebody waits for")
+
+
+def waiting_threads() -> int:
+    return sum(thread.name == "rota-waiting" for thread in threading.enumerate())
+
+
+def blocked_connections(fleet: Fleet) -> int:
+    """How many connections block, of all that use this server."""
+    return sum(line["cmd"] == "blpop" for line in fleet.redis.client_list())
+
+
+class TestEnds:
+    """Each way in which a task can end wakes who waits."""
+
+    @pytest.mark.parametrize(
+        ("outcome", "state"),
+        [
+            (DONE, State.DONE),
+            (DeadOutcome(b'{"why":"no such address"}'), State.DEAD),
+            (CancelledOutcome(), State.CANCELLED),
+            (Expired(), State.EXPIRED),
+        ],
+        ids=lambda value: str(value) if isinstance(value, State) else "",
+    )
+    def test_an_outcome_of_its_run(
+        self, client: Client, fleet: Fleet, ask: Asking, outcome: Outcome, state: State
+    ) -> None:
+        owner, claim = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        fleet.turn(owner, SERVING, (claim, outcome), limit=0)
+        assert asked.result(SECONDS).state is state
+        assert fleet.redis.hlen(fleet.keys.waiters) == 0
+
+    @pytest.mark.parametrize("delay", ["", "+600000000"], ids=["ready", "scheduled"])
+    def test_a_cancellation_while_it_waits(self, client: Client, fleet: Fleet, ask: Asking, delay: str) -> None:
+        fleet.push("a", due=delay)
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        client.cancel("a")
+        assert asked.result(SECONDS).state is State.CANCELLED
+
+    def test_a_cancellation_while_it_runs_ends_the_wait_when_it_has_ended(
+        self, client: Client, fleet: Fleet, ask: Asking
+    ) -> None:
+        owner, claim = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        client.cancel("a")
+        assert not asked.done()
+        fleet.turn(owner, SERVING, (claim, RetryOutcome(0)), limit=0)
+        assert asked.result(SECONDS).state is State.CANCELLED
+
+    def test_a_purge(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        fleet.push("a")
+        asked = ask(client.result, "a", SECONDS)
+        until_noted(fleet)
+        fleet.run(fleet.store.purge("q"))
+        with pytest.raises(TaskCancelled):
+            asked.result(SECONDS)
+
+    def test_a_crash_that_was_its_last(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        owner, _ = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        fleet.exit(owner, ["a"], blame=Blame((("a", b"{}"),), crash_limit=1, crash=CrashKind.CRASH))
+        assert asked.result(SECONDS).state is State.DEAD
+
+    def test_a_loss_that_was_its_last(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        owner, _ = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        fleet.expire_lease(owner)
+        fleet.run(fleet.store.retire_expired(owner, Blame(loss_limit=1)))
+        assert asked.result(SECONDS).state is State.DEAD
+
+    def test_an_attempt_that_is_not_the_last_ends_no_wait(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        owner, claim = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        fleet.turn(owner, SERVING, (claim, Release()), limit=0)
+        [claim] = fleet.turn(owner, SERVING).claims
+        assert not asked.done()
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)
+        assert asked.result(SECONDS).state is State.DONE
+
+    def test_an_end_that_nobody_remembers_is_known_by_its_wake_up(
+        self, client: Client, fleet: Fleet, ask: Asking
+    ) -> None:
+        owner, claim = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0, account=b"")
+        assert asked.result(SECONDS).state is State.DONE
+        assert client.wait("a", SECONDS).state is State.UNKNOWN
+
+    def test_what_has_ended_is_told_at_once(self, client: Client, fleet: Fleet) -> None:
+        owner, claim = fleet.claimed("a")
+        fleet.turn(owner, SERVING, (claim, RESULT), limit=0)
+        assert client.wait("a", SECONDS).state is State.DONE
+        assert client.wait_started("a", SECONDS).state is State.DONE
+        assert client.result("a", SECONDS) == {"sum": 7}
+        assert client.wait("nobody", SECONDS).state is State.UNKNOWN
+        assert fleet.redis.hlen(fleet.keys.waiters) == 0
+
+
+class TestStarts:
+    def test_a_wait_for_the_start_ends_when_a_worker_has_the_task(
+        self, client: Client, fleet: Fleet, ask: Asking
+    ) -> None:
+        fleet.push("a")
+        started, ended = ask(client.wait_started, "a", SECONDS), ask(client.wait, "a", SECONDS)
+        until(lambda: len(str(fleet.redis.hget(fleet.keys.waiters, "a")).split()) == 2, "two waits")
+        owner = fleet.register()
+        [claim] = fleet.turn(owner, SERVING).claims
+        status = started.result(SECONDS)
+        assert (status.state, status.owner) == (State.RUNNING, owner)
+        assert client.wait_started("a", SECONDS).state is State.RUNNING
+        assert not ended.done()
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)
+        assert ended.result(SECONDS).state is State.DONE
+
+    def test_a_task_that_never_starts_ends_it_too(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        fleet.push("a")
+        asked = ask(client.wait_started, "a", SECONDS)
+        until_noted(fleet)
+        client.cancel("a")
+        assert asked.result(SECONDS).state is State.CANCELLED
+
+
+class TestResults:
+    def ended(self, fleet: Fleet, outcome: Outcome) -> None:
+        owner, claim = fleet.claimed("a")
+        fleet.turn(owner, SERVING, (claim, outcome), limit=0)
+
+    def test_none_is_a_result(self, client: Client, fleet: Fleet) -> None:
+        self.ended(fleet, Done(b"null", 60_000))
+        assert client.result("a", SECONDS) is None
+
+    def test_a_dead_task_raises_its_epitaph(self, client: Client, fleet: Fleet) -> None:
+        self.ended(fleet, DeadOutcome(b'{"reason":"failed","error":"no such address"}'))
+        with pytest.raises(TaskDead, match="task a is dead: no such address") as raised:
+            client.result("a", SECONDS)
+        assert (raised.value.id, raised.value.epitaph["reason"]) == ("a", "failed")
+
+    def test_a_cancelled_and_an_expired_task_raise_what_they_are(self, client: Client, fleet: Fleet) -> None:
+        self.ended(fleet, CancelledOutcome())
+        with pytest.raises(TaskCancelled):
+            client.result("a", SECONDS)
+        self.ended(fleet, Expired())
+        with pytest.raises(TaskExpired):
+            client.result("a", SECONDS)
+
+    def test_a_result_that_is_not_there_says_why(self, client: Client, fleet: Fleet) -> None:
+        self.ended(fleet, DONE)
+        with pytest.raises(ResultNotStored, match="the task keeps none"):
+            client.result("a", SECONDS)
+        with pytest.raises(ResultNotStored, match="nothing is known"):
+            client.result("nobody", SECONDS)
+
+    def test_large_results_are_fetched_in_several_calls(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        # Each is larger than the room of an answer.
+        names = [f"large{n}" for n in range(5)]
+        fleet.push(*names)
+        asked = [ask(client.result, name, SECONDS) for name in names]
+        until_noted(fleet, len(names))
+        owner = fleet.register()
+        claims = fleet.turn(owner, SERVING, limit=len(names)).claims
+        text = "x" * 1_100_000
+        fleet.turn(owner, SERVING, *((claim, Done(f'"{text}"'.encode(), 60_000)) for claim in claims), limit=0)
+        assert all(future.result(SECONDS) == text for future in asked)
+
+
+class TestManyThreads:
+    def test_500_threads_wait_on_one_connection_and_each_gets_its_own_result(
+        self, client: Client, fleet: Fleet, ask: Asking
+    ) -> None:
+        names = [f"t{n}" for n in range(MANY)]
+        fleet.push(*names)
+        before = len(fleet.redis.client_list())
+        asked = [ask(client.result, name, SECONDS) for name in names]
+        until_noted(fleet, MANY)
+        until(lambda: blocked_connections(fleet) == 1, "a client that blocks")
+        assert len(fleet.redis.client_list()) <= before + 2  # that one, and the one that asks
+        assert waiting_threads() == 1
+        owner = fleet.register()
+        for start in range(0, MANY, 100):
+            claims = fleet.turn(owner, SERVING, limit=100).claims
+            fleet.turn(owner, SERVING, *((claim, self.done(claim)) for claim in claims), limit=0)
+            assert [future.result(SECONDS) for future in asked[start : start + 100]] == names[start : start + 100]
+        assert fleet.redis.hlen(fleet.keys.waiters) == 0
+
+    def test_all_who_wait_for_one_task_are_told(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        owner, claim = fleet.claimed("a")
+        asked = [ask(client.result, "a", SECONDS) for _ in range(50)]
+        until_noted(fleet)
+        fleet.turn(owner, SERVING, (claim, RESULT), limit=0)
+        assert all(future.result(SECONDS) == {"sum": 7} for future in asked)
+
+    def done(self, claim: Claim) -> Done:
+        return Done(f'"{claim.entry.id}"'.encode(), 60_000)
+
+
+class TestTimeouts:
+    def test_a_wait_that_is_over_leaves_nothing_that_goes_on(
+        self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(waiting_thread, "ASK_ALL_SECONDS", 0.1)
+        monkeypatch.setattr(waiting_thread, "LINGER_SECONDS", 0.1)
+        fleet.push("a")
+        with pytest.raises(TimeoutError, match=r"task a has not ended within 0.05 s$"):
+            client.result("a", 0.05)
+        until(lambda: waiting_threads() == 0, "the end of the thread")
+        until(lambda: not blocked_connections(fleet), "the end of its connection")
+
+    def test_a_wait_after_the_thread_has_ended_begins_anew(
+        self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(waiting_thread, "ASK_ALL_SECONDS", 1000.0)
+        monkeypatch.setattr(waiting_thread, "LINGER_SECONDS", 0.01)
+        owner, claim = fleet.claimed("a")
+        fleet.turn(owner, SERVING, (claim, RESULT), limit=0)
+        for _ in range(3):
+            assert client.result("a", SECONDS) == {"sum": 7}
+            until(lambda: waiting_threads() == 0, "the end of the thread")
+
+    def test_the_error_says_that_the_server_was_away(self, tmp_path: Path, server: Server) -> None:
+        own = Server(server.binary, tmp_path).start()
+        with Client(own.url) as client:
+            own.stop()
+            with pytest.raises(WaitTimeout, match="the server could not be asked: no connection to redis://127"):
+                client.wait("a", 0.5)
+
+    def test_closing_the_client_ends_its_waits(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        fleet.push("a")
+        asked = ask(client.wait, "a")
+        until_noted(fleet)
+        client.close()
+        with pytest.raises(Unavailable, match="closed while it waited"):
+            asked.result(SECONDS)
+        until(lambda: waiting_threads() == 0, "the end of the thread")
+
+
+class TestInterruptions:
+    def test_ctrl_c_ends_a_wait_at_once(self, server: Server, namespace: str, fleet: Fleet) -> None:
+        fleet.push("a")
+        code = f"import rota; rota.Client({server.url!r}, {namespace!r}).wait('a')"
+        waiting = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+        until_noted(fleet)
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=SECONDS)
+        assert waiting.returncode == -signal.SIGINT
+        assert said.strip().endswith("KeyboardInterrupt")
+
+    def test_who_waits_is_told_nothing_by_what_another_wrote_in_place_of_ours(
+        self, client: Client, fleet: Fleet, ask: Asking
+    ) -> None:
+        owner, claim = fleet.claimed("a", "b")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        [replies] = [word.partition(":")[2] for word in str(fleet.redis.hget(fleet.keys.waiters, "a")).split()]
+        fleet.redis.rpush(fleet.keys.replies(replies), "done a", "", "done", "done x", b"\xff \xff")
+        fleet.redis.hset(fleet.keys.waiters, "b", "e: s:\xff nonsense e:!")
+        until(lambda: fleet.redis.llen(fleet.keys.replies(replies)) == 0, "that it was read")
+        assert not asked.done()
+        fleet.redis.delete(fleet.keys.waiters)
+        fleet.redis.set(fleet.keys.waiters, "another type")
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # stops no turn
+        assert client.status("a").state is State.DONE
+        with pytest.raises(WaitTimeout, match="WRONGTYPE"):
+            client.wait("b", 0.3)
+        fleet.redis.delete(fleet.keys.waiters)
+        assert asked.result(SECONDS).state is State.DONE
+
+
+class TestLosses:
+    def test_a_connection_that_is_lost_is_made_anew_and_what_was_forgotten_noted_again(
+        self, client: Client, fleet: Fleet, ask: Asking
+    ) -> None:
+        owner, claim = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        until(lambda: blocked_connections(fleet), "a client that blocks")
+        fleet.redis.delete(fleet.keys.waiters)
+        for line in fleet.redis.client_list():
+            if line["cmd"] == "blpop":
+                fleet.redis.client_kill_filter(_id=line["id"])
+        until_noted(fleet)
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)
+        assert asked.result(SECONDS).state is State.DONE
+
+    def test_100_wait_through_a_restart_of_the_server(self, tmp_path: Path, server: Server, namespace: str) -> None:
+        own = Server(server.binary, tmp_path, appendonly="yes", appendfsync="always").start()
+        fleet = Fleet(own, namespace)
+        names = [f"t{n}" for n in range(100)]
+        with Client(own.url, namespace) as client, ThreadPoolExecutor(100) as pool:
+            fleet.push(*names)
+            asked = [pool.submit(client.wait, name, SECONDS) for name in names]
+            until_noted(fleet, 100)
+            fleet.close()
+            own.kill()
+            own.start()
+            fleet = Fleet(own, namespace)
+            owner = fleet.register()
+            claims = fleet.turn(owner, SERVING, limit=100).claims
+            fleet.turn(owner, SERVING, *((claim, DONE) for claim in claims), limit=0)
+            assert {future.result(SECONDS).state for future in asked} == {State.DONE}
+        fleet.close()
+        own.stop()
+
+    def test_a_forked_child_waits_by_a_connection_of_its_own(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+        owner, claim = fleet.claimed("a")
+        asked = ask(client.wait, "a", SECONDS)
+        until_noted(fleet)
+        child = os.fork()
+        if child == 0:
+            os._exit(7 if client.wait("a", SECONDS).state is State.DONE else 1)
+        until(lambda: len(str(fleet.redis.hget(fleet.keys.waiters, "a")).split()) == 2, "the child's wait")
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert asked.result(SECONDS).state is State.DONE
+
+    def test_a_client_that_is_gone_leaves_nothing_for_ever(self, server: Server, namespace: str, fleet: Fleet) -> None:
+        owner, claim = fleet.claimed("a")
+        child = os.fork()
+        if child == 0:
+            Client(server.url, namespace).wait("a")
+        until_noted(fleet)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        until(lambda: not blocked_connections(fleet), "the end of its connection")
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)
+        [replies] = fleet.redis.scan_iter(fleet.keys.replies("*"))
+        assert 0 < fleet.redis.pttl(replies) <= 60_000
+        assert fleet.redis.hlen(fleet.keys.waiters) == 0

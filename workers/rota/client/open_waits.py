@@ -1,0 +1,111 @@
+"""Waits that have no end yet: what they wait for, which of them are to be asked about, and what wakes which."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from itertools import islice
+from threading import Lock
+from typing import NamedTuple
+
+from rota.protocol.store import BATCH
+from rota.protocol.views import TaskState
+
+STARTED = "started"
+
+
+class Goal(StrEnum):
+    """What is waited for: that a task starts, that it ends, or its result when it has ended."""
+
+    START = "s"
+    END = "e"
+    RESULT = "r"
+
+
+class Question(NamedTuple):
+    """What the script `wait` is asked about one task."""
+
+    goal: Goal
+    task_id: str
+
+
+class Wait:
+    """One thread's wait. The thread sleeps on a lock of its own, out of which the handler of a signal may raise: what
+    it leaves behind then `is_over`, and is taken away by whoever keeps it."""
+
+    __slots__ = ("_asleep", "found", "is_over", "question")
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.found: TaskState | None = None
+        self.is_over = False
+        self._asleep = Lock()
+        self._asleep.acquire()
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep until the wait is told its end; False when the time was over before. -1 is for as long as it takes."""
+        try:
+            return self._asleep.acquire(timeout=seconds)
+        finally:
+            self.is_over = True
+
+    def tell(self, found: TaskState | None) -> None:
+        """Wake the thread: this was found, or, with None, nobody looks any more."""
+        self.found = found
+        self._asleep.release()
+
+
+class OpenWaits:
+    """The open waits of a client, by what they wait for. One thread's alone.
+
+    `_to_ask`: what is to be asked, in the order in which it came, each with the word that woke it: of a task that
+    nobody remembers, this is all that is known of its end.
+    """
+
+    def __init__(self) -> None:
+        self._waits: dict[Question, list[Wait]] = {}
+        self._to_ask: dict[Question, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def add(self, wait: Wait) -> None:
+        """Keep a wait; it is to be asked about."""
+        self._waits.setdefault(wait.question, []).append(wait)
+        self._to_ask.setdefault(wait.question, "")
+
+    def wake(self, how: str, task_id: str) -> None:
+        """A task was `started`, or has ended as the word says: it is to be asked about."""
+        for question in [Question(goal, task_id) for goal in Goal]:
+            if question in self._waits:
+                self._to_ask[question] = "" if how == STARTED else how
+
+    def ask_all(self) -> None:
+        """Have all be asked about again, and forget those that are over."""
+        for question, waits in list(self._waits.items()):
+            waits[:] = [wait for wait in waits if not wait.is_over]
+            if not waits:
+                del self._waits[question]
+        self._to_ask = {question: self._to_ask.get(question, "") for question in self._waits}
+
+    def next_questions(self) -> dict[Question, str]:
+        """What is to be asked next, no more than the script takes in a call."""
+        return dict(islice(self._to_ask.items(), BATCH))
+
+    def answer(self, asked: Mapping[Question, str], answers: Sequence[TaskState | None]) -> None:
+        """Tell those whose wait has an end. What the script had no room to answer stays to be asked."""
+        for (question, how), found in zip(asked.items(), answers, strict=False):
+            self._to_ask.pop(question, None)
+            if found is not None:
+                self._tell(question, replace(found, state=how) if how and found.state == "unknown" else found)
+
+    def give_up(self) -> None:
+        """Tell all that nobody looks any more."""
+        for waits in self._waits.values():
+            for wait in waits:
+                wait.tell(None)
+        self._waits.clear()
+        self._to_ask.clear()
+
+    def _tell(self, question: Question, found: TaskState) -> None:
+        for wait in self._waits.pop(question, ()):
+            wait.tell(found)

@@ -1,0 +1,35 @@
+"""What a task that has ended returned, or why that is not to be had."""
+
+import json
+from typing import Any
+
+from rota.client.status import State, TaskStatus
+from rota.errors import ResultNotStored, TaskCancelled, TaskDead, TaskExpired
+
+
+def result_of(status: TaskStatus, kept: bytes | None) -> Any:
+    """The result as it was kept. Raises TaskDead, TaskCancelled, TaskExpired or ResultNotStored."""
+    task = f"task {status.id}"
+    match status.state:
+        case State.DONE if kept is not None and not status.result_refused:
+            return json.loads(kept)
+        case State.DONE:
+            raise ResultNotStored(f"{task} is done, and its result is not there: {_why_not(status)}", status)
+        case State.DEAD:
+            raise TaskDead(f"{task} is dead: {_reason(status.epitaph or {})}", status)
+        case State.CANCELLED:
+            raise TaskCancelled(f"{task} was cancelled{f': {status.why}' if status.why else ''}", status)
+        case State.EXPIRED:
+            raise TaskExpired(f"{task} had expired before a worker came to start it", status)
+        case _:
+            raise ResultNotStored(f"nothing is known of {task}: {status.why}", status)
+
+
+def _why_not(status: TaskStatus) -> str:
+    if status.result_refused:
+        return f"it was refused: {status.result_refused}"
+    return "the task keeps none (see result_ttl of @rota.task), or its time is over"
+
+
+def _reason(epitaph: dict[str, Any]) -> str:
+    return str(epitaph.get("error") or epitaph.get("why") or epitaph.get("reason") or "nothing is known of its end")

@@ -1,0 +1,197 @@
+"""The waiting thread of a client: one connection that blocks, however many threads wait.
+
+1. It asks the script `wait` about all that is new. What has come already is told at once; for the rest the server
+   notes that this client waits.
+2. It sleeps at the client's reply list. What is pushed there is only a wake-up: it asks again, so that all is read in
+   one place.
+3. After any trouble, and every ASK_ALL_SECONDS, it asks about all that is open, which has it noted anew. So a wait goes
+   on through a lost connection, a failover, and a server that lost its last second.
+"""
+
+import math
+import os
+import select
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock, Thread
+from typing import Final
+
+from rota.backoff import Backoff
+from rota.client.open_waits import OpenWaits, Question, Wait
+from rota.client.pool import Answered, ClientPool, NotAccepted
+from rota.client.reply_list import ReplyList
+from rota.errors import Unavailable
+from rota.protocol.store import Store
+from rota.protocol.views import TaskState
+from rota.server.address import Address
+
+ASK_ALL_SECONDS: Final = 10.0
+LINGER_SECONDS: Final = 3.0  # that the thread stays when nobody waits
+_FIRST_SECONDS: Final = 0.05
+_MOST_SECONDS: Final = 2.0
+_RINGS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client reaches its server."""
+
+    address: Address
+    timeout_seconds: float
+    pool: ClientPool
+    store: Store
+
+
+class _Mail:
+    """What those who wait leave for the thread: waits, or None, which asks it to end. A bell wakes it."""
+
+    def __init__(self, first: Wait) -> None:
+        self._lock = Lock()
+        self._left: list[Wait | None] = [first]
+        self._is_closed = False
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ear.setblocking(False)
+
+    def leave(self, wait: Wait | None) -> bool:
+        """Leave it; False when nobody will come for it."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            self._left.append(wait)
+            with suppress(BlockingIOError):  # it has been rung often enough
+                self._bell.send(b"1")
+        return True
+
+    def take(self) -> list[Wait | None]:
+        """What was left."""
+        with self._lock:
+            taken, self._left = self._left, []
+        return taken
+
+    def close_if_empty(self) -> bool:
+        """Take no more, unless something was left meanwhile."""
+        with self._lock:
+            self._is_closed = not self._left
+        return self._is_closed
+
+    def close(self) -> list[Wait | None]:
+        """Take no more; returns what was left."""
+        with self._lock:
+            self._is_closed = True
+            self._bell.close()
+            self._ear.close()
+        return self.take()
+
+    def sleep(self, seconds: float, replies: ReplyList) -> None:
+        """Sleep until something is left, the parked list answers, or the time is over."""
+        poller = select.poll()
+        for listened in (self._ear, replies) if replies.is_parked else (self._ear,):
+            poller.register(listened, select.POLLIN)
+        poller.poll(max(0.0, seconds) * 1000)
+        with suppress(BlockingIOError):
+            self._ear.recv(_RINGS)
+
+
+class WaitingThread(Thread):
+    """Lives from its first wait until nobody has waited for LINGER_SECONDS, or it is stopped.
+
+    `trouble`: why the server cannot be asked, "" while it can.
+    """
+
+    def __init__(self, access: Access, first: Wait) -> None:
+        super().__init__(name="rota-waiting", daemon=True)
+        self.trouble = ""
+        self._mail = _Mail(first)
+        self._name_there = os.urandom(8).hex()
+        self._access = access
+        key = access.store.keys.replies(self._name_there)
+        self._replies = ReplyList(access.address, access.timeout_seconds, key)
+        self._open = OpenWaits()
+        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._retry_at = 0.0
+        self._ask_all_at = 0.0
+        self._idle_at = math.inf
+
+    def take(self, wait: Wait) -> bool:
+        """Take a wait; False when it has ended, and takes none."""
+        return self._mail.leave(wait)
+
+    def stop(self) -> None:
+        """Have it end, with all waits."""
+        self._mail.leave(None)
+
+    def run(self) -> None:
+        """Serve waits."""
+        try:
+            while self._goes_on():
+                if time.monotonic() >= self._retry_at:
+                    self._converse()
+                self._rest()
+        finally:  # also by a fault of ours: nobody may wait for a thread that is gone
+            for wait in self._mail.close():
+                self._keep(wait)
+            self._open.give_up()
+            self._replies.close()
+
+    def _keep(self, wait: Wait | None) -> None:
+        if wait is not None:
+            self._open.add(wait)
+
+    def _goes_on(self) -> bool:
+        left = self._mail.take()
+        for wait in left:
+            self._keep(wait)
+        if None in left:
+            return False
+        return bool(self._open) or time.monotonic() < self._idle_at or not self._mail.close_if_empty()
+
+    def _converse(self) -> None:
+        try:
+            self._listen()
+            self._ask()
+            if self._open and not self._replies.is_parked:
+                self._replies.park()
+        except Unavailable as error:
+            self._failed(str(error))
+
+    def _listen(self) -> None:
+        words = self._replies.words()
+        for word in words or ():
+            how, _, task_id = word.partition(" ")
+            self._open.wake(how, task_id)
+        if words is not None:
+            self._backoff.reset()
+
+    def _ask(self) -> None:
+        if time.monotonic() >= self._ask_all_at:
+            self._open.ask_all()
+            self._ask_all_at = time.monotonic() + ASK_ALL_SECONDS
+        while asked := self._open.next_questions():
+            self._open.answer(asked, self._answers(asked))
+            self.trouble = ""
+
+    def _answers(self, asked: Mapping[Question, str]) -> Sequence[TaskState | None]:
+        questions = [(question.goal, question.task_id) for question in asked]
+        [answer] = self._access.pool.exchange([self._access.store.wait(self._name_there, questions)])
+        if isinstance(answer, Answered):
+            return answer.value
+        raise answer.error if isinstance(answer, NotAccepted) else Unavailable(answer.why)
+
+    def _failed(self, why: str) -> None:
+        self.trouble = why
+        self._replies.close()
+        self._ask_all_at = 0.0
+        self._retry_at = time.monotonic() + self._backoff.next_seconds()
+
+    def _rest(self) -> None:
+        now = time.monotonic()
+        if self._open:
+            self._idle_at = math.inf
+        elif self._idle_at == math.inf:
+            self._idle_at = now + LINGER_SECONDS
+        until = min(self._ask_all_at, self._idle_at, self._replies.silent_at)
+        self._mail.sleep(max(until, self._retry_at) - now, self._replies)

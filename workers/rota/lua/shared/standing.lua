@@ -1,0 +1,64 @@
+-- Where an id stands, as `status` and `wait` answer it.
+local LOOK = 500
+
+local function progress_of(id)
+  local text = redis.pcall('HGET', PROGRESS, id)
+  return type(text) == 'string' and text
+end
+
+local function standing(state, id, e, more)
+  e, more = e or {}, more or {}
+  -- What is kept of its attempts: of one that lives its flag has a capital letter then.
+  local is_kept = e.died or string.find(e.flag or '', '%u')
+  return {
+    state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
+    more.body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or false,
+    state == 'running' and any_progress and progress_of(id) or '', e.died and from_score(e.died) or 0,
+    more.record or '', e.kind or '', e.ready or 0,
+  }
+end
+
+local function entry_among(lane, id)
+  local lines = redis.pcall('LRANGE', lane, 0, LOOK - 1)
+  for _, line in ipairs(lines.err and {} or lines) do
+    local e = id_of(line) == id and parse_entry(line)
+    if e and not is_shell(id, e.flag) then return e end
+  end
+end
+
+-- The queue's name stands in the body, but for the shortest bare items.
+local function entry_in_lanes(id, body)
+  local _, queue = bare_names(body)
+  if not queue then return nil end
+  return entry_among(delayed_lane(queue), id) or entry_among(ready_lane(queue), id) or { queue = queue }
+end
+
+-- How it ended, and what is kept of what it returned. Whatever else stands in the place of a record says nothing.
+local WAYS = { done = true, cancelled = true, expired = true, purged = true }
+local function ended(id, otherwise)
+  local record, result = false, redis.pcall('GET', PREFIX .. 'result:' .. id)
+  result = type(result) == 'string' and result
+  for _, memory in ipairs({ 'ended', 'ended-before' }) do
+    local found = record or redis.pcall('HGET', PREFIX .. memory, id)
+    record = type(found) == 'string' and WAYS[string.match(found, '^%l+')] and found
+  end
+  local how = record and string.match(record, '^%l+') or otherwise or result and 'done' or 'unknown'
+  return standing(how, id, nil, { result = result, record = record })
+end
+
+-- `find_holder`: holder_of, or what knows the same of many.
+local function standing_of(id, find_holder)
+  local body = redis.call('HGET', PREFIX .. 'tasks', id)
+  if not body then return ended(id) end
+  local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  if e then
+    e.died = redis.call('ZSCORE', PREFIX .. 'dead', id)
+    if e.died then return standing('dead', id, e, { body = body }) end
+    e.due = from_score(redis.call('ZSCORE', PREFIX .. 'delayed', id))
+    return standing('scheduled', id, e, { body = body })
+  end
+  local owner, line = find_holder(id)
+  if owner then return standing('running', id, parse_entry(line), { body = body, owner = owner }) end
+  if body == '' then return ended(id, 'cancelled') end
+  return standing('ready', id, entry_in_lanes(id, body), { body = body })
+end
