@@ -149,6 +149,7 @@ class TaskEvents(Iterator[TaskEvent]):
         try:
             return read_reply(call, self._ask(call.by_text()))
         except Refused as error:
+            self.close()
             raise Unavailable(str(error)) from error
 
     def _park(self, seconds: float) -> None:
