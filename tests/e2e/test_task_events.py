@@ -145,10 +145,3 @@ def following(fleet: RunningFleet, *arguments: str) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def test_the_command_says_how_to_turn_events_on(fleets: Fleets) -> None:
-    fleet = fleets.start()
-    done = fleet.rota("events")
-    assert done.returncode == 1
-    assert "enabled = true" in done.stderr
