@@ -1,4 +1,5 @@
-"""What a client is told of ends, against what the tasks themselves wrote, while workers and the server are killed."""
+"""What a client is told of ends, and by events, against what the tasks themselves wrote, while workers and the server
+are killed."""
 
 import os
 import random
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 import rota
+from event_paths import places
 from fleets import Measure, RunningFleet
 from rota import Call, Handle
+from rota.protocol.keys import Keys
 from server_fixtures import Shaken
 from waiting import until
 
@@ -63,7 +66,8 @@ def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
 def test_what_is_told_of_10000_ends_agrees_with_the_tasks_through_kills_of_workers_and_of_the_server(
     shaken: Shaken, measured: Measure
 ) -> None:
-    fleet = shaken.start(workers=WORKERS, log={"tasks": "failures"})
+    fleet = shaken.start(workers=WORKERS, log={"tasks": "failures"}, events={"enabled": True})
+    until(lambda: shaken.redis.exists(Keys(shaken.namespace).events_on), "events that are on")
     handles = fleet.client.enqueue_many(Call("judge", args=[number], queue="default") for number in range(TASKS))
     began = time.monotonic()
     with ThreadPoolExecutor(2 * WAITING) as threads, rota.Client(shaken.server.url, shaken.namespace) as other:
@@ -83,4 +87,7 @@ def test_what_is_told_of_10000_ends_agrees_with_the_tasks_through_kills_of_worke
     event_of = {"done": "end", "dead": "fail"}
     for number, (handle, state) in enumerate(zip(handles, waited, strict=True)):
         assert evidence[handle.id] == {(event_of[state], str(number))}
+    with fleet.client.events("0", timeout=0) as events:  # no change is untold, and none told twice
+        last = places(events)
+    assert [last[handle.id] for handle in handles] == waited
     assert fleet.books_balance()

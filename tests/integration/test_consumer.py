@@ -13,7 +13,7 @@ import rota
 from faulty_link import FaultyLink
 from protocol import Fleet, one_tier
 from rota.client.client import Client
-from rota.protocol.store import Blame, QueueShare
+from rota.protocol.store import Announced, Blame, QueueShare
 from rota.registry import default_registry
 from servers import Server
 from waiting import until
@@ -197,7 +197,7 @@ def test_a_sleeping_consumer_wakes_for_each_task_and_passes_the_token_on(client:
 
 def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, fleet: Fleet) -> None:
     shares = [QueueShare("q", cap=1), QueueShare("r", interval_us=200_000)]
-    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], shares=shares))
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], Announced(shares=tuple(shares))))
     push(client, "a", "b")
     with client.consumer("q", limit=2) as one, client.consumer("q") as two, ThreadPoolExecutor(1) as pool:
         first = next(one)
@@ -214,7 +214,7 @@ def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, flee
 
 
 def test_queues_share_a_consumer_by_the_weights_that_masters_publish(client: Client, fleet: Fleet) -> None:
-    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], shares=[QueueShare("q", weight=3.0)]))
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], Announced(shares=(QueueShare("q", weight=3.0),))))
     for queue in ("q", "r"):
         fleet.push(*(f"{queue}{number}" for number in range(20)), queue=queue)
     taken = []

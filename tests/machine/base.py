@@ -16,7 +16,7 @@ from model.model import Model
 from protocol import ACCOUNT, LEASE_MS, tiers
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
-from rota.protocol.store import Command, QueueShare
+from rota.protocol.store import Announced, Command, QueueShare
 from rota.server.server_errors import PushedBack
 from servers import Server
 
@@ -26,7 +26,7 @@ SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
 HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
-KEEP: Final = 6  # ends: so few that the memory of them is often full
+KEPT: Final = Announced(ends=6, events=100_000)  # so few ends that the memory of them is often full
 
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
@@ -102,13 +102,14 @@ class Machine(RuleBasedStateMachine):
         self.is_full = False
         self.unheard: set[str] = set()
         self.bare_is_unseen = False
+        self.compared_to = "-"
         self.poller_knows: int | None = None
         self.ids = itertools.count()
 
     @initialize()
     def begin(self) -> None:
-        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES, KEEP))
-        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEEP)
+        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES, KEPT))
+        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEPT.ends, KEPT.events)
         owner = self.fleet.register()
         self.named += self.model.register(self.now, ["node:1"])
         self.workers[owner] = Worker(owner, "all")

@@ -1,5 +1,7 @@
 """What must hold after each step: where the model says everything stands, and each promise by its name."""
 
+from typing import Any
+
 from hypothesis.stateful import invariant
 
 from machine.base import QUEUES, SHARES, Machine
@@ -19,6 +21,7 @@ class Invariants(Machine):
     def all_promises_hold(self) -> None:
         picture = self.picture()
         self.everything_stands_where_the_model_says(picture)
+        self.each_change_was_told_once()
         self.i1_each_accepted_id_is_in_exactly_one_place(picture)
         self.i2_each_ends_once()
         self.i3_starts_are_accounted_for(picture)
@@ -48,6 +51,13 @@ class Invariants(Machine):
         assert (picture.ended, picture.ended_before) == (places.memory.ended, places.memory.before)
         assert picture.rates == self.model.rates.paid_off
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
+
+    def each_change_was_told_once(self) -> None:
+        """In the order in which the script made them, and whatever the state: no change is untold, none told twice."""
+        new: Any = self.fleet.redis.xrange(self.fleet.keys.events, self.compared_to)
+        assert [fields for _, fields in new] == self.model.places.news.told
+        self.model.places.news.told.clear()
+        self.compared_to = f"({new[-1][0]}" if new else self.compared_to
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
         """A bare item is not accepted yet. A ticket is kept as long as a task is delayed or dead."""

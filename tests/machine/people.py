@@ -4,13 +4,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from audit_walks import walk
-from machine.base import ANSWERED, DELIVERIES, HOUR_MS, KEEP, QUEUES, SECOND_US
+from machine.base import ANSWERED, DELIVERIES, HOUR_MS, KEPT, QUEUES, SECOND_US
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
 from model.ends import named_in
 from model.items import UNKNOWN_QUEUE, New, Task
 from protocol import body_of
 from rota.protocol.replies import Bounded, CancelWord
+from rota.protocol.store import Announced
 
 ACTS = st.sampled_from(
     ["cancel"] * 3
@@ -182,9 +183,9 @@ class People(Working):
     def announce(self, data: st.DataObject, _: str) -> None:
         """What no living master serves is accepted, and its producer told so."""
         queues, hours = data.draw(st.lists(st.sampled_from(QUEUES), unique=True)), data.draw(st.integers(1, 3))
-        keep = data.draw(st.sampled_from([KEEP, KEEP, 2, 0]))
-        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, keep))
-        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, keep)
+        kept = data.draw(st.sampled_from([KEPT, KEPT, KEPT._replace(ends=2), KEPT._replace(ends=0), Announced(6, 0)]))
+        self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, kept))
+        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events)
 
     def audit(self, _: st.DataObject, __: str) -> None:
         """Wherever tasks stand, the walk sees them; but not in the hands of an owner that was forgotten."""

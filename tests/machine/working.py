@@ -61,6 +61,8 @@ def in_model(outcome: Outcome) -> ModelOutcome:
             kept = result
         case RetryOutcome(delay, account):
             kept = account
+        case DeadOutcome(epitaph):
+            kept = epitaph
     return type(outcome).__name__.removesuffix("Outcome").lower(), delay, kept.decode()
 
 

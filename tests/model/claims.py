@@ -93,6 +93,7 @@ class Claims:
             return False
         for task in taken:
             self.places.hold(ask.owner, task)
+            self.places.news.tell("started", task, ask.owner, begun=1, lag_us=self.places.now - task.due)
             claimed.claims.append((task.text, task.told_body))
         self.rotation.charge(domain, share, len(taken))
         if share.interval_us:

@@ -40,8 +40,8 @@ def named_in(body: str) -> tuple[str, str]:
     """The queue and the task's name, as an item of the full form has them."""
     try:
         match json.loads(body):
-            case [str(), str(queue), str(name), *_] if re.fullmatch(r"[\w.:-]+", queue):
-                return queue, name
+            case [str(), str(queue), str(name), *_]:
+                return queue if re.fullmatch(r"[\w.:-]+", queue) else UNKNOWN_QUEUE, name
     except ValueError:
         pass
     return UNKNOWN_QUEUE, "-"
@@ -52,9 +52,9 @@ def unstarted(body: str) -> str:
     return f" 0 0 0 {named_in(body)[1]}"
 
 
-def as_looked_up(task: Task, due: int | None) -> str:
-    """The entry of one that is cancelled while it waits: by its ticket if it is scheduled, else by its body, as nobody
-    looks for it in a lane."""
+def as_looked_up(task: Task, due: int | None) -> Task:
+    """One that is cancelled while it waits: by its ticket if it is scheduled, else by its body, which is gone then, as
+    nobody looks for it in a lane."""
     if due is not None:
-        return replace(task, due=due, ready=0).text
-    return Task(task.id, named_in(task.body)[0], task.body, 0, flag="u").text
+        return replace(task, due=due, ready=0)
+    return Task(task.id, named_in(task.body)[0], "", 0, flag="u")

@@ -10,17 +10,20 @@ from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
 from model.ends import NO_RUN
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
-from model.places import FAILURE
+from model.news import reason_in
+from model.places import AT_MOST_ONCE, FAILURE
 from model.steering import NONCE_US, Steering
 
 CRASH_LIMIT = 3
 LOSS_LIMIT = 5
+GARBAGE = '{"reason":"garbage"}'
 LOSS = "{}"
 """The account of a lost node, as a poller that says nothing tells it."""
 RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, the result of a task that keeps one or the account of a retry."""
+"""A verb, the delay of a retry in microseconds, and the result of a task that keeps one, the account of a retry or the
+epitaph of a dead one."""
 
 
 class Model(Steering):
@@ -66,12 +69,13 @@ class Model(Steering):
         if isinstance(item, Task):
             self.places.counts[f"delayed:{item.queue}"] -= 1
             self.places.ready(item, due)
+            self.places.news.tell("ready", item)
             return item.queue
         task = self.places.adopt(item, item.queue or UNKNOWN_QUEUE, "d", due)
         if item.queue:
             self.places.ready(task, due)
         else:
-            self.places.bury(task)
+            self.places.bury(task, GARBAGE)
         return task.queue
 
     def adopt_scheduled(self, now: int, members: Sequence[str]) -> tuple[int, list[str]]:
@@ -88,7 +92,7 @@ class Model(Steering):
                 self.places.schedule(task, due)
                 adopted += 1
             else:
-                self.places.bury(task)
+                self.places.bury(task, GARBAGE)
                 dead.append(task.queue)
         return adopted, dead
 
@@ -119,7 +123,7 @@ class Model(Steering):
 
     def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
         """Answers what was stale."""
-        stale, done = [], {}
+        stale, done, tasks = [], {}, []
         for text, outcome in outcomes:
             task = self.places.let_go(owner, text)
             if not task:
@@ -131,9 +135,12 @@ class Model(Steering):
                 task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of the start
             if outcome[0] == "done" and not task.is_shell:
                 done[task.id] = self._done(task, outcome, owner)
+                tasks.append(task)
             else:
                 self._go_on(task, outcome, owner)
         self.places.memory.note(done)
+        for task in tasks:
+            self.places.news.tell_end("done", task, owner, self.account)
         return stale
 
     def _done(self, task: Task, outcome: Outcome, owner: str) -> str:
@@ -152,16 +159,18 @@ class Model(Steering):
             self.places.end_alone(task, "cancelled", owner, NO_RUN)
         elif verb == "dead":
             task.failures += 1
-            self.places.bury(task)
+            self.places.bury(task, kept, owner)
         elif verb == "retry":
             task.failures += 1
             task.kind = "r"
             if kept:
                 self.places.keep_account(task, FAILURE, kept)
             self.places.schedule(task, self.places.now + delay)
+            self.places.news.tell("retried", task, owner, due_us=self.places.now + delay)
         else:
             task.releases += 1
-            self.places.give_back(task)
+            if self.places.give_back(task):
+                self.places.news.tell("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
         for tier in serving:
@@ -255,13 +264,18 @@ class Model(Steering):
             account, last = self._charge(task, ran, serving)
             if task.cancelled:
                 self.places.end_alone(task, "cancelled", owner, NO_RUN)
-            elif last or task.has_begun:
+            elif task.has_begun:
                 retired.dead.insert(0, task.text)
-                self.places.bury(task)
+                self.places.bury(task, AT_MOST_ONCE, owner)
+            elif last:
+                assert account
+                retired.dead.insert(0, task.text)
+                self.places.bury(task, account[1], owner)
             else:
                 if account:
                     self.places.keep_account(task, *account)
                 self.places.give_back(task)
+                self.places.news.tell("recovered", task, owner, reason=reason_in(account[1] if account else "{}"))
                 retired.requeued.insert(0, task.text)
         self.places.inflight.pop(owner, None)
         self.leases.expires.pop(owner, None)

@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 
 from model.ends import Memory, named_in
 from model.items import UNKNOWN_QUEUE, Bare, New, Task, begun_text
+from model.news import News, reason_in
 
 Item = Task | Bare
 FAILURE = "E"
+AT_MOST_ONCE = '{"reason":"at_most_once"}'
+UNPLACED = '{"reason":"unplaced"}'
 """The mark of a task that keeps accounts and had no crash and no loss."""
 MOST_ACCOUNTS = 10
 
@@ -31,6 +34,7 @@ class Places:
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     memory: Memory = field(default_factory=Memory)
+    news: News = field(default_factory=News)
     now: int = 0
     _order: int = 0
     _adopted: int = 0
@@ -69,10 +73,12 @@ class Places:
         if new.due_at(self.now) > self.now:
             task.kind = "d"
             self.schedule(task, new.due_at(self.now))
+            self.news.tell("scheduled", task, due_us=new.due_at(self.now))
             return
         task.due = task.ready = self.now
         self.lanes[task.queue, "ready"].append(task)
         self.marked.add(task.queue)
+        self.news.tell("enqueued", task)
 
     def _leave_a_shell(self, task: Task) -> None:
         task.is_shell = True
@@ -95,6 +101,7 @@ class Places:
             task_id = f"adopted-{self.now}-{self._adopted}"
         task = self._accept(task_id, queue, bare.text or " ")
         task.kind, task.due, task.ready = kind, due, self.now
+        self.news.tell("enqueued", task)
         return task
 
     def _accept(self, task_id: str, queue: str, body: str) -> Task:
@@ -146,12 +153,14 @@ class Places:
         before = self.accounts[task.id].split("\n") if task.id in self.accounts else []
         self.accounts[task.id] = "\n".join([*before, account][-MOST_ACCOUNTS:])
 
-    def give_back(self, task: Task) -> None:
+    def give_back(self, task: Task) -> bool:
+        """To the head of its lane; False when it is dead instead."""
         if task.has_begun:
-            self.bury(task)
-            return
+            self.bury(task, AT_MOST_ONCE)
+            return False
         self.lanes[task.queue, task.lane].insert(0, task)
         self.marked.add(task.queue)
+        return True
 
     def revive(self, task: Task) -> None:
         del self.dead[task.id]
@@ -162,6 +171,7 @@ class Places:
         task.starts = task.releases
         self.lanes[task.queue, "ready"].append(task)
         self.marked.add(task.queue)
+        self.news.tell("revived", task)
 
     def restore(self, task: Task) -> Task:
         """A life of its own for a task whose entry is gone: to the tail of its lane."""
@@ -175,22 +185,25 @@ class Places:
         if queue != UNKNOWN_QUEUE:
             self.lanes[queue, "ready"].append(restored)
             self.marked.add(queue)
+            self.news.tell("restored", restored)
         else:
-            self.bury(restored)
+            self.bury(restored, UNPLACED)
         return restored
 
     # Ending
 
-    def bury(self, task: Task) -> None:
+    def bury(self, task: Task, epitaph: str, owner: str = "") -> None:
         self.free_key(task)
         task.flag = str(task.life or "-")
         self.accounts.pop(task.id, None)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
+        self.news.tell("dead", task, owner, reason=reason_in(epitaph))
 
     def forget(self, task_id: str) -> None:
         self.counts[f"dead:{self.tasks[task_id].queue}"] -= 1
         del self.dead[task_id]
+        self.news.tell("purged", self.tasks[task_id])
         self.end(self.tasks[task_id], "purged")
 
     def end(self, task: Task, how: str) -> str:
@@ -208,6 +221,7 @@ class Places:
 
     def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
         """Its end is noted by itself."""
+        self.news.tell_end(how, task, owner, account)
         past = self.end(task, how)
         self.memory.note({task.id: self.record(how, owner, task.text, account + past)})
 

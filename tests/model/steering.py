@@ -82,8 +82,9 @@ class Steering:
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
         """A task was cancelled while it waited. In a lane it stays until it is dropped, and its end is noted now."""
-        text = as_looked_up(task, due)
-        record = self.places.record("cancelled", "-", text, unstarted(task.body) + past)
+        found = as_looked_up(task, due)
+        self.places.news.tell_end("cancelled", found, "-", unstarted(task.body))
+        record = self.places.record("cancelled", "-", found.text, unstarted(task.body) + past)
         self.places.memory.note({task.id: record})
 
     def pause(self, queue: str) -> bool:
@@ -149,6 +150,7 @@ class Steering:
             return "ended"
         return "dead" if self.places.restore(task).queue == UNKNOWN_QUEUE else "restored"
 
-    def announce(self, now: int, queues: Sequence[str], ttl_us: int, keep: int) -> None:
+    def announce(self, now: int, queues: Sequence[str], ttl_us: int, ends: int, events: int) -> None:
         self.served.update(dict.fromkeys(queues, now + ttl_us))
-        self.places.memory.keep_so_many(keep)
+        self.places.memory.keep_so_many(ends)
+        self.places.news.is_wanted = bool(events)

@@ -108,6 +108,12 @@ MUTATIONS: Final = (
         90,
     ),
     Mutation(
+        "a change untold: what is recalled is back in its lane, and no event says so",
+        LuaFunction("recall", "give_back", "e, at", "original(e, at) return false"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
         "promoted 50 ms early",
         LuaFunction("promote", "redis_now", "", "return original() + 50000"),
         Soak(_CALM.seconds, (), _wrong(Wrong.EARLY)),

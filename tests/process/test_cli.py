@@ -413,6 +413,30 @@ def test_wrong_counts_are_recounted(rota: Rota, redis_client: "redis.Redis", nam
     assert (row["scheduled"], row["dead"]) == (3, 0)
 
 
+def test_events_that_nobody_wants_are_1_and_say_how_to_turn_them_on(rota: Rota) -> None:
+    done = rota("events")
+    assert (done.code, done.out) == (1, "")
+    assert "enabled = true" in done.err
+
+
+def test_events_are_shown_for_people_and_programs(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+    redis_client.hset(Keys(namespace).events_on, "node", "1000")
+    assert rota("task", "enqueue", "greet", "you", "--id", "a").code == 0
+    assert rota("task", "enqueue", "resize", "7", "--id", "b", "--delay", "60").code == 0
+    [first, second] = rota("events").out.splitlines()
+    assert first.split()[1:] == ["enqueued", "default", "greet", "a", "attempt=0"]
+    assert second.split()[1:5] == ["scheduled", "bulk", "resize", "b"]
+    [line] = rota("events", "--queue", "bulk", "--json").out.splitlines()
+    event = json.loads(line)
+    assert (event["task_id"], event["event"]) == ("b", "scheduled")
+    assert "due_at" in event
+    assert rota("events", "--after", event["id"]).out == ""
+    assert rota("events", "--after", "yesterday").code == 2
+    lost = rota("events", "--after", f"1{event['id']}")
+    assert (lost.code, lost.out) == (0, "")
+    assert "lost its last writes" in lost.err
+
+
 def test_tasks_are_listed_where_they_stand(rota: Rota, dead_task: str) -> None:
     for task_id, delay in (("r1", "0"), ("r2", "0"), ("s1", "600")):
         rota("task", "enqueue", "any", "--queue", "default", "--id", task_id, "--delay", delay)

@@ -267,9 +267,9 @@ def test_of_many_reloads_the_last_one_counts(fleet: Mastered) -> None:
 
 def test_warnings_of_a_reloaded_file_are_in_the_log(fleet: Mastered) -> None:
     fleet.start()
-    fleet.configure("[events]\nenabled = true")
+    fleet.configure("[pools.all]\nworkers = 2\nconcurrency = 2")
     assert fleet.reload()["result"] == "success"
-    assert "events.enabled has no effect" in fleet.log("config.warning")[0]["warning"]
+    assert "pools.all.concurrency has no effect" in fleet.log("config.warning")[0]["warning"]
 
 
 def test_a_task_on_a_queue_that_no_tier_serves_is_refused(fleet: Mastered) -> None:

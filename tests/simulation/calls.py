@@ -2,14 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rota.poller.report import PollerReport
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.scripts import Script
-from rota.protocol.store import NO_TIERS, Blame, Command, QueueShare, Store
+from rota.protocol.store import NO_TIERS, NOTHING_SAID, Announced, Blame, Command, Store
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
@@ -80,8 +80,7 @@ class Calls(Store):
         heartbeat: bytes,  # noqa: ARG002
         ttl_ms: int,  # noqa: ARG002
         queues: Sequence[str],  # noqa: ARG002
-        ended_keep: int = 0,  # noqa: ARG002
-        shares: Iterable[QueueShare] = (),  # noqa: ARG002
+        announced: Announced = NOTHING_SAID,  # noqa: ARG002
     ) -> Command[int]:
         return _call(lambda server: len(server.owners))
 

@@ -346,15 +346,12 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
 def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
     text = """
         watch_config = true
-        [events]
-        enabled = true
         [pools.mail]
         concurrency = 2
     """
 
     assert [warning.partition(" has no effect")[0] for warning in loaded(tmp_path, text).warnings] == [
-        "events.enabled",
-        "pools.mail.concurrency",
+        "pools.mail.concurrency"
     ]
 
 

@@ -1,6 +1,7 @@
 """The assembly of Lua scripts from a transition and the shared functions it names."""
 
 import hashlib
+import re
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,6 +56,32 @@ def test_every_script_declares_its_flags_and_is_known_by_its_digest(name: str) -
     script = load_script(name)
     assert script.text.startswith(b"#!lua")
     assert script.sha == hashlib.sha1(script.text, usedforsecurity=False).hexdigest().encode()
+
+
+SHARED = Path(scripts.__file__).parent.parent / "lua/shared"
+_DEFINED = re.compile(r"^local (?:function )?(\w+(?:, \w+)*)", re.MULTILINE)
+
+
+def defined_in(text: str) -> dict[str, int]:
+    """What a text defines at its top level, and where."""
+    return {name: found.start() for found in _DEFINED.finditer(text) for name in found[1].split(", ")}
+
+
+@pytest.mark.parametrize("name", script_names())
+def test_every_script_brings_the_shared_things_it_uses_before_it_uses_them(name: str) -> None:
+    """The server would say it of what is called, when it is: an `if` may hide it for long."""
+    text = re.sub(r"--.*", "", load_script(name).text.decode())
+    own = defined_in(text)
+    known = {thing for path in SHARED.glob("*.lua") for thing in defined_in(path.read_text(encoding="utf-8"))}
+    for thing in known:
+        used = re.search(rf"(?<![\w.']){thing}(?=[ (.\[])(?! =)", text)
+        assert used is None or own.get(thing, used.start() + 1) <= used.start() or is_own_name(text, thing), thing
+
+
+def is_own_name(text: str, thing: str) -> bool:
+    """Whether a script has given this name to a thing of its own: a local of a function, a parameter."""
+    own = rf"(local [\w, ]*\b{thing}\b|function ?\w*\([^)]*\b{thing}\b|for [\w, ]*\b{thing}\b)"
+    return bool(re.search(own, text))
 
 
 def test_only_what_adds_tasks_is_refused_when_the_server_is_full() -> None:

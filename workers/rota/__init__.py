@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         Cancelled,
         Dead,
         DuplicateTask,
+        EventsLost,
+        EventsOff,
         InvalidArguments,
         InvalidName,
         LeaseLost,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     )
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
     from rota.protocol.progress import Progress
+    from rota.protocol.task_events import TaskEvent
 
 __version__ = "0.1.0"
 
@@ -54,6 +57,8 @@ __all__ = [
     "CurrentTask",
     "Dead",
     "DuplicateTask",
+    "EventsLost",
+    "EventsOff",
     "Handle",
     "InvalidArguments",
     "InvalidName",
@@ -72,6 +77,7 @@ __all__ = [
     "Task",
     "TaskCancelled",
     "TaskDead",
+    "TaskEvent",
     "TaskExpired",
     "TaskStatus",
     "TimeLimit",
@@ -101,6 +107,7 @@ _HOMES = {
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.peek": ("QueuedTask",),
     "client.status": ("Handle", "TaskStatus"),
+    "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

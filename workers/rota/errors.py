@@ -97,6 +97,15 @@ class Uncertain(RotaError, TimeoutError):
         return self.ids[0] if self.ids else ""
 
 
+class EventsOff(RotaError, RuntimeError):
+    """There are no task events: no fleet of this namespace has `enabled = true` under `[events]` of its `rota.toml`."""
+
+
+class EventsLost(RotaError, LookupError):
+    """Task events that were to come next may be gone: what stood behind the place of the reader is no longer kept, or
+    the server has lost its last writes. Whoever goes on with the same reader gets what is there."""
+
+
 class WaitTimeout(RotaError, TimeoutError):
     """What was waited for had not come in time; the message says so when the server was away. The task goes on."""
 

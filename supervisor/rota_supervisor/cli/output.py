@@ -34,6 +34,13 @@ def has_room(stream: TextIO) -> bool:
     return bool(room.poll(0))
 
 
+def is_reader_gone(stream: TextIO) -> bool:
+    """Whether what is written there is read by nobody any more, as when a pager was left."""
+    reader = select.poll()
+    reader.register(stream.fileno(), 0)  # errors are always told
+    return bool(reader.poll(0))
+
+
 def say_error(message: str, *, no_color: bool = False) -> None:
     """Say what is wrong."""
     say(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")

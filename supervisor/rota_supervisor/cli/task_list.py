@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from rota.client.peek import DEFAULT_LIMIT, PLACES, Found, QueuedTask, Wanted, find
+from rota.client.peek import DEFAULT_LIMIT, PLACES, Found, QueuedTask, WantedTasks, find
 from rota.client.status import State
 from rota.protocol.names import fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
@@ -39,7 +39,7 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     """
     if queue and (fault := fault_in_queue_name(queue)):
         raise Failure(ExitCode.USAGE, fault)
-    context, wanted = command.current_state(), Wanted(State(state), queue or "", task, limit)
+    context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
     with context.redis() as (_, store, connection):
         found = find(connection.run, store, wanted)
     header, rows = table_of(wanted.state, found.tasks)

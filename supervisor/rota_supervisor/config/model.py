@@ -118,10 +118,10 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Events(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[events]`: the stream of life-cycle events, opt-in."""
+    """`[events]`: the stream of task events, opt-in. One script writes up to 1,000 of them."""
 
     enabled: bool = False
-    max_length: Annotated[int, Meta(ge=1)] = 100_000
+    max_length: Annotated[int, Meta(ge=1000, le=100_000_000)] = 100_000
 
 
 class Ended(Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
 BURST_SECONDS = 0.1
 # Keys that are accepted and have no effect in this version.
-IDLE_KEYS = frozenset({"pools.NAME.concurrency", "events.enabled", "events.max_length"})
+IDLE_KEYS = frozenset({"pools.NAME.concurrency"})
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _RATE = re.compile(r"([0-9]{1,9})/(s|m|h)", re.ASCII)
 _MICROSECONDS = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
@@ -42,8 +42,7 @@ def served_queues(config: Config) -> tuple[str, ...]:
 
 def warnings_of_idle_keys(config: Config) -> list[str]:
     """A warning for each key without effect that was set."""
-    given = ["events.enabled"] if config.events.enabled else []
-    given += [f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1]
+    given = [f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1]
     return [f"{path} has no effect in this version of Rota" for path in given]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from foreign import NUMBERS
 from protocol import LEASE_MS, Fleet, one_tier
-from rota.protocol.store import QueueShare
+from rota.protocol.store import Announced, QueueShare
 
 PLACE = "consumer-host-1-aa:0"
 CAPPED = QueueShare("mail", weight=3.0, cap=2, interval_us=1000, burst=5)
@@ -17,13 +17,26 @@ def attend(fleet: Fleet, owner: str, *queues: str) -> tuple[QueueShare, ...]:
 
 
 def test_a_consumer_learns_how_masters_serve_its_queues(fleet: Fleet) -> None:
-    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["mail"], shares=[CAPPED, QueueShare("9", cap=7)]))
+    fleet.run(
+        fleet.store.announce(
+            "node",
+            b"{}",
+            60_000,
+            ["mail"],
+            Announced(
+                shares=(
+                    CAPPED,
+                    QueueShare("9", cap=7),
+                )
+            ),
+        )
+    )
     shares = attend(fleet, fleet.register(PLACE), "mail", "plain", "9")
     assert shares == (CAPPED, QueueShare("plain"), QueueShare("9", cap=7))
 
 
 def test_what_no_master_says_any_more_is_forgotten(fleet: Fleet) -> None:
-    fleet.run(fleet.store.announce("node", b"{}", 0, ["mail"], shares=[CAPPED]))
+    fleet.run(fleet.store.announce("node", b"{}", 0, ["mail"], Announced(shares=(CAPPED,))))
     assert attend(fleet, fleet.register(PLACE), "mail") == (QueueShare("mail"),)
 
 
@@ -89,7 +102,7 @@ def test_keys_of_another_type_keep_no_consumer_and_no_master_from_their_leases(f
     owner = fleet.register(PLACE)
     for key in (fleet.keys.shares, fleet.keys.consumers):
         fleet.redis.set(key, "x")
-    assert fleet.run(fleet.store.announce("node", b"{}", 60_000, ["mail"], shares=[CAPPED])) == 1
+    assert fleet.run(fleet.store.announce("node", b"{}", 60_000, ["mail"], Announced(shares=(CAPPED,)))) == 1
     assert attend(fleet, owner, "mail") == (QueueShare("mail"),)
     assert fleet.run(fleet.store.consumers()).rows == ()
     assert not fleet.exit(owner).alive

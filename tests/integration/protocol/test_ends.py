@@ -5,6 +5,7 @@ import pytest
 from protocol import RUN, Fleet, one_tier
 from rota.protocol.ends import Ended, Run
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.store import Announced
 from rota.protocol.views import TaskState
 
 Q = one_tier("q")
@@ -21,7 +22,7 @@ def end_of(fleet: Fleet, task_id: str) -> Ended:
 
 
 def keep(fleet: Fleet, number: int) -> None:
-    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q"], number))
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q"], Announced(number)))
 
 
 def end_all(fleet: Fleet, *ids: str) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, over
 
 from rota.client import settings
 from rota.client.call import Call, CallOptions
+from rota.client.events import TaskEvents, WantedEvents
 from rota.client.open_waits import Goal, Question
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask, Wanted, find, place_named
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import KIB, prepare, require_name
 from rota.client.results import result_of
@@ -18,7 +19,7 @@ from rota.client.sender import Sender
 from rota.client.status import Handle, State, TaskStatus, status_of
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.durations import Duration, positive_milliseconds, positive_seconds
+from rota.durations import Duration, positive_milliseconds, positive_seconds, seconds
 from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.options import check_queue
 from rota.protocol.replies import CancelWord, Enqueued
@@ -165,10 +166,22 @@ class Client:
         Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
         a state or a limit that is none, else as `cancel`.
         """
-        wanted = Wanted(place_named(state), queue or "", task or "", limit)
+        wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
         if queue is not None:
             check_queue(queue)
         return find(self._run, self._store, wanted).tasks
+
+    def events(
+        self, after: str | None = None, *, queue: str = "", task: str = "", timeout: Duration | None = None
+    ) -> TaskEvents:
+        """Follow the task events of the fleet, of one queue or one task if that is named, on a connection of its own.
+
+        `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
+        what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
+        Raises ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents` says.
+        """
+        waits = None if timeout is None else seconds(timeout, "timeout")
+        return TaskEvents(self._address, self._timeout_seconds, self._store, WantedEvents(after, queue, task, waits))
 
     # Waiting
 

@@ -47,7 +47,7 @@ class QueuedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedTasks:
     """Which tasks: in one place, of a queue and of a name ("" for all), at most `limit`."""
 
     state: State
@@ -89,7 +89,7 @@ class Run(Protocol):
     def __call__(self, command: Command[T], /) -> T: ...
 
 
-def find(run: Run, store: Store, wanted: Wanted) -> Found:
+def find(run: Run, store: Store, wanted: WantedTasks) -> Found:
     """Look until as many are found as wanted, or, where some are left out, 10,000 were looked at."""
     tasks: list[QueuedTask] = []
     looked_at, most = 0, max(MOST_LOOKED_AT, wanted.limit)
@@ -107,7 +107,7 @@ def find(run: Run, store: Store, wanted: Wanted) -> Found:
     return Found(tasks[: wanted.limit], looked_at, more=len(tasks) > wanted.limit)
 
 
-def _queues(run: Run, store: Store, wanted: Wanted) -> list[str]:
+def _queues(run: Run, store: Store, wanted: WantedTasks) -> list[str]:
     """Of which queues to ask: one after the other where each has lanes of its own."""
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]

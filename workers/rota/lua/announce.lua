@@ -1,14 +1,18 @@
 #!lua flags=allow-oom
--- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, and how queues are to
--- be served, for consumers to do alike.
+-- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events it
+-- wants kept, and how queues are to be served, for consumers to do alike.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
--- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, settings of the queues that are not plain (as in
---          the tiers of a turn), queues
+-- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
+--          that are not plain (as in the tiers of a turn), queues
 -- returns  how many nodes are alive
+-- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is away
+-- is told too.
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
+local events_on = PREFIX .. 'events-on'
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
+redis.call('HLEN', events_on)
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
 local alive = 1
@@ -23,10 +27,18 @@ end
 redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
 if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for queue, share in string.gmatch(ARGV[5], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
+for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
 end
-for i = 6, #ARGV do
+if ARGV[5] == '0' then
+  redis.call('HDEL', events_on, ARGV[1])
+else
+  redis.call('HSET', events_on, ARGV[1], ARGV[5])
+end
+for _, node in ipairs(redis.call('HKEYS', events_on)) do
+  if redis.call('HEXISTS', PREFIX .. 'nodes', node) == 0 then redis.call('HDEL', events_on, node) end
+end
+for i = 7, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
   redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
 end

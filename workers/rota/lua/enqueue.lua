@@ -1,7 +1,7 @@
 #!lua
 -- Accept tasks. The only transition besides revive that a full server refuses (no allow-oom), so that it is
 -- producers who are pushed back.
--- with: prefix clock bare
+-- with: prefix clock bare in_use_at_enqueue news
 -- KEYS[1]  tasks
 -- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'), unique key, hold ms, body
 -- errors   ROTA… when there are too many, or a name is none: nothing was done
@@ -13,11 +13,10 @@
 -- of a redis.call, and brings no shared file of which it would need one line.
 local FIELDS, MOST = 6, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
-local TASKS, SERVED, DELAYED, FORMER = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed', PREFIX .. 'former'
+local TASKS, SERVED, DELAYED = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed'
 local call, try = redis.call, redis.pcall
 local now = redis_now()
 local stamp = string.format('%.0f', now)
-local any_former = call('HLEN', FORMER) > 0
 local lives, running
 
 local function unserved(queue)
@@ -34,6 +33,7 @@ call('HLEN', PREFIX .. 'totals')
 local words, queues, accepted, bodies = {}, {}, {}, {}
 local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
+local news = tell and {} -- what `tell` takes, of each
 -- All at once: a HEXISTS each would be a tenth of a full call. Nearly every id is new, and brings no body along.
 local ids = {}
 for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
@@ -112,8 +112,13 @@ for at = 2, #ARGV, FIELDS do
       tickets[#tickets + 1] = queue .. ' d 0 0 0 0 ' .. flag
       scores[#scores + 1] = to_score(due_at)
       scores[#scores + 1] = id
+      if tell then
+        local due_us = string.format('%.0f', due_at)
+        news[#news + 1] = { 'scheduled', id .. lane.after_id .. flag, false, task_in(ARGV[at + 5]), 0, 'due_us', due_us }
+      end
     else
       lane[#lane + 1] = id .. lane.after_id .. flag
+      if tell then news[#news + 1] = { 'enqueued', lane[#lane], false, task_in(ARGV[at + 5]) } end
     end
   end
 end
@@ -175,5 +180,8 @@ for _, lane in ipairs(queues) do
     if lane.ready == 0 then call('SADD', PREFIX .. 'ready', queue) end
     ring(PREFIX .. 'doorbell:' .. queue)
   end
+end
+if tell then
+  for _, new in ipairs(news) do tell(unpack(new)) end
 end
 return words

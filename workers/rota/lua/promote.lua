@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Move tasks that are due to the delayed lanes of their queues, in order of due.
--- with: prefix clock numbers entry doorbell books in_use former waiters ending bare adopt anew
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending adopt anew
 -- KEYS[1]  tasks
 -- ARGV     limit
 -- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)...
@@ -85,11 +85,13 @@ local function move(task)
   if task.head and queue.usable then
     local text = task.member .. ' ' .. task.head .. ' ' .. task.due.text .. ' ' .. ready .. ' ' .. task.counters
     queue.texts[#queue.texts + 1] = text
+    if tell then tell('ready', text) end
     return
   end
   local e = task.head and parse_ticket(task.member, task.head .. ' ' .. task.counters) or without_ticket(task)
   if queue and queue.usable then
     queue.texts[#queue.texts + 1] = entry_text(e)
+    if tell and task.known then tell('ready', entry_text(e)) end -- of any other it was told that it was enqueued
   else
     bury(e, queue and UNUSABLE or GARBAGE, now)
     redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Forget dead tasks by id.
--- with: prefix entry books in_use former forget
+-- with: prefix entry books bare in_use former news forget
 -- KEYS[1]  tasks
 -- ARGV     up to 500 ids
 -- returns  how many were dead

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- One task of a claim takes long: settle those before it, which would wait for the worker's next turn, and give back
 -- those behind it, which are not started: to the head of their lanes, in order, without blame.
--- with: prefix clock entry begun doorbell books in_use former waiters ending settle tiers rotation
+-- with: prefix clock entry begun doorbell books in_use former bare news waiters ending settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, the entry that runs, n, n x (entry verb first second), tiers
 -- returns  how many entries behind it left the list: given back, or ended as they had been cancelled
@@ -44,7 +44,7 @@ for i = #entries, 1, -1 do
     end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   elseif not is_former then
     e.releases = e.releases + 1
-    give_back(e, now)
+    if give_back(e, now) and tell then tell('released', entry_text(e), owner) end
   end
 end
 for queue, given_back in pairs(by_queue) do

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Put back tasks that live and stand nowhere, as somebody took their entry away.
--- with: prefix clock entry lists places doorbell books in_use former waiters ending bare anew
+-- with: prefix clock entry lists places doorbell books in_use former bare news waiters ending anew
 -- KEYS[1]  tasks
 -- ARGV     up to 500 ids, of tasks that were found in no lane
 -- returns  a word each: restored | ended (it was cancelled while it waited) | dead (nothing says what its queue is, or its
@@ -49,6 +49,7 @@ local function put_back(id, body)
   redis.call('SADD', PREFIX .. 'ready', e.queue)
   redis.call('SADD', PREFIX .. 'queues', e.queue)
   ring_if_served(e.queue)
+  if tell then tell('restored', entry_text(e)) end
   return 'restored'
 end
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
 -- with the blame where it belongs.
--- with: prefix clock numbers entry doorbell books in_use former waiters ending settle bare adopt tiers rotation
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
@@ -67,7 +67,7 @@ end
 local requeued, dead = {}, {}
 local function set_aside(e, epitaph)
   table.insert(dead, 1, entry_text(e))
-  bury(e, epitaph, now)
+  bury(e, epitaph, now, owner)
 end
 
 local function let_go(e)
@@ -83,8 +83,9 @@ local function let_go(e)
   if string.find(e.flag, 'b', 1, true) then return set_aside(e, end_of_begun(e)) end
   if is_last then return set_aside(e, account) end
   if account then keep_account(e, mark, account) end
-  local went_to = give_back(e, now) and requeued or dead
-  table.insert(went_to, 1, entry_text(e))
+  local is_back = give_back(e, now)
+  table.insert(is_back and requeued or dead, 1, entry_text(e))
+  if is_back and tell then tell('recovered', entry_text(e), owner, nil, 0, 'reason', reason_in(account)) end
 end
 
 local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}

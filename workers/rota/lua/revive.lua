@@ -1,7 +1,7 @@
 #!lua
 -- Put dead tasks back into their lanes as if enqueued now: failures, crashes and losses are forgiven. Like enqueue it
 -- is refused by a full server.
--- with: prefix clock entry doorbell books
+-- with: prefix clock entry doorbell books bare in_use news
 -- KEYS[1]  tasks
 -- ARGV     up to 500 ids
 -- returns  how many were dead
@@ -26,6 +26,7 @@ for _, e in ipairs(entries) do
     redis.call('RPUSH', ready_lane(e.queue), entry_text(e))
     redis.call('SADD', PREFIX .. 'ready', e.queue)
     ring(e.queue)
+    if tell then tell('revived', entry_text(e)) end
     revived = revived + 1
   end
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Keep the dead set within its age and size, at most 500 a call.
--- with: prefix clock entry books in_use former forget
+-- with: prefix clock entry books bare in_use former news forget
 -- KEYS[1]  tasks
 -- ARGV     most age us, most tasks
 -- returns  how many were forgotten, whether there are more 0|1

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former waiters ending settle bare adopt tiers rotation
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, n x (entry verb first second), tiers
@@ -208,6 +208,11 @@ local function claim_from(share, n)
   count('running:' .. share.queue, #texts)
   charge(share, #texts)
   spend_rate(share, #texts)
+  if tell then
+    for i, text in ipairs(texts) do
+      tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
+    end
+  end
 end
 
 -- Whether entries of the queue at this place may start now; if a rate limit opens later, `wait` says when.

@@ -53,6 +53,8 @@ class Keys:
     pulse = _Single("pulse")
     nodes = _Single("nodes")
     meta = _Single("meta")
+    events = _Single("events")
+    events_on = _Single("events-on")
     waiters = _Single("waiters")
 
     def _key(self, rest: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
-from rota.protocol import replies, views
+from rota.protocol import replies, task_events, views
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
@@ -182,6 +182,18 @@ class Attended:
     shares: tuple[QueueShare, ...]
 
 
+class Announced(NamedTuple):
+    """What a master says besides that it lives: how many `ends` of tasks the fleet is to remember, about how many task
+    `events` it wants kept (0: none), and the `shares` of queues, which consumers go by."""
+
+    ends: int = DEFAULT_ENDED_KEEP
+    events: int = 0
+    shares: tuple[QueueShare, ...] = ()
+
+
+NOTHING_SAID = Announced()
+
+
 class Store:
     """The transitions of one namespace."""
 
@@ -276,19 +288,13 @@ class Store:
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
-        self,
-        node: str,
-        heartbeat: bytes,
-        ttl_ms: int,
-        queues: Sequence[str],
-        ended_keep: int = DEFAULT_ENDED_KEEP,
-        shares: Iterable[QueueShare] = (),
+        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_SAID
     ) -> Command[int]:
-        """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and how
-        many ends the fleet is to remember."""
-        return self._command(
-            "announce", pack((node, heartbeat, ttl_ms, ended_keep, _settings_of(shares), *queues)), int
-        )
+        """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
+        of the past is to be kept."""
+        ends, events, shares = announced
+        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, _settings_of(shares), *queues]
+        return self._command("announce", pack(args), int)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
         """Extend the lease of a consumer, and say which queues it serves."""
@@ -332,6 +338,10 @@ class Store:
         """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
         Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
         return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
+
+    def events(self, place: str, count: int = BATCH) -> Command[task_events.EventsPage]:
+        """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""
+        return self._command("events", pack((place, count)), task_events.parse_events)
 
     def audit(self) -> Command[views.Audit]:
         """The books of the namespace."""

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
 from rota.protocol.outcome import Settlement
-from rota.protocol.store import Blame, QueueShare
+from rota.protocol.store import Announced, Blame
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
 from rota_supervisor.config.model import Config
@@ -100,14 +100,13 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, and announce for `lease_seconds` which queues this node serves, how many ends the fleet is to
-    remember, and how queues are to be served. Followed by LeasesRenewed."""
+    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and what holds for the whole
+    fleet. Followed by LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
     lease_seconds: float
-    ended_keep: int
-    shares: tuple[QueueShare, ...]
+    announced: Announced
 
 
 class Retire(NamedTuple):

@@ -7,9 +7,11 @@ from typing import Final
 from rota.child.life import NANOSECONDS
 from rota.child.slots import Phase, RecycleReason
 from rota.protocol.outcome import settlements_in
+from rota.protocol.store import Announced
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import dying, events, reloading
@@ -207,8 +209,12 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    queues, shares = tuple(state.taken_queues), queue_shares(state.config)
-    return [do.RenewLeases(held, queues, lease.seconds, state.config.ended.keep, shares)]
+    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds, _announced(state.config))]
+
+
+def _announced(config: Config) -> Announced:
+    events = config.events.max_length if config.events.enabled else 0
+    return Announced(config.ended.keep, events, queue_shares(config))
 
 
 def _living(state: MasterState) -> list[Child]:

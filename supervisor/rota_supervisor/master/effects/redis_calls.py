@@ -129,9 +129,7 @@ class RedisCalls:
         """Publish that this master lives, which queues it serves, and what holds for the whole fleet."""
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
-        call = self._store.announce(
-            self._node, heartbeat, milliseconds, effect.queues, effect.ended_keep, effect.shares
-        )
+        call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         await self._connection.run(call)
 
     # Claims

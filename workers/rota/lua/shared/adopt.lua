@@ -18,5 +18,10 @@ local function adopt(text, id, queue, kind, due, now)
   }
   redis.call('HSET', PREFIX .. 'tasks', e.id, body)
   total('accepted:' .. queue, 1)
+  if tell and due > now then
+    tell('scheduled', entry_text(e), nil, nil, 0, 'due_us', string.format('%.0f', due))
+  elseif tell then
+    tell('enqueued', entry_text(e))
+  end
   return e, body
 end

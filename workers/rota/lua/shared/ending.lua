@@ -61,9 +61,12 @@ end
 -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. The one place where that is known,
 -- whichever way they came; what has to be told of it is told here. Of each: its id; its entry's text, or of a dead task
 -- its id and ticket; the account of its run with the lines of earlier attempts, as in rota/protocol/ends.py, '' when it is
--- not to be remembered. `owner`: who ran them, '-' when they waited.
+-- not to be remembered. `owner`: who ran them, '-' when they waited. Their bodies are still there.
 local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
 local function note_ends(how, now, owner, ids, texts, accounts)
+  if tell and how ~= 'dead' then
+    for i, text in ipairs(texts) do tell_end(how, text, owner, accounts[i]) end
+  end
   if any_waiters then tell_waiters(how, ids) end
   keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
   if not (keep > 0 and keep <= MOST_KEPT) then return end
@@ -77,20 +80,21 @@ local function note_ends(how, now, owner, ids, texts, accounts)
   if n > 0 then remember(records) end
 end
 
--- Take a task off the books; returns as clear_up.
+-- Take a task off the books whose end was noted before; returns as clear_up.
 local function take_off(e, how)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
   return clear_up(e)
 end
 
 local function end_task(e, how, now, owner, account)
-  local past = take_off(e, how)
+  local past = clear_up(e)
   note_ends(how, now, owner, { e.id }, { e.text }, { account == '' and '' or account .. past })
+  total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
 
 -- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human. `dead` and
 -- `epitaphs` are what remembers it.
-local function bury(e, epitaph, now)
+local function bury(e, epitaph, now, owner)
   free_unique_key(e)
   add_account(e, epitaph)
   e.flag = string.match(e.flag, '%d+') or '-'
@@ -98,6 +102,7 @@ local function bury(e, epitaph, now)
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket)
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
   count('dead:' .. e.queue, 1)
+  if tell then tell('dead', e.id .. ' ' .. ticket, owner, nil, 0, 'reason', reason_in(epitaph)) end
   note_ends('dead', now, '-', { e.id }, { e.id .. ' ' .. ticket }, { '' })
 end
 

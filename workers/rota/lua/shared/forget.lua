@@ -1,7 +1,9 @@
 -- Forget a dead task for good; returns whether it was there.
 local function forget(id)
   if redis.call('ZREM', PREFIX .. 'dead', id) == 0 then return false end
-  local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  local ticket = redis.call('HGET', PREFIX .. 'tickets', id)
+  local e = parse_ticket(id, ticket)
+  if tell and e then tell('purged', id .. ' ' .. ticket) end
   redis.call('HDEL', PREFIX .. 'tickets', id)
   redis.call('HDEL', PREFIX .. 'epitaphs', id)
   if redis.call('HDEL', PREFIX .. 'tasks', id) == 1 then total('purged', 1) end

@@ -1,9 +1,10 @@
 -- What only some fleets use, or only at times. One look tells the others that there is none of it.
-local FORMER, WAITERS = PREFIX .. 'former', PREFIX .. 'waiters'
-local PROGRESS = PREFIX .. 'progress'
-local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS, WAITERS) > 0
+local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'
+local WAITERS = PREFIX .. 'waiters'
+local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS, EVENTS_ON, WAITERS) > 0
 local any_former = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1
+local any_events = in_use and redis.call('EXISTS', EVENTS_ON) == 1
 local waiters = in_use and redis.pcall('HLEN', WAITERS)
 local any_waiters = type(waiters) == 'number' and waiters > 0 -- of another type it stops waits, and nothing else

@@ -12,15 +12,17 @@ local function settle_otherwise(e, verb, first, second, now, owner)
     end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   elseif verb == 'dead' then
     e.failures = e.failures + 1
-    bury(e, first, now)
+    bury(e, first, now, owner)
   elseif verb == 'retry' then
     e.failures = e.failures + 1
     e.kind = 'r'
+    local due = now + math.max(0, tonumber(first) or 0)
     if second ~= '' then keep_account(e, 'E', second) end
-    delay(e, now + math.max(0, tonumber(first) or 0))
+    delay(e, due)
+    if tell then tell('retried', entry_text(e), owner, nil, 0, 'due_us', string.format('%.0f', due)) end
   else
     e.releases = e.releases + 1
-    give_back(e, now)
+    if give_back(e, now) and tell then tell('released', entry_text(e), owner) end
   end
 end
 
@@ -70,8 +72,8 @@ local function settle(owner, at, n, now)
     end
   end
   if #done > 0 then
-    total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done)))
     note_ends('done', now, owner, done, texts, accounts)
+    total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done)))
   end
   for queue, of in pairs(by_queue) do count('running:' .. queue, -of.settled) end
   return stale, by_queue

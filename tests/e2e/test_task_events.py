@@ -1,0 +1,147 @@
+"""A fleet that tells what happens to its tasks: to the application, on the command line, on and off at HUP."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterable
+
+import pytest
+
+import rota
+from event_paths import ENDED, places
+from fleet_process import ROTA, environment
+from fleets import Fleets, RunningFleet
+from rota import Call, TaskEvent
+from waiting import until
+
+ON = {"enabled": True}
+LEASE = {"seconds": 2.5, "renew_seconds": 0.6}
+SPUN = 300
+KILLS = 5
+
+
+@pytest.fixture
+def fleet(fleets: Fleets) -> RunningFleet:
+    made = fleets.start(events=ON, lease=LEASE)
+    until(lambda: wants_events(made), "events that are on")
+    return made
+
+
+def wants_events(fleet: RunningFleet) -> bool:
+    try:
+        fleet.client.events().close()
+    except rota.EventsOff:
+        return False
+    return True
+
+
+def kept(fleet: RunningFleet, after: str = "0") -> list[TaskEvent]:
+    with fleet.client.events(after, timeout=0) as events:
+        return list(events)
+
+
+def told_of(events: Iterable[TaskEvent], task_id: str) -> list[str]:
+    return [event.event for event in events if event.task_id == task_id]
+
+
+def test_each_way_that_a_task_takes_is_told(fleet: RunningFleet) -> None:
+    client = fleet.client
+    ways = {
+        client.enqueue("note", queue="default").id: ["enqueued", "started", "done"],
+        client.enqueue("note", queue="default", delay=0.1).id: ["scheduled", "ready", "started", "done"],
+        client.enqueue("add", args=["x", 1], queue="default", retries=0).id: ["enqueued", "started", "dead"],
+        client.enqueue("kill_worker", queue="default").id: [
+            "enqueued", "started", "recovered", "started", "recovered", "started", "dead",
+        ],
+    }  # fmt: skip
+    waits = client.enqueue("note", queue="default", delay=3600)
+    ways[waits.id] = ["scheduled", "cancelled"]
+    waits.cancel()
+    runs = fleet.hold("long")
+    client.cancel(runs.id)
+    fleet.release("long")
+    until(lambda: told_of(kept(fleet), runs.id)[-1] in {"cancelled", "done"}, "its end, whichever was sooner")
+    until(lambda: all(told_of(kept(fleet), task_id) == told for task_id, told in ways.items()), lambda: kept(fleet))
+    dead_id = next(task_id for task_id, told in ways.items() if told == ["enqueued", "started", "dead"])
+    assert fleet.client.revive(dead_id)
+    until(lambda: told_of(kept(fleet), dead_id)[3:] == ["revived", "started", "dead"])
+    assert fleet.rota("dead", "purge", dead_id, "--yes").returncode == 0
+    assert told_of(kept(fleet), dead_id)[-1] == "purged"
+    done = [event for event in kept(fleet) if event.event == "done"]
+    assert all(event.task in {"note", "hold"} and event.attempt == 1 and event.owner for event in done)
+    assert all(event.runtime_seconds is not None for event in done)
+
+
+def test_events_are_a_path_of_each_task_and_agree_with_what_tasks_wrote_through_kills(fleet: RunningFleet) -> None:
+    chance = random.Random(7)
+    with fleet.client.events(timeout=60) as reader:
+        handles = fleet.client.enqueue_many(Call("spin", args=["x"], queue="default") for _ in range(SPUN))
+        handles += fleet.client.enqueue_many(
+            Call("add", args=[n, "no"], queue="default", retries=0) for n in range(SPUN // 3)
+        )
+        for _ in range(KILLS):
+            os.kill(chance.choice(sorted(until(fleet.workers))), signal.SIGKILL)
+            until(lambda: len(fleet.workers()) == 2, "a whole pool")
+        told: list[TaskEvent] = []
+        while sum(event.event in {"done", "dead"} for event in told) < len(handles):
+            told.append(next(reader))
+    last = places(told)
+    assert set(last) == {handle.id for handle in handles}
+    assert set(last.values()) <= {*ENDED, "dead"}
+    ran = {line.id for line in fleet.journal("end")}
+    assert {task_id for task_id, place in last.items() if place == "done"} == ran
+    starts = [event for event in told if event.event == "started"]
+    assert len(fleet.journal("start")) <= len(starts)
+    assert fleet.books_balance()
+
+
+def test_hup_turns_events_off_and_on(fleet: RunningFleet) -> None:
+    fleet.client.enqueue("note", queue="default")
+    until(lambda: len(kept(fleet)) == 3)
+    fleet.edit(events={"enabled": False})
+    fleet.hup()
+    until(lambda: not wants_events(fleet), "events that are off")
+    fleet.client.enqueue("note", args=["untold"], queue="default")
+    fleet.wait_for("end", label="untold")
+    until(fleet.books_balance)
+    assert len(kept(fleet)) == 3
+    fleet.edit(events=ON)
+    fleet.hup()
+    until(lambda: wants_events(fleet), "events that are on again")
+    fleet.client.enqueue("note", queue="default")
+    until(lambda: len(kept(fleet)) == 6)
+
+
+def test_the_command_shows_what_is_kept_follows_and_leaves_cleanly(fleet: RunningFleet) -> None:
+    first = fleet.client.enqueue("note", queue="default")
+    until(lambda: len(kept(fleet)) == 3)
+    shown = [json.loads(line) for line in fleet.rota("events", "--json").stdout.splitlines()]
+    assert [(event["event"], event["task_id"]) for event in shown] == [
+        (event, first.id) for event in ("enqueued", "started", "done")
+    ]
+    assert fleet.rota("events", "--after", shown[0]["id"], "--task", "note").stdout.count("\n") == 2
+    with following(fleet, "--after", shown[-1]["id"], "--json") as process:
+        assert process.stdout is not None
+        second = fleet.client.enqueue("note", queue="default")
+        lines = [json.loads(process.stdout.readline()) for _ in range(3)]
+        assert {event["task_id"] for event in lines} == {second.id}
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(30), process.stderr.read().strip() if process.stderr else "") == (130, "")
+    with following(fleet) as process:
+        assert process.stdout is not None
+        assert "enqueued" in process.stdout.readline()
+        process.stdout.close()  # as `head -1` does; nothing more happens
+        assert process.wait(30) == 0
+
+
+def following(fleet: RunningFleet, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [ROTA, "events", "-f", *arguments],
+        cwd=fleet.folder,
+        env=environment(fleet.folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

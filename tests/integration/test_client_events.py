@@ -1,0 +1,197 @@
+"""Task events as an application follows them: from where on, which, for how long, and through what."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import rota
+from faulty_link import FaultyLink
+from protocol import Fleet, one_tier
+from rota.client.client import Client
+from rota.protocol.outcome import Done
+from rota.protocol.store import Announced, NewTask
+from servers import Server
+from waiting import repeating, until
+
+KEPT = 1000
+Q = one_tier("q")
+
+
+def want_events(fleet: Fleet) -> None:
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q"], Announced(events=KEPT)))
+
+
+@pytest.fixture
+def followed(fleet: Fleet) -> Fleet:
+    want_events(fleet)
+    return fleet
+
+
+def ids(client: Client, after: str | None = "0", **wanted: str) -> list[str]:
+    """Of all that is there."""
+    return [event.task_id for event in client.events(after, timeout=0, **wanted)]
+
+
+def test_all_that_is_kept_is_given_in_order_and_then_what_comes(followed: Fleet, client: Client) -> None:
+    for start in (0, 350):  # more than a page
+        followed.push(*(f"a{number}" for number in range(start, start + 350)))
+    with client.events("0", timeout=30) as events:
+        assert [next(events).task_id for _ in range(700)] == [f"a{number}" for number in range(700)]
+        followed.push("late")
+        event = next(events)
+    assert (event.event, event.task_id, event.queue, event.task) == ("enqueued", "late", "q", "work")
+
+
+def test_without_a_place_only_what_happens_from_now_on_is_given(followed: Fleet, client: Client) -> None:
+    followed.push("before")
+    with client.events(timeout=30) as events:
+        followed.push("after")
+        assert next(events).task_id == "after"
+
+
+def test_one_reader_goes_on_where_another_one_stopped(followed: Fleet, client: Client) -> None:
+    followed.push("a", "b", "c")
+    with client.events("0") as events:
+        assert [next(events).task_id for _ in range(2)] == ["a", "b"]
+        place = events.place
+    assert ids(client, place) == ["c"]
+
+
+def test_the_place_of_a_reader_moves_on_past_what_it_does_not_give(followed: Fleet, client: Client) -> None:
+    followed.push("mine")
+    followed.push("other", queue="elsewhere")
+    with client.events("0", queue="q", timeout=0) as events:
+        assert [event.task_id for event in events] == ["mine"]
+        assert ids(client, events.place) == []
+
+
+def test_events_of_one_queue_or_one_task_can_be_had(followed: Fleet, client: Client) -> None:
+    followed.push("a")
+    followed.push("b", queue="elsewhere")
+    followed.enqueue(NewTask("c", "q", b'["c","q","other",[]]'))
+    assert ids(client, queue="elsewhere") == ["b"]
+    assert ids(client, task="other") == ["c"]
+    assert ids(client, queue="q", task="work") == ["a"]
+
+
+def test_it_ends_when_nothing_came_for_so_long(followed: Fleet, client: Client) -> None:
+    with client.events(queue="q", timeout=0.3) as events, repeating(lambda: followed.push("x", queue="other"), 0.01):
+        assert list(events) == []
+
+
+def test_events_that_nobody_writes_are_refused_with_what_to_do(fleet: Fleet, client: Client) -> None:
+    with pytest.raises(rota.EventsOff, match="enabled = true"):
+        client.events()
+    want_events(fleet)
+    fleet.push("a")
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, []))
+    assert ids(client) == ["a"]  # what is kept can be had
+
+
+@pytest.mark.parametrize("place", ["", "now", "$", "-", "1-", "1-2-3", "9" * 30])
+def test_a_place_that_is_none_is_refused(client: Client, place: str) -> None:
+    with pytest.raises(ValueError, match="must be the id of an event"):
+        client.events(place)
+
+
+def test_a_reader_that_fell_behind_what_is_kept_is_told_and_can_go_on(followed: Fleet, client: Client) -> None:
+    followed.push("first")
+    events = client.events("0")
+    next(events)
+    for batch in range(5):
+        followed.push(*(f"{batch}-{number}" for number in range(500)))
+    with pytest.raises(rota.EventsLost, match="no longer kept"):
+        next(events)
+    oldest: Any = followed.redis.xrange(followed.keys.events, count=1)
+    assert next(events).id == oldest[0][0]
+    events.close()
+
+
+def test_a_place_the_server_never_came_to_is_told(followed: Fleet, client: Client) -> None:
+    """As after a failover to a replica that lacked the last writes."""
+    followed.push("a")
+    with client.events("99999999999999-0", timeout=0) as events:
+        with pytest.raises(rota.EventsLost, match="lost its last writes"):
+            next(events)
+        followed.push("b")
+        assert [event.task_id for event in events] == ["b"]
+
+
+@pytest.fixture(name="link")
+def _link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as link:
+        yield link
+
+
+def test_a_reader_goes_on_through_a_connection_that_is_killed(
+    followed: Fleet, namespace: str, link: FaultyLink
+) -> None:
+    with rota.Client(link.url, namespace) as client, client.events(timeout=30) as events:
+        for number in range(3):
+            link.cut()
+            followed.push(f"a{number}")
+            assert next(events).task_id == f"a{number}"
+
+
+def heal_after(link: FaultyLink, attempts: int) -> None:
+    until(lambda: len(link.attempts) > attempts, "tries to connect")
+    link.heal()
+
+
+def test_a_reader_waits_out_an_outage_and_misses_nothing(followed: Fleet, namespace: str, link: FaultyLink) -> None:
+    with rota.Client(link.url, namespace) as client, client.events(timeout=30) as events:
+        link.refuse()
+        link.cut()
+        followed.push(*(f"a{number}" for number in range(20)))
+        before = len(link.attempts)
+        with ThreadPoolExecutor(1) as pool:
+            healing = pool.submit(heal_after, link, before + 2)
+            assert [next(events).task_id for _ in range(20)] == [f"a{number}" for number in range(20)]
+        healing.result()
+
+
+def test_an_outage_longer_than_the_time_to_wait_is_an_error(followed: Fleet, namespace: str, link: FaultyLink) -> None:
+    followed.push("a")
+    with rota.Client(link.url, namespace) as client, client.events(timeout=0.2) as events:
+        link.refuse()
+        link.cut()
+        with pytest.raises(rota.Unavailable):
+            next(events)
+        link.heal()
+        followed.push("b")
+        assert next(events).task_id == "b"
+
+
+def test_a_reader_goes_on_after_the_server_was_killed_and_started_again(server: Server, tmp_path: Path) -> None:
+    own = Server(server.binary, tmp_path, appendonly="yes", appendfsync="always").start()
+    with ExitStack() as stack:
+        stack.callback(own.stop)
+        fleet = stack.enter_context(closing(Fleet(own, "restarted")))
+        want_events(fleet)
+        events = stack.enter_context(stack.enter_context(rota.Client(own.url, "restarted")).events(timeout=30))
+        fleet.push("a")
+        assert next(events).event == "enqueued"
+        own.kill()
+        own.start()
+        after = stack.enter_context(closing(Fleet(own, "restarted")))
+        owner = after.register()
+        after.turn(owner, Q, (after.turn(owner, Q).claims[0], Done()), limit=0)
+        assert [next(events).event for _ in range(2)] == ["started", "done"]
+
+
+@pytest.mark.usefixtures("followed")
+def test_a_user_that_may_not_wait_for_events_is_told(
+    server: Server, namespace: str, redis_client: "redis.Redis"
+) -> None:
+    redis_client.acl_setuser(
+        "half", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-xread"], reset=True
+    )
+    url = server.url.replace("redis://", "redis://half:pw@")
+    with rota.Client(url, namespace) as client, pytest.raises(rota.Unavailable, match=r"(?i)permission"):
+        client.events()
+    redis_client.acl_deluser("half")

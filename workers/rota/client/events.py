@@ -1,0 +1,172 @@
+"""Task events as an application follows them: from a place in their stream on, through whatever happens to the server.
+
+A page of events is read by a script, so that what is kept and what is read are of one instant. When there are none, a
+connection of its own waits in XREAD until there is one, for PARK_SECONDS at a time: then a connection that is dead is
+found.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import redis
+from redis.exceptions import RedisError
+
+from rota.backoff import Backoff
+from rota.client.primary_connection import connection_settings
+from rota.errors import EventsLost, EventsOff, Unavailable
+from rota.protocol.store import Store
+from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of
+from rota.protocol.wire import command, pack
+from rota.server.address import Address
+from rota.server.server_errors import Refused, read_reply, without_arguments
+from rota.soft_limit import time_limit_deferred
+
+PARK_SECONDS: Final = 1.0
+_FIRST_SECONDS: Final = 0.05
+_MOST_SECONDS: Final = 2.0
+_MILLISECONDS: Final = 1000
+BEGINNING: Final = "0-0"
+_OFF: Final = (
+    "no task events are written: set `enabled = true` under [events] in rota.toml and reload the fleet, which may take "
+    "until its next heartbeat"
+)
+_TRIMMED: Final = (
+    "the event to go on from is no longer kept, and those behind it may be gone: see `max_length` of [events]"
+)
+_SERVER_LOST: Final = "the server has lost its last writes, and with them events that were read before"
+
+
+@dataclass(frozen=True, slots=True)
+class WantedEvents:
+    """What a reader gives: from where on, of which queue and task ("" for all), and how long it waits for the next one:
+    None for ever."""
+
+    after: str | None = None
+    queue: str = ""
+    task: str = ""
+    timeout_seconds: float | None = None
+
+    def has(self, event: TaskEvent) -> bool:
+        """Whether an event is among them."""
+        return self.queue in ("", event.queue) and self.task in ("", event.task)
+
+
+class TaskEvents(Iterator[TaskEvent]):
+    """Task events in their order, for one thread. Ends when none has come for the time it was to wait.
+
+    Goes on through a lost connection, a restart, a failover. `next` raises EventsLost when events may have been missed;
+    the one after that goes on with what is kept. It raises Unavailable when the server could not be asked until the
+    time was over.
+    """
+
+    def __init__(self, address: Address, seconds: float, store: Store, wanted: WantedEvents) -> None:
+        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
+        nothing will be, or Unavailable."""
+        if wanted.after is not None and not is_place(wanted.after):
+            raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
+        settings = connection_settings(address, seconds)
+        settings["socket_timeout"] += PARK_SECONDS
+        self._connection: redis.Connection = settings.pop("connection_class")(**settings)
+        self._store = store
+        self._wanted = wanted
+        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._ready: deque[TaskEvent] = deque()
+        self._read("COUNT", 1, place="$")  # whether that is allowed is to be known now
+        page = self._page(wanted.after or "$")
+        if not page.wanted and not page.end:
+            self.close()
+            raise EventsOff(_OFF)
+        self._given_to = self._read_to = wanted.after or page.latest or BEGINNING
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. May be repeated."""
+        with time_limit_deferred:
+            self._connection.disconnect()  # type: ignore[no-untyped-call]  # redis-py does not type it
+
+    @property
+    def place(self) -> str:
+        """Where to go on: what `after` another reader takes to give what this one has not given yet."""
+        return self._given_to if self._ready else self._read_to
+
+    def __next__(self) -> TaskEvent:
+        waits = self._wanted.timeout_seconds
+        deadline = math.inf if waits is None else time.monotonic() + waits
+        while not self._ready:
+            self._fill(deadline)
+        event = self._ready.popleft()
+        self._given_to = event.id
+        return event
+
+    def _fill(self, deadline: float) -> None:
+        """Read what is there; or wait until something is, until the deadline, and for PARK_SECONDS at most."""
+        try:
+            page = self._page(self._read_to)
+            self._backoff.reset()
+            self._take(page)
+            is_at_end = page.end in ("", page.latest)
+            if self._ready or not is_at_end:
+                return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise StopIteration
+            self._park(left)
+        except Unavailable:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(left, self._backoff.next_seconds()))
+
+    def _take(self, page: EventsPage) -> None:
+        lost = self._lost(page)
+        if lost:
+            self._read_to = self._given_to = page.latest if lost is _SERVER_LOST else BEGINNING
+            raise EventsLost(lost)
+        self._ready.extend(filter(self._wanted.has, page.events))
+        self._read_to = page.end or self._read_to
+
+    def _lost(self, page: EventsPage) -> str:
+        """What may be missing between the place of this reader and the page, in words; "" when nothing is."""
+        if not page.oldest or order_of(self._read_to) == order_of(BEGINNING):
+            return ""
+        if order_of(page.latest) < order_of(self._read_to):
+            return _SERVER_LOST
+        return _TRIMMED if order_of(page.oldest) > order_of(self._read_to) else ""
+
+    # Talking to the server
+
+    def _page(self, place: str) -> EventsPage:
+        call = self._store.events(place)
+        try:
+            return read_reply(call, self._ask(call.by_text()))
+        except Refused as error:
+            self.close()
+            raise Unavailable(str(error)) from error
+
+    def _park(self, seconds: float) -> None:
+        milliseconds = max(1, math.ceil(min(seconds, PARK_SECONDS) * _MILLISECONDS))
+        self._read("BLOCK", milliseconds, "COUNT", 1, place=self._read_to)
+
+    def _read(self, *how: str | int, place: str) -> None:
+        self._ask(command((pack(("XREAD", *how, "STREAMS", self._store.keys.events, place)),)))
+
+    def _ask(self, data: bytes) -> Any:
+        try:
+            with time_limit_deferred:
+                self._connection.send_packed_command([data])  # type: ignore[no-untyped-call]  # not typed
+                return self._connection.read_response()
+        except (RedisError, OSError) as error:
+            self.close()
+            raise Unavailable(f"no task events from the server: {without_arguments(str(error))}") from error
+        except BaseException:  # interrupted: what comes next on this connection would be taken for another answer
+            self.close()
+            raise
