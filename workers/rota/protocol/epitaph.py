@@ -3,7 +3,7 @@ one of a dead task is its epitaph.
 
 `reason` is one of a few words: `failed`, `crashed`, `lost`, and of an epitaph the label of `rota_tasks_dead_total`;
 `error` a sentence, `traceback` the end of one, `attempt` the number of the start where it is known, `at` the wall
-clock's time, `owner` and `pid` who ran it, `elapsed_seconds` for how long.
+clock's time, `owner` and `pid` who ran it, `elapsed_seconds` for how long, `lag_seconds` how late it had begun.
 """
 
 import json
@@ -17,6 +17,7 @@ CRASHED: Final = "crashed"
 LOST: Final = "lost"
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: half the time of an account
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Account:
     owner: str = ""
     pid: int = 0
     elapsed_seconds: float = 0.0
+    lag_seconds: float = 0.0
 
     def to_json(self, at: datetime) -> bytes:
         """Write it on one line; what is too long is cut: an error at its end, a traceback at its beginning."""
@@ -40,8 +42,9 @@ class Account:
             fields["attempt"] = self.attempt
         if self.owner:
             fields |= {"owner": self.owner, "pid": self.pid, "elapsed_seconds": round(self.elapsed_seconds, 6)}
+            fields["lag_seconds"] = round(self.lag_seconds, 6)
         fields["at"] = at.astimezone(UTC).isoformat(timespec="milliseconds")
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        return _ENCODER.encode(fields).encode(errors="replace")
 
 
 def read_accounts(raw: bytes, otherwise: str) -> list[dict[str, Any]]:
