@@ -57,6 +57,17 @@ def test_lost_replies_of_claims_and_of_settlements_run_nothing_twice(shaken: Sha
     assert not fleet.log("worker.lost")
 
 
+def test_a_lost_reply_to_a_beginning_starts_nothing_until_redis_has_said_how_it_stands(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(workers=1)
+    fleet.client.enqueue_many(Call("once", ["many"], queue="default") for _ in range(NOTES))
+    for _ in range(5):
+        lose(shaken, "begin")
+    fleet.wait_for("end", NOTES, label="many")
+    finish(shaken, fleet)
+    assert len(fleet.journal("start")) == NOTES
+    assert not fleet.log("task.stale")
+
+
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "silent"])
 def test_a_lost_reply_to_an_enqueue_is_one_task(shaken: Shaken, cut: bool) -> None:
     fleet = shaken.start()

@@ -96,6 +96,20 @@ def _at_least(pids: set[int], count: int) -> set[int]:
     return pids if len(pids) >= count else set()
 
 
+@ON_ONE_SERVER
+def test_what_a_stop_at_once_cuts_off_is_dead_with_that_as_its_account_and_no_crash_is_charged(fleets: Fleets) -> None:
+    fleet = fleets.start()
+    held = fleet.client.enqueue("hold_once", args=["a"], queue="default").id
+    fleet.wait_for("start", label="a")
+    fleet.signal(signal.SIGQUIT)
+    fleet.exit_code()
+    found = fleet.client.status(held)
+    assert (found.state, found.crashes) == ("dead", 0)
+    fleet.start()
+    dead = _each_started_once_and_ended_or_is_dead(fleet, {held})
+    assert dead[held]["cause"] == "stop"
+
+
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet, set[str]]:
     """Two nodes; node a has begun a task in each of its two workers, and both have others to do. And all ids."""

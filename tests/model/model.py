@@ -105,6 +105,8 @@ class Model(Steering):
                 continue
             if outcome[0] == "release" and not task.is_shell:
                 self._credit(serving, task.queue)
+            if outcome[0] in {"retry", "release"} and not task.cancelled:
+                task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of the start
             if outcome[0] == "done" and not task.is_shell:
                 done[task.id] = self._done(task, outcome, owner)
             else:
@@ -122,9 +124,7 @@ class Model(Steering):
         verb, delay, kept = outcome
         if task.is_shell:
             self.places.shell_is_gone(task)
-            return
-        task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of it
-        if verb in {"expired", "cancelled"}:
+        elif verb in {"expired", "cancelled"}:
             self.places.end_alone(task, verb, owner, self.account)
         elif task.cancelled:
             self.places.end_alone(task, "cancelled", owner, NO_RUN)
@@ -160,11 +160,7 @@ class Model(Steering):
         for task in reversed(unstarted):
             self.places.let_go(owner, task.text)
             self._credit(serving, task.queue)
-            if task.has_begun and not (task.cancelled or task.is_shell):
-                task.releases += 1
-                self.places.bury(task)
-            else:
-                self._go_on(task, ("release", 0, ""), owner)
+            self._go_on(task, ("release", 0, ""), owner)
         return len(unstarted)
 
     def begin(self, owner: str, text: str) -> str:

@@ -18,7 +18,10 @@ from rota.server.server_errors import ConnectionLost
 if TYPE_CHECKING:
     from rota.child.life import Fence
     from rota.client.sender import Batch, Sender
+    from rota.protocol.entry import Entry
     from rota.server.connection import Connection
+    from rota.worker.begin import Beginner
+    from rota_supervisor.master.core.death import Death
     from rota_supervisor.master.core.effects import Effect
     from rota_supervisor.master.core.events import Died
     from rota_supervisor.master.core.plan import Action
@@ -82,3 +85,12 @@ def died_without_outcomes(
 ) -> "list[Effect]":
     """What a dead worker had finished is not read from its slot."""
     return original(state, event._replace(outcomes=NOTHING), now)
+
+
+def begin_without_an_answer(original: Callable[..., Any], self: "Beginner", entry: "Entry") -> "Entry":
+    """A task that may be started once at most is started, whatever Redis said, or if it said nothing."""
+    return original(self, entry) or entry
+
+
+def no_verdict(_: Callable[..., Any], __: "Death") -> None:
+    """The master does not look at what the worker said would follow."""

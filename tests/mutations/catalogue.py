@@ -133,6 +133,29 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "at most once: who retires a lost owner does not look whether a task has begun",
+        LuaFunction(
+            "retire",
+            "let_go",
+            "e",
+            "if reason == 'expired' then e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-') end original(e)",
+        ),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "at most once: a task is called without an answer to its beginning",
+        PythonFunction("rota.worker.begin", "Beginner.begin", bugs.begin_without_an_answer),
+        Tests("tests/faults/test_network_lost_replies.py", "to_a_beginning", r"assert .*"),
+        90,
+    ),
+    Mutation(
+        "a kill by the hard time limit is a crash, whatever the worker said would follow",
+        PythonFunction("rota_supervisor.master.core.verdicts", "settlement_of", bugs.no_verdict),
+        Tests("tests/unit/test_verdicts.py", "hard_limit or retry_left", r"assert .*"),
+        60,
+    ),
+    Mutation(
         "given back to the tail of the lane",
         RedisAnswer("shared/ending", "LPUSH", "return original('RPUSH', key, ...)"),
         _MODEL,

@@ -153,6 +153,7 @@ FAULTS = {
         'imports[0]: expected a module such as "shop.tasks", got "shop/tasks.py", did you mean "shop.tasks"?'
     ),
     "[tasks.a]\nretries = -1": "tasks.a.retries: expected a whole number >= 0, got -1",
+    "[tasks.a]\ncrash_limit = 1001": "tasks.a.crash_limit: expected a whole number >= 0 and <= 1000, got 1001",
     "[tasks.a]\nsoft_time_limit_seconds = 9\ntime_limit_seconds = 8": (
         "tasks.a.soft_time_limit_seconds: expected less than time_limit_seconds (8), got 9"
     ),

@@ -34,8 +34,8 @@ _LENGTH_MASK: Final = (1 << _COUNT_SHIFT) - 1
 # By global names, as a worker looks most of these up in each task.
 _PHASE, _BEAT, _NUMBER, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.task_number, HEADER.outcomes
 _STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
-_CLAIMED, _UNSTARTED, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.entry, TASK.name
-_VERDICT = TASK.verdict
+_CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
+_NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # as TaskInSlot has them
 
 
 class Phase(IntEnum):
@@ -192,16 +192,8 @@ class Slot(ProgressPart):
             if number % 2 == 0:
                 return None
             base = task_at(number)
-            task = TaskInSlot(
-                self._get_text(base + _ENTRY, ENTRY_BYTES),
-                name_in(self._get_text(base + _NAME, NAME_BYTES)),
-                words[base + _STARTED],
-                words[base + _DEADLINE],
-                words[base + _CLAIMED],
-                words[base + _UNSTARTED],
-                words[base + _SOFT_DEADLINE],
-                words[base + _VERDICT],
-            )
+            texts = self._get_text(base + _ENTRY, ENTRY_BYTES), name_in(self._get_text(base + _NAME, NAME_BYTES))
+            task = TaskInSlot(*texts, *(words[base + field] for field in _NUMBERS))
             if self._task_number == number:
                 return task
         return None

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED, LOST, TIME_LIMIT
 
+_MOST: Final = 1e12  # seconds
 _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
@@ -46,7 +47,6 @@ def last_crash_in(accounts: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
-    elapsed = told.get("elapsed_seconds")
     return AttemptAccount(
         attempt=number,
         reason=_text(told.get("reason")),
@@ -54,7 +54,7 @@ def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
         at=_time(told.get("at")),
         node=_text(told.get("owner")).rpartition(":")[0].rpartition(":")[0],  # of node:slot:life
         pid=_whole(told.get("pid")),
-        run_seconds=float(elapsed) if type(elapsed) in (int, float) else 0.0,
+        run_seconds=_seconds(told.get("elapsed_seconds")),
     )
 
 
@@ -64,6 +64,12 @@ def _text(value: object) -> str:
 
 def _whole(value: object) -> int:
     return value if type(value) is int and value > 0 else 0
+
+
+def _seconds(value: object) -> float:
+    return (
+        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST else 0.0
+    )
 
 
 def _time(value: object) -> datetime | None:

@@ -20,6 +20,7 @@ TIME_LIMIT: Final = "time_limit"  # the hard one
 AT_MOST_ONCE: Final = "at_most_once"  # the reason of what was started once, may not be again, and did not end
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: half the time of an account
 
 
 class NotRunnable(StrEnum):
@@ -52,7 +53,7 @@ class Account:
         if self.owner:
             fields |= {"owner": self.owner, "pid": self.pid, "elapsed_seconds": round(self.elapsed_seconds, 6)}
         fields["at"] = at.astimezone(UTC).isoformat(timespec="milliseconds")
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        return _ENCODER.encode(fields).encode(errors="replace")
 
 
 def read_accounts(raw: bytes, otherwise: str) -> list[dict[str, Any]]:

@@ -171,7 +171,12 @@ TASKS_PROCESSED = _counter(
     "Attempts ended: done, retry, dead, released, cancelled or expired.",
     "queue task outcome",
 )
-TASK_RETRIES = _counter("rota_task_retries_total", _WORKER, "Attempts that failed and will be repeated.", "queue task")
+TASK_RETRIES = _counter(
+    "rota_task_retries_total",
+    (Writer.WORKER, Writer.MASTER),
+    "Attempts that failed and will be repeated.",
+    "queue task",
+)
 TASKS_DEAD = _counter(
     "rota_tasks_dead_total",
     (Writer.WORKER, Writer.MASTER, Writer.POLLER),

@@ -152,10 +152,13 @@ class Executor:
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
         ready = prepared if isinstance(prepared, Runnable) else None
-        slot.name_task(name, 0 if ready is None else self._verdict(ready, entry.failures))
+        verdict = None if ready is None else ready.verdicts.get(entry.failures)
+        if verdict is None and ready is not None:
+            verdict = self._decide(ready, entry.failures)
+        slot.name_task(name, verdict or 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
         begun = None if start_ns > claimed.start_by_ns else entry
-        if begun is not None and ready is not None and ready.options.is_started_once:
+        if not verdict and begun is not None and ready is not None and ready.options.is_started_once:
             begun = self.begin(entry)
             at_ns = start_ns = boottime_ns()
         if begun is None:
@@ -168,13 +171,11 @@ class Executor:
         self._carry_out(claimed, prepared, attempt)
         return attempt
 
-    def _verdict(self, ready: Runnable, failures: int) -> int:
+    def _decide(self, ready: Runnable, failures: int) -> int:
         """What the master is to do if it has to end this attempt: decided once for each number of failures."""
-        known = ready.verdicts.get(failures)
-        if known is None:
-            with self.alone:  # the back-off may be the application's function
-                known = ready.verdicts[failures] = verdict_on(ready.options, failures, self.random).to_word()
-        return known
+        with self.alone:  # the back-off may be the application's function
+            word = ready.verdicts[failures] = verdict_on(ready.options, failures, self.random).to_word()
+        return word
 
     def _set_limits(self, attempt: Attempt, ready: Runnable, from_ns: int) -> None:
         attempt.limit_ns, soft_limit_ns = ready.limit_ns, ready.soft_limit_ns

@@ -114,7 +114,7 @@ local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the l
   .. 'that key, then revive this task"}'
 local function is_list(lane) return type(redis.pcall('LLEN', lane)) == 'number' end
 
-local BEGUN = '{"reason":"at_most_once","error":"it was started, and its worker was gone before it was known to end"}'
+local BEGUN = '{"reason":"at_most_once","error":"it may have been started, and its worker was gone before it said so"}'
 
 -- Back to the head of its lane; returns false when it had to be set aside, as what has begun. The caller grew one of the
 -- counters, so the text is new.
