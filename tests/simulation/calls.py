@@ -81,6 +81,7 @@ class Calls(Store):
         ttl_ms: int,  # noqa: ARG002
         queues: Sequence[str],  # noqa: ARG002
         ended_keep: int = 0,  # noqa: ARG002
+        *,
         shares: Iterable[QueueShare] = (),  # noqa: ARG002
     ) -> Command[int]:
         return _call(lambda server: len(server.owners))

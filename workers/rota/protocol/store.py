@@ -273,6 +273,7 @@ class Store:
         ttl_ms: int,
         queues: Sequence[str],
         ended_keep: int = DEFAULT_ENDED_KEEP,
+        *,
         shares: Iterable[QueueShare] = (),
     ) -> Command[int]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and how

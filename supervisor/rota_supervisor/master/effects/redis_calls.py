@@ -120,7 +120,7 @@ class RedisCalls:
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(
-            self._node, heartbeat, milliseconds, effect.queues, effect.ended_keep, effect.shares
+            self._node, heartbeat, milliseconds, effect.queues, effect.ended_keep, shares=effect.shares
         )
         await self._connection.run(call)
 
