@@ -91,6 +91,6 @@ def test_a_worker_without_an_owner_or_of_another_life_says_nothing() -> None:
     carried = Carried()
     carried.begin("a")
     carried.say("a", b"1")
-    slot = carried._memory.slot(FIRST)  # noqa: SLF001 - given to another life
+    slot = carried._memory.slot(FIRST)  # given to another life
     slot.nonce += 1
     assert carried.step() == []

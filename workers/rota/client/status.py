@@ -48,9 +48,10 @@ class TaskStatus:
     `kind`: immediate, delayed, retry or periodic. `due_at`: of an immediate task when it was enqueued. `ready_at`: when
     it came into its lane. `attempt` is the number of the attempt that runs, comes next, or was the last: failures,
     crashes and losses (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
-    `progress` is what the attempt that runs said last of how far it is. `epitaph` is what is known of a dead task's end,
-    `last_crash` what is known of the last crash or loss of one that is not dead. `why` says more of a state: how it was
-    cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when the server is not reachable.
+    `progress` is what the attempt that runs said last of how far it is. `epitaph` is what is known of a dead task's
+    end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says more of a state: how
+    it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when the server is not
+    reachable.
 
     Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
     run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
@@ -152,6 +153,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         why=UNKNOWN_WHY if found.state == State.UNKNOWN else "",
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
+        lag_seconds=last.lag_seconds if last.run_seconds else None,
         node=last.node or _node_of(found.owner),
         pid=last.pid or None,
         has_result=True if found.result is not None else None,

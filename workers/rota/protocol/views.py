@@ -38,10 +38,10 @@ parse_audit = reply(Audit, *[int] * 6)
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done, expired, purged or unknown; times
-    in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest last.
-    `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task died. `ended`: how
-    it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one."""
+    """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done, expired, purged or unknown;
+    times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest
+    last. `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task died.
+    `ended`: how it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one."""
 
     state: str
     queue: str = ""
