@@ -160,5 +160,5 @@ class Mastered(FleetProcess):
         if self.redis.zscore(self.keys.dead, task_id) is None:
             return {}  # of a living one the account of its last crash is kept there
         raw = self.redis.hget(self.keys.epitaphs, task_id)
-        found: dict[str, Any] = json.loads(raw) if isinstance(raw, bytes) else {}
+        found: dict[str, Any] = json.loads(raw.splitlines()[-1]) if isinstance(raw, bytes) else {}
         return found
