@@ -1,7 +1,7 @@
 """A scheduler of three primitives: enqueue something for a time, remove it, and pop what is due under a lock.
 
 The classic one keeps everything in a sorted set by time. Its pop moves the score of what it returns to now + lock, so
-X
+that it fires again, elsewhere, when whoever popped it fails. Here the time is a task's due time, and the lock a lease.
 """
 
 import os

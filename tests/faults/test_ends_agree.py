@@ -35,17 +35,14 @@ def told_by_result(handle: Handle[Any]) -> Told:
         return "dead", str(dead).rpartition(": ")[2]
 
 
-def kill_a_worker(fleet: RunningFleet, chance: random.Random) -> None:
-    """SIGKILL one that is ready."""
-    pids = until(fleet.workers, "a worker that is ready")
-    os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
-    time.sleep(chance.uniform(0.05, 0.25))  # the moments of the kills are what is varied
-
-
 def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
-    chance = random.Random(12)
+    """SIGKILL workers, evenly over the whole work; and the server once."""
+    chance, totals = random.Random(12), Keys(shaken.namespace).totals
     for number in range(KILLS):
-        kill_a_worker(fleet, chance)
+        share = number * TASKS // 2 // (KILLS + 1)
+        until(lambda share=share: int(shaken.redis.hget(totals, "done") or 0) >= share, "tasks that are done", SECONDS)  # type: ignore[misc]
+        pids = until(fleet.workers, "a worker that is ready")
+        os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
         if number == KILLS_BEFORE_THE_SERVERS:
             shaken.server.kill()
             time.sleep(0.5)  # of outage
@@ -74,11 +71,9 @@ def test_what_is_told_of_10000_ends_agrees_with_the_tasks_through_kills_of_worke
         results = [threads.submit(told_by_result, handle) for handle in handles]
         ends = [threads.submit(other.wait, handle.id, SECONDS) for handle in handles]
         kill_all_the_while(shaken, fleet)
-        left = sum(not future.done() for future in results)
         told = [future.result() for future in results]
         waited = [future.result().state for future in ends]
     measured("seconds until all 10000 had ended", time.monotonic() - began)
-    measured("tasks that had not ended at the last kill", left)
     expected: list[Told] = [("dead", f"{n} is odd") if n % 2 else ("done", 3 * n) for n in range(TASKS)]
     assert told == expected
     assert waited == [state for state, _ in expected]

@@ -77,6 +77,9 @@ def by_name(client: rota.Client) -> None:
     assert_type(client.status("id"), rota.TaskStatus)
     assert_type(client.wait("id", timeout=5), rota.TaskStatus)
     assert_type(client.result("id"), Any)
+    assert_type(client.status("id").attempts, tuple[rota.AttemptAccount, ...])
+    assert_type(client.status("id").progress, rota.Progress | None)
+    assert_type(client.peek("q", "scheduled", task="resize", limit=5), list[rota.QueuedTask])
     assert_type(client.pause("q"), bool)
     with rota.Client("redis://localhost", namespace="shop") as other:
         assert_type(other, rota.Client)
@@ -102,4 +105,5 @@ def consuming(client: rota.Client) -> None:
 
 def inside() -> None:
     assert_type(rota.current_task(), rota.CurrentTask)
+    rota.current_task().progress(1, 4, "pages")
     raise rota.Retry(delay=60)

@@ -58,7 +58,7 @@ def test_what_can_never_be_called_says_why(body: bytes, fault: NotRunnable, name
 def test_an_option_that_nobody_knows_is_named_and_fields_of_the_producers_own_are_not_looked_at() -> None:
     unfit = _prepare(b'["id","q","resize",[1],{"options":{"retires":1,"retries":2}}]')
     assert isinstance(unfit, Unfit)
-    assert unfit.error == "unknown options: 'retires'; the options of a body are retries, expires"
+    assert unfit.error.startswith("unknown options: 'retires'; the options of a body are retries, expires")
     own = _prepare(b'["id","q","resize",[1],{"options":{"retries":2,"expires":5},"retires":1,"trace":"x"}]')
     assert isinstance(own, Runnable)
     assert own.options.retries == 2

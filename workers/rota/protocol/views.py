@@ -106,7 +106,9 @@ parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """`[a state or nil...]`"""
+    """`[a state or nil...]`, of the first at least."""
+    if not raw:
+        raise ValueError("nothing that was asked about is answered")
     return [None if state is None else _parse_waited(state) for state in raw]
 
 
