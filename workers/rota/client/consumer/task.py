@@ -15,7 +15,7 @@ from rota.client.consumer.lease import LOG
 from rota.client.settings import DEFAULT_MAX_RESULT_KB
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, LeaseLost, Retry
-from rota.options import TaskOptions, effective_options
+from rota.options import TaskOptions, effective_options, fault_in_options
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
@@ -193,6 +193,8 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
         return _unfit(entry, _death(entry, NotRunnable.GARBAGE, str(error)))
     except Exception as error:  # noqa: BLE001 - a body nobody foresaw is no reason to end a program
         return _unfit(entry, _death(entry, NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}"))
+    if fault := body.options and fault_in_options(body.options):
+        return _unfit(entry, _death(entry, NotRunnable.OPTIONS, fault), body.name)
     declared = registry.get(body.name)
     options = effective_options(_UNDECLARED if declared is None else declared.options, None, body.options)
     lag_seconds = max(0, now_us - entry.due_us) / MICROSECONDS
