@@ -18,7 +18,7 @@ class AttemptAccount:
 
     `attempt` counts from 1. `reason`: `failed` (and was tried again), `crashed` with its process, `lost` with its node,
     or why the task is dead. `error` says it in a line. `at`: when, by the node's clock; it had run for `run_seconds`
-    then, in the process `pid` of `node`.
+    then, in the process `pid` of `node`, and had begun `lag_seconds` late.
     """
 
     attempt: int
@@ -28,6 +28,7 @@ class AttemptAccount:
     node: str = ""
     pid: int = 0
     run_seconds: float = 0.0
+    lag_seconds: float = 0.0
 
 
 def attempts_of(accounts: Iterable[Mapping[str, Any]]) -> tuple[AttemptAccount, ...]:
@@ -55,6 +56,7 @@ def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
         node=_text(told.get("owner")).rpartition(":")[0].rpartition(":")[0],  # of node:slot:life
         pid=_whole(told.get("pid")),
         run_seconds=_seconds(told.get("elapsed_seconds")),
+        lag_seconds=_seconds(told.get("lag_seconds")),
     )
 
 

@@ -3,7 +3,7 @@ one of a dead task is its epitaph.
 
 `reason` is one of a few words: `failed`, `crashed`, `lost`, and of an epitaph the label of `rota_tasks_dead_total`;
 `error` a sentence, `traceback` the end of one, `attempt` the number of the start where it is known, `at` the wall
-clock's time, `owner` and `pid` who ran it, `elapsed_seconds` for how long.
+clock's time, `owner` and `pid` who ran it, `elapsed_seconds` for how long, `lag_seconds` how late it had begun.
 """
 
 import json
@@ -31,6 +31,7 @@ class Account:
     owner: str = ""
     pid: int = 0
     elapsed_seconds: float = 0.0
+    lag_seconds: float = 0.0
 
     def to_json(self, at: datetime) -> bytes:
         """Write it on one line; what is too long is cut: an error at its end, a traceback at its beginning."""
@@ -41,6 +42,7 @@ class Account:
             fields["attempt"] = self.attempt
         if self.owner:
             fields |= {"owner": self.owner, "pid": self.pid, "elapsed_seconds": round(self.elapsed_seconds, 6)}
+            fields["lag_seconds"] = round(self.lag_seconds, 6)
         fields["at"] = at.astimezone(UTC).isoformat(timespec="milliseconds")
         return _ENCODER.encode(fields).encode(errors="replace")
 
