@@ -91,6 +91,28 @@ async def linger_in_loop(label: str) -> None:
 
 
 @rota.task
+def advance(label: str, note: str) -> None:
+    """Tell of its progress, step by step, until there is a file `release-LABEL`."""
+    write("start", label)
+    steps = 0
+    while not (FOLDER / f"release-{label}").exists():
+        steps += 1
+        rota.current_task().progress(steps, 1_000_000, note)
+        time.sleep(0.005)
+    write("end", label)
+
+
+@rota.task(retries=3, backoff="linear", base=0.01, jitter=False)
+def live(ends: list[str]) -> None:
+    """End each attempt as it is told: killed, well, or with that error."""
+    end = ends[rota.current_task().attempt - 1]
+    if end == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if end != "well":
+        raise ValueError(end)
+
+
+@rota.task
 def tell_time(label: str) -> None:
     """Tell the server's own time, in whole microseconds."""
     server().sendall(b"TIME\r\n")

@@ -36,6 +36,7 @@ def test_what_is_told_of_each_task_agrees_with_what_it_did_through_kills_of_its_
         assert status.ended_at is not None
         if number % 2:
             assert (status.state, status.failures) == ("dead", 1)
+            assert status.lag_seconds is not None
         else:
             assert (status.state, status.has_result) == ("done", True)
             assert status.started_at is not None

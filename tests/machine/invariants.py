@@ -106,7 +106,7 @@ class Invariants(Machine):
             assert picture.keys[holder] == key
 
     def an_account_is_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
-        """What is there of the dead is why they died; of the living the accounts of their attempts; and nothing else."""
+        """There is why the dead died, the accounts of attempts of the living, and nothing else."""
         living = {task_id: text for task_id, text in picture.epitaphs.items() if task_id not in picture.dead}
         assert living == self.model.places.accounts
         assert picture.epitaphs.keys() == {*living, *picture.dead}

@@ -413,6 +413,23 @@ def test_wrong_counts_are_recounted(rota: Rota, redis_client: "redis.Redis", nam
     assert (row["scheduled"], row["dead"]) == (3, 0)
 
 
+def test_tasks_are_listed_where_they_stand(rota: Rota, dead_task: str) -> None:
+    for task_id, delay in (("r1", "0"), ("r2", "0"), ("s1", "600")):
+        rota("task", "enqueue", "any", "--queue", "default", "--id", task_id, "--delay", delay)
+    for state, ids in (("ready", ["r1", "r2"]), ("scheduled", ["s1"]), ("dead", [dead_task]), ("running", [])):
+        listed = rota("task", "ls", "--state", state)
+        assert [line.split()[0] for line in listed.out.splitlines()[1:]] == ids
+        assert "\x1b" not in listed.out
+        rows = rota("task", "ls", "default", "--state", state, "--json").json
+        assert isinstance(rows, list)
+        assert [(row["id"], row["state"]) for row in rows] == [(task_id, state) for task_id in ids]
+    first = rota("task", "ls", "--limit", "1", "--task", "any")
+    assert [line.split()[0] for line in first.out.splitlines()[1:]] == ["r1"]
+    assert first.err == "rota: there are more: these are the first 1, see --limit\n"
+    wrong = rota("task", "ls", "default-delayed")
+    assert (wrong.code, "may not end in" in wrong.err) == (2, True)
+
+
 # The dead
 
 

@@ -41,6 +41,7 @@ def test_a_task_that_only_failed_has_no_last_crash() -> None:
         b"\xff\xfe",
         b"[1]",
         b'{"attempt":"1","reason":7,"error":null,"at":"2026","owner":[],"pid":-1,"elapsed_seconds":true}',
+        b'{"elapsed_seconds":1e999,"at":"9999-99-99"}',
         b'{"attempt":true,"at":"2026-01-02T03:04:05","owner":"x"}',
     ],
 )

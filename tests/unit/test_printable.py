@@ -169,7 +169,15 @@ def _metrics() -> str:
 
 def _page() -> str:
     checks = [{"name": "x", "ok": False, "seen": HOSTILE}]
-    process = {"slot": 8, "role": HOSTILE, "pid": 7, "phase": "busy", "beat_age_seconds": 1.0, "task_age_seconds": 1.0}
+    process = {
+        "slot": 8,
+        "role": HOSTILE,
+        "pid": 7,
+        "phase": "busy",
+        "beat_age_seconds": 1.0,
+        "task_age_seconds": 1.0,
+        "progress": {"done": 1, "total": None, "note": HOSTILE},
+    }
     queue: dict[str, Any] = {
         "name": HOSTILE,
         "lag_objective_seconds": None,

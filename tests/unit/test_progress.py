@@ -44,8 +44,8 @@ def test_what_is_no_number_that_can_be_shown_is_refused_in_words(number: float) 
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"5", b"5 10 1", b"x 10 1 note", b"5 nan 1 note", b"5 10 inf note", b"-5 10 1 n", b"5 10 -1 n", b"1e300 - 1 n",
-     b"5 10 1 " + b"n" * LONGEST, b"\xff \xff \xff \xff", b"5 10 99999999999999999 n"],
+    [b"", b"5", b"5 10 1", b"x 10 1 note", b"5 nan 1 note", b"5 10 inf note", b"-5 10 1 n", b"5 10 -1 n",
+     b"1e300 - 1 n", b"5 10 1 " + b"n" * LONGEST, b"\xff \xff \xff \xff", b"5 10 99999999999999999 n"],
 )  # fmt: skip
 def test_what_a_task_may_write_into_its_slot_instead_is_no_progress(raw: bytes) -> None:
     assert read(raw) is None

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.default import configure, enqueue_many
+    from rota.client.peek import QueuedTask
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
@@ -52,6 +53,7 @@ __all__ = [
     "NotConfigured",
     "PayloadTooLarge",
     "Progress",
+    "QueuedTask",
     "Retry",
     "RotaError",
     "RotaWarning",
@@ -81,6 +83,7 @@ _HOMES = {
     "client.default": ("configure", "enqueue_many"),
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
+    "client.peek": ("QueuedTask",),
     "client.status": ("Handle", "TaskStatus"),
     "client.tasks": ("Task", "task"),
 }

@@ -26,7 +26,7 @@ COMMANDS = {
     "stop": ("master", "Drain the fleet and stop it."),
     "health": ("health", "Ask whether the fleet is alive or ready, for probes."),
     "queue": ("queue", "List, pause, resume and purge queues."),
-    "task": ("task", "Enqueue, show and cancel a task."),
+    "task": ("task", "Enqueue, list, show and cancel tasks."),
     "dead": ("dead", "List, show, revive and purge dead tasks."),
     "audit": ("queue", "Check that every accepted task is accounted for."),
 }

@@ -1,4 +1,4 @@
-"""`rota task`: enqueue a task by name, look at one, cancel one."""
+"""`rota task`: enqueue a task by name, look at one or at many, cancel one."""
 
 import contextlib
 import json
@@ -13,6 +13,7 @@ import click
 from rota.durations import positive_milliseconds
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.task_list import list_tasks
 from rota_supervisor.cli.task_show import TASK_ID, check_id, show
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
@@ -21,10 +22,11 @@ from rota_supervisor.exits import ExitCode, Failure
 
 @click.group(cls=command.Group)
 def task() -> None:
-    """Enqueue, show and cancel a task."""
+    """Enqueue, list, show and cancel tasks."""
 
 
 task.add_command(show)
+task.add_command(list_tasks)
 
 
 @task.command(context_settings={"ignore_unknown_options": True})

@@ -33,8 +33,7 @@ def told(fleet: Fleet, owner: str, claims: list[Claim], text: bytes = b"5 10 1 r
 
 
 def kept(fleet: Fleet) -> dict[str, str]:
-    found: dict[str, str] = fleet.redis.hgetall(fleet.keys.progress)
-    return found
+    return {str(task_id): str(text) for task_id, text in fleet.redis.hgetall(fleet.keys.progress).items()}
 
 
 def test_what_a_running_task_says_last_is_kept_and_shown(fleet: Fleet) -> None:

@@ -1,9 +1,9 @@
-"""What the task that runs in a slot says of its progress: one record, written by any thread of the task, and by processes
-that it forks.
+"""What the task that runs in a slot says of its progress: one record, written by any thread of the task, and by
+processes that it forks.
 
-A record is its checksum, the length of its text, the number of the task that it is of, and the text. It is written by one
-assignment, which copies its bytes; that may be under way while another process reads. So a reader looks again until the
-checksum agrees. A lock would not do: a fork that another thread makes meanwhile would keep it locked in the copy.
+A record is its checksum, the length of its text, the number of the task that it is of, and the text. It is written by
+one assignment, which copies its bytes; that may be under way while another process reads. So a reader looks again until
+the checksum agrees. A lock would not do: a fork that another thread makes meanwhile would keep it locked in the copy.
 """
 
 from typing import Final

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED, LOST, TIME_LIMIT
 
+_MOST: Final = 1e12  # seconds
 _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
@@ -17,7 +18,7 @@ class AttemptAccount:
 
     `attempt` counts from 1. `reason`: `failed` (and was tried again), `crashed` with its process, `lost` with its node,
     or why the task is dead. `error` says it in a line. `at`: when, by the node's clock; it had run for `run_seconds`
-    then, in the process `pid` of `node`.
+    then, in the process `pid` of `node`, and had begun `lag_seconds` late.
     """
 
     attempt: int
@@ -27,6 +28,7 @@ class AttemptAccount:
     node: str = ""
     pid: int = 0
     run_seconds: float = 0.0
+    lag_seconds: float = 0.0
 
 
 def attempts_of(accounts: Iterable[Mapping[str, Any]]) -> tuple[AttemptAccount, ...]:
@@ -46,7 +48,6 @@ def last_crash_in(accounts: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
-    elapsed = told.get("elapsed_seconds")
     return AttemptAccount(
         attempt=number,
         reason=_text(told.get("reason")),
@@ -54,7 +55,8 @@ def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
         at=_time(told.get("at")),
         node=_text(told.get("owner")).rpartition(":")[0].rpartition(":")[0],  # of node:slot:life
         pid=_whole(told.get("pid")),
-        run_seconds=float(elapsed) if type(elapsed) in (int, float) else 0.0,
+        run_seconds=_seconds(told.get("elapsed_seconds")),
+        lag_seconds=_seconds(told.get("lag_seconds")),
     )
 
 
@@ -64,6 +66,12 @@ def _text(value: object) -> str:
 
 def _whole(value: object) -> int:
     return value if type(value) is int and value > 0 else 0
+
+
+def _seconds(value: object) -> float:
+    return (
+        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST else 0.0
+    )
 
 
 def _time(value: object) -> datetime | None:

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar, Unpack, assert_never, overload
 
 from rota.client import settings
 from rota.client.call import Call, CallOptions
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask, Wanted, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import prepare, require_name
 from rota.client.sender import Sender
@@ -125,6 +126,20 @@ class Client:
             return status_of(task_id, self._run(self._store.status(task_id)), args=args)
         except RotaError as error:
             return TaskStatus(task_id, State.UNKNOWN, error=str(error))
+
+    def peek(
+        self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
+    ) -> list[QueuedTask]:
+        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
+        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
+
+        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
+        a state or a limit that is none, else as `cancel`.
+        """
+        wanted = Wanted(place_named(state), queue or "", task or "", limit)
+        if queue is not None:
+            check_queue(queue)
+        return find(self._run, self._store, wanted).tasks
 
     def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
         """End a task that waits (`cancelled`), have `rota.Cancelled` raised in one that runs (`running`); or say that

@@ -45,12 +45,13 @@ class State(StrEnum):
 class TaskStatus:
     """Where a task stands. Texts are "" and other values None where they do not apply, or are not known.
 
-    `attempt` is the number of the attempt that runs, comes next, or was the last: failures, crashes and losses
-    (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
-    `progress` what the attempt that runs said last of how far it is. `epitaph` is what is
-    known of a dead task's end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says
-    more of a state: how it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when
-    the server is not reachable.
+    `kind`: immediate, delayed, retry or periodic. `due_at`: of an immediate task when it was enqueued. `ready_at`: when
+    it came into its lane. `attempt` is the number of the attempt that runs, comes next, or was the last: failures,
+    crashes and losses (of a whole node) were attempts too. `attempts` tells of those, oldest first, of ten at most;
+    `progress` is what the attempt that runs said last of how far it is. `epitaph` is what is known of a dead task's
+    end, `last_crash` what is known of the last crash or loss of one that is not dead. `why` says more of a state: how
+    it was cancelled, what `unknown` can mean. `error` says why nothing could be found out, as when the server is not
+    reachable.
 
     Of a task that has ended: `started_at` and `ended_at` by Redis time, `run_seconds` and `lag_seconds` of its last
     run, the `node` and the `pid` where that was. `has_result` of a task that is done: whether what it returned is kept;
@@ -62,7 +63,9 @@ class TaskStatus:
     state: State
     queue: str = ""
     name: str = ""
+    kind: str = ""
     due_at: datetime | None = None
+    ready_at: datetime | None = None
     attempt: int = 0
     failures: int = 0
     crashes: int = 0
@@ -135,7 +138,9 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         state=State(found.state),
         queue=found.queue,
         name=body.name,
+        kind=found.kind,
         due_at=_time(found.due_us),
+        ready_at=_time(found.ready_us),
         attempt=0 if is_gone else starts + (not is_dead),
         failures=found.failures,
         crashes=found.crashes,
@@ -148,6 +153,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         why=UNKNOWN_WHY if found.state == State.UNKNOWN else "",
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
+        lag_seconds=last.lag_seconds if last.run_seconds else None,
         node=last.node or _node_of(found.owner),
         pid=last.pid or None,
         has_result=True if found.result is not None else None,
@@ -167,7 +173,9 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
         state=State.CANCELLED if ended.how == PURGED else State(ended.how),
         queue=entry.queue,
         name=run.name,
+        kind=entry.kind.label,
         due_at=_time(entry.due_us),
+        ready_at=_time(entry.ready_us),
         attempt=entry.attempt if started else entry.attempt - 1,
         failures=entry.failures,
         crashes=entry.crashes,

@@ -4,7 +4,7 @@
 -- KEYS[1]  tasks
 -- ARGV     id
 -- returns  state, queue, due us, failures, crashes, losses, owner, body, accounts, result (nil when none is kept),
---          progress, when a dead task died (us), the record of its end while that is remembered
+--          progress, when a dead task died (us), the record of its end while that is remembered, kind, ready us
 local LOOK = 500
 local id = ARGV[1]
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
@@ -22,6 +22,7 @@ local function answer(state, e, more)
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
     body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or false,
     state == 'running' and any_progress and said() or '', e.died and from_score(e.died) or 0, more.record or '',
+    e.kind or '', e.ready or 0,
   }
 end
 

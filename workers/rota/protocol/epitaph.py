@@ -3,7 +3,7 @@ one of a dead task is its epitaph.
 
 `reason` is one of a few words: `failed`, `crashed`, `lost`, and of an epitaph the label of `rota_tasks_dead_total`;
 `error` a sentence, `traceback` the end of one, `attempt` the number of the start where it is known, `at` the wall
-clock's time, `owner` and `pid` who ran it, `elapsed_seconds` for how long.
+clock's time, `owner` and `pid` who ran it, `elapsed_seconds` for how long, `lag_seconds` how late it had begun.
 """
 
 import json
@@ -19,6 +19,7 @@ TIME_LIMIT: Final = "time_limit"  # the hard one
 AT_MOST_ONCE: Final = "at_most_once"  # the reason of what was started once, may not be again, and did not end
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: half the time of an account
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Account:
     owner: str = ""
     pid: int = 0
     elapsed_seconds: float = 0.0
+    lag_seconds: float = 0.0
 
     def to_json(self, at: datetime) -> bytes:
         """Write it on one line; what is too long is cut: an error at its end, a traceback at its beginning."""
@@ -42,8 +44,9 @@ class Account:
             fields["attempt"] = self.attempt
         if self.owner:
             fields |= {"owner": self.owner, "pid": self.pid, "elapsed_seconds": round(self.elapsed_seconds, 6)}
+            fields["lag_seconds"] = round(self.lag_seconds, 6)
         fields["at"] = at.astimezone(UTC).isoformat(timespec="milliseconds")
-        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        return _ENCODER.encode(fields).encode(errors="replace")
 
 
 def read_accounts(raw: bytes, otherwise: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Progress: how far a running task says it is, as one text, `DONE TOTAL AT_US NOTE`, from its slot to Redis.
 
-Numbers in decimal digits, TOTAL `-` where there is none, AT_US microseconds of the wall clock. Whoever reads it takes it
-for what a task wrote that may write anything: bounded, and of this form or none.
+Numbers in decimal digits, TOTAL `-` where there is none, AT_US microseconds of the wall clock. Whoever reads it takes
+it for what a task wrote that may write anything: bounded, and of this form or none.
 """
 
 import math
@@ -21,8 +21,8 @@ _PARTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a task is: `done` of `total` (None where it did not say), and what it says of that. `at`: when it said so,
-    by its node's clock."""
+    """How far a task is: `done` of `total` (None where it did not say), and what it says of that. `at`: when it said
+    so, by its node's clock."""
 
     done: float
     total: float | None

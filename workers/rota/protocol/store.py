@@ -270,6 +270,11 @@ class Store:
         """A page of the dead set, latest first; `count` up to BATCH."""
         return self._command("dead", pack((offset, count)), views.parse_dead_page)
 
+    def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[views.Peeked]:
+        """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
+        Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
+        return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
+
     def audit(self) -> Command[views.Audit]:
         """The books of the namespace."""
         return self._command("audit", NOTHING, views.parse_audit)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rota.protocol.ends import Ended, parse_ended
+from rota.protocol.entry import Kind
 from rota.protocol.replies import Raw, reply
 from rota.protocol.wire import shown, text_of
 
@@ -40,8 +41,7 @@ class TaskState:
     """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done, expired, purged or unknown;
     times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest
     last. `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task died.
-    `ended`: how it ended, while that is remembered.
-    """
+    `ended`: how it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one."""
 
     state: str
     queue: str = ""
@@ -56,13 +56,19 @@ class TaskState:
     progress: bytes = b""
     ended_us: int = 0
     ended: Ended | None = None
+    kind: str = ""
+    ready_us: int = 0
 
 
 def _ended(raw: Raw) -> Ended | None:
     return parse_ended(raw) if raw else None
 
 
-parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended)
+def _kind(raw: Raw) -> str:
+    return Kind(text_of(raw)).label if raw else ""
+
+
+parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended, _kind, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +132,40 @@ def parse_dead_page(raw: Raw) -> DeadPage:
 
 
 _parse_dead_task = reply(DeadTask, text_of, int, text_of, _as_it_is, _as_it_is)
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedTask:
+    """One task where it stands; its names as they can be shown, "" where they are not known. Times in microseconds of
+    Redis time, 0 when they are not known. `since_us`: when it came into its lane, or died. `told`: its epitaph, or the
+    progress of one that runs."""
+
+    id: str
+    queue: str
+    name: str
+    due_us: int
+    since_us: int
+    failures: int
+    crashes: int
+    losses: int
+    owner: str
+    told: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """A page: how many tasks were `looked_at` for it, and where the next one begins, None behind the last."""
+
+    now_us: int
+    looked_at: int
+    next_offset: int | None
+    tasks: tuple[PeekedTask, ...]
+
+
+def parse_peeked(raw: Raw) -> Peeked:
+    """`[now, looked at, next offset or "", [a list a task...]]`"""
+    now, looked_at, following, rows = raw
+    return Peeked(int(now), int(looked_at), int(following) if following else None, tuple(map(_parse_peeked_task, rows)))
+
+
+_parse_peeked_task = reply(PeekedTask, *[_shown_name] * 3, *[int] * 5, _shown_name, _as_it_is)

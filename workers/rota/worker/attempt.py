@@ -111,7 +111,8 @@ class Attempt:
         self.outcome = RetryOutcome(delay_us, self._account(FAILED, "", owner))
 
     def _account(self, reason: str, trace: str, owner: str) -> bytes:
-        told = Account(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), self.runtime_seconds)
+        seconds, lag = self.runtime_seconds, self.times.lag_seconds
+        told = Account(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), seconds, lag)
         return told.to_json(datetime.now(UTC))
 
     def _extend(self) -> datetime | None:

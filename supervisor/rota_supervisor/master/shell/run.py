@@ -127,7 +127,8 @@ class _Master:
         lines = spawn.InheritedFds(memory.fd, self._death_pipe[0], bell_fd(self._rung))
         self._processes = Processes(memory, lines, happened, inbox.wake.set, lambda: self._listening.fd)
         self._claims = ClaimWatch(state, memory, background, happened)
-        self._progress = ProgressCarrier(state, memory, self._redis)
+        run, store = self._redis.connection.run, self._redis.store
+        self._progress = ProgressCarrier(state, memory, lambda told: run(store.carry_progress(told)))
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, state.surroundings.node, memory, background, happened
         )

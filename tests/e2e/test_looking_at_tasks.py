@@ -1,0 +1,97 @@
+"""What people see of tasks while a fleet runs them: how far they are, where they stand, and what became of them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from fleets import Measure, RunningFleet, running_fleet
+from rota.protocol.keys import Keys
+from servers import Server
+from waiting import seconds_until, until
+
+HOSTILE = "\x1b[2J<script>\u202e"
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    folder: Path = tmp_path_factory.mktemp("looking")
+    with running_fleet(server.url, f"looking-{folder.name}", folder, workers=2) as running:
+        yield running
+
+
+def test_progress_is_carried_to_everybody_who_asks_and_gone_when_the_task_ends(
+    fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    handle = fleet.client.enqueue("advance", args=["far", HOSTILE], queue="default")
+    fleet.wait_for("start", label="far")
+    measured("seconds until its progress is known", seconds_until(lambda: handle.status().progress is not None))
+    first = handle.status().progress
+    assert first is not None
+    assert (first.total, first.note) == (1_000_000, HOSTILE)
+    until(lambda: (now := handle.status().progress) is not None and now.done > first.done, "more of it")
+
+    [row] = [row for row in fleet.status()["children"] if row["task"] == "advance"]
+    assert (row["progress"]["done"] >= first.done, row["progress"]["note"]) == (True, HOSTILE)
+    shown = fleet.get("/status.json")[1]
+    assert HOSTILE in [each["progress"]["note"] for each in json.loads(shown)["processes"] if each["progress"]]
+    for text in (fleet.get("/")[1], fleet.rota("status").stdout, fleet.rota("task", "show", handle.id).stdout):
+        assert "/1" in text
+        assert HOSTILE not in text
+        assert "\x1b" not in text
+
+    fleet.release("far")
+    until(lambda: handle.status().state == "done", "its end")
+    assert not redis_client.exists(Keys(fleet.namespace).progress)
+
+
+def test_a_task_that_failed_twice_was_killed_and_succeeded_tells_its_whole_life(fleet: RunningFleet) -> None:
+    handle = fleet.client.enqueue("live", args=[["first", f"second {HOSTILE}", "kill", "well"]], queue="default")
+    until(lambda: handle.status().state == "done", "its end")
+    attempts = handle.status().attempts
+    assert [(each.attempt, each.reason) for each in attempts] == [(1, "failed"), (2, "failed"), (3, "crashed")]
+    assert attempts[1].error == f"ValueError: second {HOSTILE}"
+    assert all(each.node and each.pid and each.at for each in attempts)
+    shown = fleet.rota("task", "show", handle.id)
+    assert (shown.returncode, "\x1b" in shown.stdout) == (0, False)
+    words = ["attempt 1 failed", "attempt 2 failed", "attempt 3 crashed", "attempt 4 started", "done"]
+    told = [moment["what"] for moment in fleet.asked("task", "show", handle.id)["timeline"] if moment["what"] in words]
+    assert told == words
+
+
+def test_a_dead_task_tells_of_each_of_its_attempts_and_is_forgiven_all_of_them(fleet: RunningFleet) -> None:
+    handle = fleet.client.enqueue("live", args=[["first", "second", "third", "fourth"]], queue="default")
+    until(lambda: handle.status().state == "dead", "its death")
+    status = handle.status()
+    assert [each.reason for each in status.attempts] == ["failed", "failed", "failed", "retries"]
+    assert status.epitaph is not None
+    assert "ValueError: fourth" in status.epitaph["error"]
+    timeline = fleet.asked("task", "show", handle.id)["timeline"]
+    assert [moment["what"] for moment in timeline][-2:] == ["attempt 4 started", "dead"]
+    [listed] = [each for each in fleet.asked("dead", "ls") if each["id"] == handle.id]
+    assert listed["epitaph"] == status.epitaph
+    fleet.rota("queue", "pause", "default")
+    assert fleet.client.revive(handle.id)
+    assert handle.status().attempts == ()
+    fleet.rota("task", "cancel", handle.id)
+    fleet.rota("queue", "resume", "default")
+
+
+def test_tasks_are_listed_where_they_stand_while_their_queue_is_paused(fleet: RunningFleet) -> None:
+    fleet.hold("held")
+    fleet.rota("queue", "pause", "default")
+    waiting = [fleet.client.enqueue("note", args=["listed"], queue="default").id for _ in range(3)]
+    late = fleet.client.enqueue("note", args=["listed"], queue="default", delay=600).id
+    assert [row["id"] for row in fleet.asked("task", "ls", "default")] == waiting
+    assert [row["id"] for row in fleet.asked("task", "ls", "--limit", "2", "--task", "note")] == waiting[:2]
+    assert [row["id"] for row in fleet.asked("task", "ls", "--state", "scheduled")] == [late]
+    [running] = fleet.asked("task", "ls", "--state", "running")
+    assert (running["name"], running["state"]) == ("hold", "running")
+    assert fleet.rota("task", "ls", "--state", "dead").returncode == 0
+    fleet.release("held")
+    fleet.rota("queue", "resume", "default")
+    fleet.wait_for("end", 3, label="listed")
+    fleet.rota("task", "cancel", late)
+    assert fleet.books_balance()

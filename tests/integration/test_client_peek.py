@@ -1,0 +1,77 @@
+"""`Client.peek`: tasks as they stand in queues, typed, and never looked for further than asked."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import rota
+from protocol import Fleet, one_tier
+from rota.client.client import Client
+from rota.client.peek import MOST_LOOKED_AT, Wanted, find
+from rota.client.status import State
+from rota.protocol.outcome import DeadOutcome
+from rota.protocol.store import BATCH, NewTask
+
+SERVING = one_tier("q", "r")
+EPITAPH = b'{"reason":"retries","error":"ValueError: bad","attempt":1,"owner":"node:8:1","pid":7,"elapsed_seconds":0.5}'
+
+
+def push(fleet: Fleet, count: int, name: str, queue: str = "q") -> None:
+    body = f'["x","{queue}","{name}",[]]'.encode()
+    for start in range(0, count, BATCH):
+        numbers = range(start, min(start + BATCH, count))
+        fleet.enqueue(*(NewTask(f"{name}{n}", queue, body) for n in numbers))
+
+
+def test_tasks_of_each_state_are_told_with_what_is_known_of_them(client: Client, fleet: Fleet) -> None:
+    client.enqueue("work", queue="q", id="late", delay=600)
+    for task_id in ("dies", "runs", "waits"):
+        client.enqueue("work", queue="q", id=task_id)
+    owner = fleet.register()
+    [claim] = fleet.turn(owner, SERVING).claims
+    fleet.turn(owner, SERVING, (claim, DeadOutcome(EPITAPH)), limit=0)
+    [claim] = fleet.turn(owner, SERVING).claims
+    fleet.run(fleet.store.carry_progress([(owner, claim.entry.text, b"1 4 1 rows")]))
+
+    [waits] = client.peek("q")
+    assert (waits.id, waits.state, waits.name, waits.attempt) == ("waits", State.READY, "work", 1)
+    assert waits.since is not None
+    assert waits.age_seconds is not None
+    assert datetime.now(UTC) - waits.since < timedelta(minutes=5)
+    [late] = client.peek(state="scheduled")
+    assert late.due_in_seconds is not None
+    assert 500 < late.due_in_seconds <= 600
+    [runs] = client.peek(state="running")
+    assert runs.progress is not None
+    assert (runs.owner, runs.progress.done, runs.progress.note) == (owner, 1, "rows")
+    [dies] = client.peek(state="dead")
+    assert dies.epitaph is not None
+    assert (dies.attempt, dies.epitaph.error, dies.epitaph.node) == (1, "ValueError: bad", "node")
+    assert isinstance(dies, rota.QueuedTask)
+
+
+def test_all_queues_are_looked_at_one_after_the_other_up_to_the_limit(client: Client, fleet: Fleet) -> None:
+    push(fleet, 3, "first", "q")
+    push(fleet, 3, "second", "r")
+    assert [task.id for task in client.peek(limit=4)] == ["first0", "first1", "first2", "second0"]
+    assert [task.id for task in client.peek(task="second", limit=2)] == ["second0", "second1"]
+    assert client.peek("nobody") == client.peek(state="running") == client.peek("q", "dead") == []
+
+
+def test_a_search_for_few_among_many_ends(client: Client, fleet: Fleet) -> None:
+    push(fleet, MOST_LOOKED_AT + 2 * BATCH, "many")
+    push(fleet, 1, "few")
+    found = find(fleet.run, fleet.store, Wanted(State.READY, "q", "few"))
+    assert (found.tasks, found.looked_at, found.more) == ([], MOST_LOOKED_AT, True)
+    assert client.peek("q", task="few") == []
+    found = find(fleet.run, fleet.store, Wanted(State.READY, "q", limit=BATCH + 1))
+    assert (len(found.tasks), found.looked_at, found.more) == (BATCH + 1, BATCH + 1, True)
+
+
+def test_what_cannot_be_asked_for_is_refused_in_words(client: Client) -> None:
+    with pytest.raises(ValueError, match="tasks that are 'done' stand in no queue"):
+        client.peek("q", "done")
+    with pytest.raises(rota.InvalidName, match="may not end in"):
+        client.peek("q-delayed")
+    with pytest.raises(ValueError, match="limit must be at least 1"):
+        client.peek("q", limit=0)

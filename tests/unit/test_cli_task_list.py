@@ -1,0 +1,73 @@
+"""`rota task ls` as people and programs read it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rota.client.accounts import AttemptAccount
+from rota.client.peek import Found, QueuedTask
+from rota.client.status import State
+from rota.protocol.progress import Progress
+from rota_supervisor.cli import output
+from rota_supervisor.cli.task_list import rest_in_words, table_of
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def task(state: State, **changes: Any) -> QueuedTask:
+    fields: dict[str, Any] = {
+        "id": "a", "state": state, "queue": "mail", "name": "send", "due_at": AT, "due_in_seconds": -185.0,
+        "since": AT, "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,
+    }  # fmt: skip
+    return QueuedTask(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("found", "header", "row"),
+    [
+        (task(State.READY), "AGE", ["2 h 3 m", 2]),
+        (task(State.SCHEDULED, since=None, age_seconds=None), "DUE IN", ["overdue 3 m 5 s", 2]),
+        (task(State.SCHEDULED, due_in_seconds=60.0), "DUE IN", ["1 m", 2]),
+        (
+            task(State.RUNNING, owner="node:8:1", progress=Progress(1, 4, "rows", AT)),
+            "AGE",
+            ["2 h 3 m", 2, "node:8:1", "1/4 (25 %) rows"],
+        ),
+        (
+            task(State.DEAD, epitaph=AttemptAccount(2, "retries", "e" * 90)),
+            "AGE",
+            ["2 h 3 m", 2, f"retries: {'e' * 48}..."],
+        ),
+    ],
+)  # fmt: skip
+def test_each_state_shows_what_matters_of_it(found: QueuedTask, header: str, row: list[object]) -> None:
+    names, [cells] = table_of(found.state, [found])
+    assert len(names) == len(cells)
+    assert names[4] == header
+    assert cells == ["a", "mail", "send", "2026-01-02T03:04:05Z", *row]
+
+
+def test_what_others_pushed_is_shown_without_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = task(State.READY, id="", name="\x1b[2J", due_at=None, due_in_seconds=None, since=None, age_seconds=None)
+    header, [cells] = table_of(State.READY, [bare])
+    assert cells == ["-", "mail", "\x1b[2J", "-", "-", 2]
+    output.put_table(header, [cells], no_color=True)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_json_has_the_same_without_what_is_not_known() -> None:
+    assert output.facts_of(task(State.DEAD, since=None, epitaph=AttemptAccount(2, "retries", "bad", AT))) == {
+        "id": "a", "state": "dead", "queue": "mail", "name": "send", "due_at": AT.isoformat(), "due_in_seconds": -185.0,
+        "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,
+        "epitaph": {
+            "attempt": 2, "reason": "retries", "error": "bad", "at": AT.isoformat(), "pid": 0, "run_seconds": 0.0,
+            "lag_seconds": 0.0,
+        },
+    }  # fmt: skip
+
+
+def test_a_search_that_was_ended_says_so() -> None:
+    assert rest_in_words(Found([], 10_000, more=False), 5) == ""
+    assert "these are the first 1" in rest_in_words(Found([task(State.READY)], 1, more=True), 1)
+    assert "looked at 10000 tasks and ended the search" in rest_in_words(Found([], 10_000, more=True), 5)

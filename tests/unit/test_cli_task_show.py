@@ -1,0 +1,89 @@
+"""`rota task show`: fields and the time line of a task."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rota.client.accounts import AttemptAccount
+from rota.client.status import State, TaskStatus
+from rota.protocol.progress import Progress
+from rota_supervisor.cli import output
+from rota_supervisor.cli.task_show import fields_of, timeline_of
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FAILED = AttemptAccount(1, "failed", "ValueError: bad", AT + timedelta(seconds=2), "web-1", 7, 0.5)
+CRASHED = AttemptAccount(2, "crashed", "killed by SIGKILL", AT + timedelta(seconds=13), "web-2", 8, 1.0)
+
+
+def status(state: State, **fields: Any) -> TaskStatus:
+    return TaskStatus("a", state, "q", "work", **fields)
+
+
+def lines(found: TaskStatus) -> list[str]:
+    """What happened when, in seconds after AT."""
+    return [f"{(each.at - AT).total_seconds():g} {each.what}: {each.detail}" for each in timeline_of(found)]
+
+
+def test_a_task_that_failed_was_killed_and_succeeded_tells_its_whole_life() -> None:
+    found = status(
+        State.DONE,
+        kind="retry",
+        due_at=AT + timedelta(seconds=12),
+        ready_at=AT + timedelta(seconds=12.001),
+        attempt=3,
+        attempts=(FAILED, CRASHED),
+        started_at=AT + timedelta(seconds=14),
+        ended_at=AT + timedelta(seconds=15),
+        node="web-1",
+        pid=9,
+    )
+    assert lines(found) == [
+        "1.5 attempt 1 started: on web-1, pid 7",
+        "2 attempt 1 failed: ValueError: bad",
+        "12 due: attempt 2",
+        "12 attempt 2 started: on web-2, pid 8",
+        "12.001 ready: attempt 2",
+        "13 attempt 2 crashed: killed by SIGKILL",
+        "14 attempt 3 started: on web-1, pid 9",
+        "15 done: ",
+    ]
+
+
+def test_of_an_immediate_task_it_is_known_when_it_was_enqueued_and_of_a_retry_when_it_is_due() -> None:
+    assert lines(status(State.READY, kind="immediate", due_at=AT, ready_at=AT, attempt=1)) == [
+        "0 enqueued: ",
+        "0 ready: ",
+    ]
+    retry = status(State.SCHEDULED, kind="retry", due_at=AT + timedelta(seconds=60), attempt=2, attempts=(FAILED,))
+    assert lines(retry)[-1] == "60 due: attempt 2"
+
+
+def test_a_dead_task_tells_its_last_words_once() -> None:
+    last = AttemptAccount(2, "retries", "attempt 2 of 2: ValueError: worse", AT + timedelta(seconds=9), "web-1", 7, 0.5)
+    epitaph = {"reason": "retries", "error": last.error}
+    dead = status(State.DEAD, attempts=(FAILED, last), epitaph=epitaph, ended_at=last.at)
+    assert lines(dead)[-2:] == ["8.5 attempt 2 started: on web-1, pid 7", "9 dead: retries"]
+    fields = fields_of(dead)
+    assert fields["error"] == last.error
+    assert str(fields["timeline"]).count("ValueError: worse") == 0
+
+
+def test_progress_is_told_in_words_and_nothing_that_is_not_known() -> None:
+    running = status(State.RUNNING, owner="web-1:8:1", progress=Progress(1, 4, "rows", AT))
+    assert fields_of(running) == {
+        "id": "a", "state": "running", "queue": "q", "name": "work", "attempt": 0, "failures": 0, "crashes": 0,
+        "losses": 0, "owner": "web-1:8:1", "progress": "1/4 (25 %) rows", "timeline": "",
+    }  # fmt: skip
+
+
+def test_text_of_tasks_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2J\n\u202e"
+    account = AttemptAccount(1, "failed", hostile, AT, hostile, 7, 1.0)
+    found = status(State.RUNNING, attempts=(account,), progress=Progress(1, None, hostile, AT), owner=hostile)
+    for key, value in fields_of(found).items():
+        output.put_field(key, value)
+    output.put_json(output.facts_of(found) | {"timeline": [output.facts_of(each) for each in timeline_of(found)]})
+    assert len(str(fields_of(found)["timeline"]).split("\n")) == len(timeline_of(found))
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.splitlines())

@@ -1,0 +1,109 @@
+#!lua flags=no-writes
+-- A page of the tasks that stand in one place, for people: nothing is looked at beyond it.
+-- with: prefix clock entry doorbell lists in_use former bare
+-- KEYS[1]  tasks
+-- ARGV     ready | scheduled | running | dead, queue (of ready it has to be said; '' for all), task's name ('' for all),
+--          offset, count
+-- returns  now, how many were looked at, offset of the next page or '' when this was the last, then a row each: id, queue,
+--          name, due us, since us, failures, crashes, losses, owner, its epitaph or progress
+--   ready      its lanes: the delayed one first, as it is served
+--   scheduled  all of `delayed`, next due first
+--   running    the lists of owners, which is what the offset counts
+--   dead       latest first
+-- An entry whose task was cancelled is no task. What is no entry is a bare item, known by the names it brings.
+local MOST, LONGEST_TOLD = 500, 4000
+local now, place, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]
+local offset, count = tonumber(ARGV[4]), math.max(1, math.min(tonumber(ARGV[5]), MOST))
+local looked_at, rows = 0, {}
+
+local function name_in(body)
+  local _, _, name = bare_names(body)
+  return name or name_or_nil(string.match(string.sub(body, 1, 200), '^%s*%[%s*"([^"]*)"')) or ''
+end
+
+local function show(e, name, more)
+  if (queue ~= '' and e.queue ~= queue) or (task ~= '' and name ~= task) then return end
+  rows[#rows + 1] = {
+    e.id, e.queue, name, e.due or 0, more.since or 0, e.failures or 0, e.crashes or 0, e.losses or 0,
+    more.owner or '', string.sub(more.told or '', 1, LONGEST_TOLD),
+  }
+end
+
+local function show_bare(text, in_queue, due)
+  local id, named = bare_names(text)
+  show({ id = id or '', queue = in_queue or named or '', due = due }, name_in(text), {})
+end
+
+-- A line of a lane or of an owner's list.
+local function show_line(line, owner, in_queue)
+  looked_at = looked_at + 1
+  local e = parse_entry(line)
+  if not e then return show_bare(line, in_queue) end
+  local body = redis.call('HGET', PREFIX .. 'tasks', e.id)
+  if is_shell(e.id, e.flag) or not body or (body == '' and not owner) then return end
+  local told = owner and any_progress and redis.pcall('HGET', PROGRESS, e.id)
+  show(e, name_in(body), { since = e.ready, owner = owner, told = type(told) == 'string' and told })
+end
+
+local function show_ready()
+  local skip = offset
+  for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
+    local size, room = length(lane), count - looked_at
+    if skip < size and room > 0 then
+      for _, line in ipairs(redis.call('LRANGE', lane, skip, skip + room - 1)) do show_line(line, nil, queue) end
+    end
+    skip = math.max(0, skip - size)
+  end
+  return entries_in(queue)
+end
+
+local function show_running()
+  local owners, at = redis.call('ZRANGE', PREFIX .. 'owners', offset, offset + MOST - 1), offset
+  for _, owner in ipairs(owners) do
+    local list = PREFIX .. 'inflight:' .. owner
+    if looked_at > 0 and looked_at + length(list) > count then break end
+    for _, line in ipairs(length(list) > 0 and redis.call('LRANGE', list, 0, MOST - 1) or {}) do show_line(line, owner) end
+    at = at + 1
+  end
+  return redis.call('ZCARD', PREFIX .. 'owners'), at
+end
+
+-- With a score, and its ticket as long as it is there.
+local function show_scored(key, page, show_known)
+  for i = 1, #page, 2 do
+    looked_at = looked_at + 1
+    local id, at = page[i], from_score(page[i + 1])
+    local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+    local body = redis.call('HGET', PREFIX .. 'tasks', id)
+    if e then
+      show_known(e, body or '', at)
+    elseif body then
+      local _, named = bare_names(body)
+      show({ id = id, queue = named or '', due = at }, name_in(body), {})
+    else
+      show_bare(id, nil, at)
+    end
+  end
+  return redis.call('ZCARD', key)
+end
+
+local function show_scheduled()
+  local key = PREFIX .. 'delayed'
+  return show_scored(key, redis.call('ZRANGE', key, offset, offset + count - 1, 'WITHSCORES'), function(e, body, due)
+    e.due = due
+    show(e, name_in(body), {})
+  end)
+end
+
+local function show_dead()
+  local key = PREFIX .. 'dead'
+  return show_scored(key, redis.call('ZREVRANGE', key, offset, offset + count - 1, 'WITHSCORES'), function(e, body, died)
+    local accounts = redis.call('HGET', PREFIX .. 'epitaphs', e.id) or ''
+    show(e, name_in(body), { since = died, told = string.match(accounts, '[^\n]*$') })
+  end)
+end
+
+local places = { ready = show_ready, scheduled = show_scheduled, running = show_running, dead = show_dead }
+local size, reached = places[place]()
+reached = reached or offset + looked_at
+return { now, looked_at, reached < size and reached or '', rows }
