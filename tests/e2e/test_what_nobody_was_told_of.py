@@ -61,7 +61,8 @@ def test_an_entry_taken_from_its_lane_is_named_by_the_audit_and_runs_once_when_h
 
     found = fleet.rota("audit", "--json")
     assert found.returncode == 1
-    assert (json.loads(found.stdout)["unplaced"], json.loads(found.stdout)["missing"]) == ([ids[0]], 0)
+    books = json.loads(found.stdout)
+    assert (set(books["unplaced"]) - {LOST}, books["missing"]) == ({ids[0]}, 0)
     assert ids[0] in found.stderr
 
     assert fleet.rota("audit", "--heal").returncode == 0
