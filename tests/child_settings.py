@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from rota.child.settings import PollerSettings, ServerSettings, WorkerSettings
-from rota.protocol.store import Domain
+from rota.protocol.tiers import Domain
 from rota_supervisor.config import resolve
 from rota_supervisor.config.model import Config, QueueConfig
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings

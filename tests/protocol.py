@@ -8,18 +8,8 @@ import redis
 from rota.protocol.ends import Run, account_of, ran_by
 from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
-from rota.protocol.store import (
-    NO_TIERS,
-    Blame,
-    Command,
-    Domain,
-    NewTask,
-    QueueShare,
-    Store,
-    Turn,
-    domain_of,
-    pack_tiers,
-)
+from rota.protocol.store import Blame, Command, NewTask, Store, Turn
+from rota.protocol.tiers import NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address
 from rota.server.connection import Connection

@@ -13,7 +13,8 @@ import rota
 from faulty_link import FaultyLink
 from protocol import Fleet, one_tier
 from rota.client.client import Client
-from rota.protocol.store import Announced, Blame, QueueShare
+from rota.protocol.store import Announced, Blame
+from rota.protocol.tiers import QueueShare
 from rota.registry import default_registry
 from servers import Server
 from waiting import until

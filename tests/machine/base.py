@@ -16,7 +16,8 @@ from model.model import Model
 from protocol import ACCOUNT, LEASE_MS, tiers
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
-from rota.protocol.store import Announced, Command, QueueShare
+from rota.protocol.store import Announced, Command
+from rota.protocol.tiers import QueueShare
 from rota.server.server_errors import PushedBack
 from servers import Server
 

@@ -36,7 +36,8 @@ from rota.protocol.outcome import (
     Settlement,
 )
 from rota.protocol.replies import AdoptedScheduled, Claim, Promoted, Swept, TurnReply, TurnWord
-from rota.protocol.store import Turn, pack_limits
+from rota.protocol.store import Turn
+from rota.protocol.tiers import pack_limits
 
 OUTCOMES: dict[str, Outcome] = {
     "done": Done(),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rota.protocol.replies import TurnReply
 from rota.protocol.scripts import Script, sha1_of
-from rota.protocol.store import NO_TIERS, Blame, Command, Store, Turn
+from rota.protocol.store import Blame, Command, Store, Turn
+from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.server_errors import ConnectionLost
 

@@ -13,7 +13,8 @@ import redis
 
 from rota.protocol.keys import Keys
 from rota.protocol.outcome import DeadOutcome, Settlement, join_settlements, pack_settlement
-from rota.protocol.store import QueueShare, Store, Turn, domain_of, pack_tiers
+from rota.protocol.store import Store, Turn
+from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota_supervisor.cli.app import run_app

@@ -12,7 +12,8 @@ from faulty_link import FaultyLink
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slots import Phase, RecycleReason, boottime_ns
-from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
+from rota.protocol.store import Blame, Turn
+from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from waiting import until
 

@@ -7,7 +7,8 @@ import pytest
 
 from child_harness import ChildHarness, settings_for
 from rota.child.slots import Phase
-from rota.protocol.store import Blame, QueueShare, Turn, domain_of, pack_tiers
+from rota.protocol.store import Blame, Turn
+from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import TASK_LAG
 from rota_supervisor.exporter.samples import RegionReader

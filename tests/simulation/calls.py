@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 from rota.poller.report import PollerReport
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.scripts import Script
-from rota.protocol.store import NO_TIERS, NOTHING_SAID, Announced, Blame, Command, Store
+from rota.protocol.store import NOTHING_SAID, Announced, Blame, Command, Store
+from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection

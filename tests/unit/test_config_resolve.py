@@ -5,7 +5,7 @@ import os
 import pytest
 
 from rota.child.settings import settings_to_json, worker_settings_from_json
-from rota.protocol.store import QueueShare
+from rota.protocol.tiers import QueueShare
 from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.resolve import (
     poller_settings,

@@ -1,7 +1,7 @@
 """What workers are told is worked out once for each generation, and anew for another configuration."""
 
 from rota.child.settings import settings_to_json
-from rota.protocol.store import pack_tiers
+from rota.protocol.tiers import pack_tiers
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.config.resolve import worker_settings
 from rota_supervisor.master.core.rollout import Generation, Rollout

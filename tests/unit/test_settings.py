@@ -13,7 +13,7 @@ from rota.child.settings import (
     settings_to_json,
     worker_settings_from_json,
 )
-from rota.protocol.store import Domain, QueueShare
+from rota.protocol.tiers import Domain, QueueShare
 
 _SERVER = ServerSettings("redis://:hunter2@localhost/0", "shop")
 

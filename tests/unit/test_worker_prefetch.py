@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.protocol.store import NO_LIMITS, pack_limits
+from rota.protocol.tiers import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
 from rota.worker.claims import CLAIM_NS, MOST, ClaimTimes, Prefetch
 

@@ -12,7 +12,8 @@ from protocol import LEASE_MS, SECOND_US, Fleet, body_of, one_tier, tiers
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Done
 from rota.protocol.replies import TurnWord
-from rota.protocol.store import NO_TIERS, Blame, QueueShare
+from rota.protocol.store import Blame
+from rota.protocol.tiers import NO_TIERS, QueueShare
 from servers import Server
 
 Q = one_tier("q")

@@ -15,7 +15,8 @@ from rota.protocol.outcome import (
     pack_settlement,
 )
 from rota.protocol.replies import Claim
-from rota.protocol.store import NO_TIERS, Blame
+from rota.protocol.store import Blame
+from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import Packed
 
 Q = one_tier("q")

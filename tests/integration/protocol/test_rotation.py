@@ -4,7 +4,7 @@ import pytest
 
 from protocol import Fleet, one_tier, tiers
 from rota.protocol.outcome import Done, Release
-from rota.protocol.store import QueueShare
+from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import Packed
 
 

@@ -6,7 +6,8 @@ from protocol import SECOND_US, Fleet, body_of, one_tier, tiers
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
 from rota.protocol.replies import TurnWord
-from rota.protocol.store import QueueShare, Turn, pack_limits
+from rota.protocol.store import Turn
+from rota.protocol.tiers import QueueShare, pack_limits
 from rota.server.server_errors import Refused
 
 Q = one_tier("q")

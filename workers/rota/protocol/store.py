@@ -4,7 +4,7 @@ A command carries its script, its arguments in wire form, and the parser of its 
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
@@ -13,7 +13,8 @@ from rota.protocol import replies, task_events, views
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
-from rota.protocol.scripts import Script, load_script, sha1_of
+from rota.protocol.scripts import Script, load_script
+from rota.protocol.tiers import NO_LIMITS, NO_TIERS, QueueShare, read_share, settings_of
 from rota.protocol.wire import NOTHING, Arg, Packed, command, pack, text_of
 
 T = TypeVar("T")
@@ -25,8 +26,6 @@ DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by i
 MOST_ENDED_KEEP = 1_000_000
 BATCH = 500  # no script works on more things than this in one call
 PROGRESS_BATCH = 250  # a look and a write for each
-LONGEST_DOMAIN = 64
-VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
 
 
 @lru_cache(maxsize=256)  # a process has one key a namespace, and a script for each transition
@@ -65,76 +64,6 @@ class NewTask(NamedTuple):
     due: str = ""
     unique_key: str = ""
     hold_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class QueueShare:
-    """A queue as a pool serves it: `weight` in its tier, `cap` running at once over the fleet (0: no
-    cap), `interval_us` microseconds from one start to the next (0: no rate limit), `burst` starts that
-    may come at once after a pause."""
-
-    name: str
-    weight: float = 1.0
-    cap: int = 0
-    interval_us: int = 0
-    burst: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """The queues a pool serves in one tier: among these the rotation is fair."""
-
-    name: str
-    queues: tuple[QueueShare, ...]
-
-
-def domain_of(queues: Sequence[QueueShare]) -> Domain:
-    """The domain of these queues. Pools that serve the same set share it, whatever the order."""
-    name = ",".join(sorted(share.name for share in queues))
-    if len(name) > LONGEST_DOMAIN:  # it stands in a field of each of its queues
-        name = sha1_of(name.encode())
-    return Domain(name, tuple(queues))
-
-
-def pack_tiers(tiers: Iterable[Domain]) -> Packed:
-    """The tiers, highest first, as `turn` and `retire` take them; packed once a life."""
-    domains = list(tiers)
-    args: list[Arg] = [len(domains)]
-    for domain in domains:
-        args += [domain.name, _settings_of(domain.queues), len(domain.queues), *(share.name for share in domain.queues)]
-    return pack(args)
-
-
-def _settings_of(shares: Iterable[QueueShare]) -> str:
-    return "".join(map(_settings, shares))
-
-
-def _settings(share: QueueShare) -> str:
-    # ` QUEUE=COST CAP INTERVAL BURST`, or nothing for a plain queue.
-    if share == QueueShare(share.name):
-        return ""
-    cost = max(1, round(VIRTUAL_UNIT / share.weight))
-    return f" {share.name}={cost} {share.cap} {share.interval_us} {share.burst}"
-
-
-def _read_share(name: str, settings: bytes) -> QueueShare:
-    # What masters published of a queue, `COST CAP INTERVAL BURST`, or nothing.
-    if not settings:
-        return QueueShare(name)
-    cost, cap, interval_us, burst = map(int, settings.split())
-    return QueueShare(name, VIRTUAL_UNIT / cost, cap, interval_us, burst)
-
-
-NO_TIERS = pack_tiers(())
-
-
-def pack_limits(limits: Mapping[str, int]) -> Packed:
-    """How many entries of each of these queues a turn may claim, instead of its `limit`. One text, since a script finds
-    a word in it sooner than it reads a hundred arguments."""
-    return pack(("".join(f" {queue}={limit}" for queue, limit in limits.items()),))
-
-
-NO_LIMITS = pack_limits({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +222,7 @@ class Store:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
         of the past is to be kept."""
         ends, events, shares = announced
-        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, _settings_of(shares), *queues]
+        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), *queues]
         return self._command("announce", pack(args), int)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
@@ -301,7 +230,7 @@ class Store:
 
         def parse(raw: replies.Raw) -> Attended:
             registered, cancelled, settings = raw
-            shares = tuple(map(_read_share, queues, settings)) if registered else ()
+            shares = tuple(map(read_share, queues, settings)) if registered else ()
             return Attended(bool(registered), frozenset(replies.names_of(cancelled)), shares)
 
         return self._command("attend", pack((lease_ms, owner, *queues)), parse)

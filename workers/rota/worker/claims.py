@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import NO_LIMITS, Turn, pack_limits
+from rota.protocol.store import Turn
+from rota.protocol.tiers import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
 from rota.worker.times import Anchor
 

@@ -11,7 +11,8 @@ from rota.child.wait import Waiter
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import NO_LIMITS, Command, Store
+from rota.protocol.store import Command, Store
+from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import Packed
 from rota.server.link import Link
 from rota.server.server_errors import ServerError

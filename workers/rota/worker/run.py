@@ -10,7 +10,8 @@ from rota.child.wait import Orphaned, Waiter
 from rota.client.default import inherit_from_fleet
 from rota.client.settings import ClientSettings
 from rota.hooks import default_hooks
-from rota.protocol.store import Store, pack_tiers
+from rota.protocol.store import Store
+from rota.protocol.tiers import pack_tiers
 from rota.registry import default_registry
 from rota.server.address import parse_address
 from rota.server.connection import ConnectionOptions

@@ -12,7 +12,8 @@ from typing import Final, Protocol, TypeVar
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, Uncertain
 from rota.options import check_queue
-from rota.protocol.store import BATCH, Blame, Command, QueueShare, Store, domain_of, pack_tiers
+from rota.protocol.store import BATCH, Blame, Command, Store
+from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 
 T = TypeVar("T")

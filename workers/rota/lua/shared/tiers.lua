@@ -1,7 +1,7 @@
 -- The tiers of a call, from ARGV[at] on: `domains`, then for each `name settings n`, n queues. The settings are a text,
 -- ` QUEUE=COST CAP INTERVAL BURST` for each queue that does not have the plain ones. A fleet may serve a hundred queues
 -- and a call be about one, so nothing is read before it is asked for.
-local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/store.py: an entry at weight 1
+local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: an entry at weight 1
 
 local function read_tiers(at)
   local domains, number = {}, tonumber(ARGV[at])
