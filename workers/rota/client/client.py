@@ -189,7 +189,8 @@ class Client:
         """Wait until a task has ended, however that may be, and return its status: `unknown` when nothing is known of
         it (any more). It waits on while the server is away; `timeout` in seconds, None for as long as it takes.
 
-        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile.
+        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile, or the
+        server does not let this user ask.
         """
         return status_of(task_id, self._await(Goal.END, task_id, timeout))
 

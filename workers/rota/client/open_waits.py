@@ -30,13 +30,14 @@ class Question(NamedTuple):
 
 class Wait:
     """One thread's wait. The thread sleeps on a lock of its own, out of which the handler of a signal may raise: what
-    it leaves behind then `is_over`, and is taken away by whoever keeps it."""
+    it leaves behind then `is_over`, and is taken away by whoever keeps it. `why`: why nothing is `found`."""
 
-    __slots__ = ("_asleep", "found", "is_over", "question")
+    __slots__ = ("_asleep", "found", "is_over", "question", "why")
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.found: TaskState | None = None
+        self.why = ""
         self.is_over = False
         self._asleep = Lock()
         self._asleep.acquire()
@@ -48,9 +49,9 @@ class Wait:
         finally:
             self.is_over = True
 
-    def tell(self, found: TaskState | None) -> None:
-        """Wake the thread: this was found, or, with None, nobody looks any more."""
-        self.found = found
+    def tell(self, found: TaskState | None, why: str = "") -> None:
+        """Wake the thread: this was found, or, with None, nobody looks any more for this reason."""
+        self.found, self.why = found, why
         self._asleep.release()
 
 
@@ -98,11 +99,11 @@ class OpenWaits:
             if found is not None:
                 self._tell(question, replace(found, state=how) if how and found.state == "unknown" else found)
 
-    def give_up(self) -> None:
-        """Tell all that nobody looks any more."""
+    def give_up(self, why: str) -> None:
+        """Tell all that nobody looks any more, and why."""
         for waits in self._waits.values():
             for wait in waits:
-                wait.tell(None)
+                wait.tell(None, why)
         self._waits.clear()
         self._to_ask.clear()
 
