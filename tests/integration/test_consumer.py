@@ -472,7 +472,7 @@ def test_iteration_and_settling_go_on_through_an_outage(link: FaultyLink, namesp
 def test_a_consumer_that_may_not_go_on_says_so_instead_of_trying_for_ever(
     server: Server, namespace: str, fleet: Fleet, forbidden: str
 ) -> None:
-    user = {"enabled": True, "passwords": ["+pw"], "keys": ["*"], "reset": True}
+    user: dict[str, Any] = {"enabled": True, "passwords": ["+pw"], "keys": ["*"], "reset": True}
     fleet.redis.acl_setuser("half", commands=["+@all"], **user)
     url = server.url.replace("redis://", "redis://half:pw@")
     with Client(url, namespace) as client, client.consumer("q", limit=2) as consumer:

@@ -100,6 +100,6 @@ def test_what_goes_on_is_asked_about_again_with_what_woke_it() -> None:
 
 def test_who_is_given_up_is_told_nothing_and_sleeps_no_more() -> None:
     open_waits, [wait] = opened(END_OF_A)
-    open_waits.give_up()
+    open_waits.give_up("closed")
     assert is_told(wait)
     assert wait.found is None

@@ -82,8 +82,8 @@ class Consumer(Iterator[LeasedTask]):
         self.close()
 
     def __next__(self) -> LeasedTask:
-        """Wait for a task. Raises StopIteration after `stop` or `close`, RuntimeError in a forked child, and Unavailable
-        when the server does not let this user go on."""
+        """Wait for a task. Raises StopIteration after `stop` or `close`, RuntimeError in a forked child, and
+        Unavailable when the server does not let this user go on."""
         self._check_process()
         with self._claiming:
             while not self._stopped:
