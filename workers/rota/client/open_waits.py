@@ -5,12 +5,13 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 from threading import Lock
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from rota.protocol.ends import PURGED
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 
-STARTED = "started"
+_ENDED: Final = frozenset({"done", "dead", "cancelled", "expired", PURGED})
 
 
 class Goal(StrEnum):
@@ -75,10 +76,11 @@ class OpenWaits:
         self._to_ask.setdefault(wait.question, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """A task was `started`, or has ended as the word says: it is to be asked about."""
+        """A task was `started`, or has ended as the word says: it is to be asked about. Whoever shares the server may
+        have pushed any other word, which says nothing."""
         for question in [Question(goal, task_id) for goal in Goal]:
             if question in self._waits:
-                self._to_ask[question] = "" if how == STARTED else how
+                self._to_ask[question] = how if how in _ENDED else ""
 
     def ask_all(self) -> None:
         """Have all be asked about again, and forget those that are over."""
