@@ -362,6 +362,18 @@ def test_a_task_that_cannot_be_is_2_and_nothing_is_sent(rota: Rota, arguments: l
     assert rota("audit", "--json").out.startswith('{"accepted": 0')
 
 
+def test_a_wait_that_the_server_does_not_allow_is_69(rota: Rota, server: Server, redis_client: "redis.Redis") -> None:
+    redis_client.acl_setuser(
+        "half", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-blpop"], reset=True
+    )
+    url = server.url.replace("redis://", "redis://half:pw@")
+    done = rota("task", "enqueue", "greet", '"x"', "--wait", ROTA_REDIS_URL=url)
+    redis_client.acl_deluser("half")
+
+    assert (done.code, done.out) == (69, "")
+    assert "permission" in done.err
+
+
 def test_an_unknown_id_is_1(rota: Rota) -> None:
     for arguments in (
         ["task", "show", "none"],
