@@ -1,5 +1,6 @@
 """Task events as an application follows them: from where on, which, for how long, and through what."""
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -97,6 +98,31 @@ def test_events_that_nobody_writes_are_refused_with_what_to_do(fleet: Fleet, cli
 def test_a_place_that_is_none_is_refused(client: Client, place: str) -> None:
     with pytest.raises(ValueError, match="must be the id of an event"):
         client.events(place)
+
+
+@pytest.mark.parametrize("chosen", [{"queue": "q-delayed"}, {"queue": ""}, {"task": "a b"}])
+def test_a_name_that_no_event_can_have_is_refused(client: Client, chosen: dict[str, Any]) -> None:
+    with pytest.raises(rota.InvalidName):
+        client.events("0", **chosen)
+
+
+def test_a_forked_child_goes_on_by_a_connection_of_its_own(followed: Fleet, client: Client) -> None:
+    followed.push("a", "b")
+    reader = client.events("0", timeout=0)
+    assert next(reader).task_id == "a"
+    before = len(followed.redis.client_list())
+    (heard, told), (leave, left) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(left)
+        os.write(told, " ".join(event.task_id for event in reader).encode())
+        os.read(leave, 1)
+        os._exit(0)
+    assert os.read(heard, 100) == b"b"
+    assert len(followed.redis.client_list()) == before + 1
+    os.close(left)
+    os.waitpid(child, 0)
+    assert [event.task_id for event in reader] == ["b"]
 
 
 def test_a_reader_that_fell_behind_what_is_kept_is_told_and_can_go_on(followed: Fleet, client: Client) -> None:

@@ -75,3 +75,7 @@ def test_what_cannot_be_asked_for_is_refused_in_words(client: Client) -> None:
         client.peek("q-delayed")
     with pytest.raises(ValueError, match="limit must be at least 1"):
         client.peek("q", limit=0)
+    with pytest.raises(TypeError, match="limit must be a whole number"):
+        client.peek("q", limit=2.5)  # type: ignore[arg-type]
+    with pytest.raises(rota.InvalidName, match="task name"):
+        client.peek("q", task="a b")

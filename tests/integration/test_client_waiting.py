@@ -290,6 +290,24 @@ class TestTimeouts:
             asked.result(SECONDS)
         until(lambda: waiting_threads() == 0, "the end of the thread")
 
+    @pytest.mark.parametrize("forbidden", ["-evalsha", "-hget", "-blpop", "password"])
+    def test_a_wait_that_the_server_does_not_allow_ends_at_once(
+        self, server: Server, namespace: str, fleet: Fleet, forbidden: str
+    ) -> None:
+        fleet.push("a")
+        may: dict[str, Any] = {
+            "commands": ["+@all", *([forbidden] if forbidden != "password" else [])],
+            "enabled": True,
+            "keys": ["*"],
+        }
+        fleet.redis.acl_setuser("half", **may, passwords=["+pw"], reset=True)
+        password = "pw" if forbidden != "password" else "wrong"
+        with Client(server.url.replace("redis://", f"redis://half:{password}@"), namespace) as client:
+            for _ in range(2):
+                with pytest.raises(Unavailable, match=r"(?i)permission|password|can.t run"):
+                    client.wait("a", SECONDS)
+        fleet.redis.acl_deluser("half")
+
 
 class TestInterruptions:
     def test_ctrl_c_ends_a_wait_at_once(self, server: Server, namespace: str, fleet: Fleet) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ import rota
 from faulty_link import FaultyLink
 from protocol import Fleet, one_tier
 from rota.client.client import Client
-from rota.protocol.store import Announced, Blame
+from rota.protocol.store import Announced, Blame, Store
 from rota.protocol.tiers import QueueShare
 from rota.registry import default_registry
 from servers import Server
@@ -170,6 +171,16 @@ def test_a_task_that_was_cancelled_says_so_and_can_end_as_cancelled(client: Clie
             until(lambda: task.cancelled)
             raise rota.Cancelled
     assert fleet.run(fleet.store.audit()).cancelled == 1
+
+
+def test_a_cancelled_task_is_told_at_once_and_not_at_the_next_renewal(client: Client, fleet: Fleet) -> None:
+    with client.consumer("q", limit=2, lease_seconds=3600) as consumer:
+        push(client, "a", "b")
+        tasks = [next(consumer), next(consumer)]
+        for task in tasks:
+            client.cancel(task.id)
+            until(lambda task=task: task.cancelled)  # type: ignore[misc]  # mypy infers no lambda with a default
+        assert not fleet.redis.exists(fleet.keys.orders(consumer.owner.rpartition(":")[0].rpartition(":")[0]))
 
 
 # How many, and whose
@@ -356,6 +367,45 @@ def test_a_consumer_whose_renewal_finds_the_lease_lost_takes_tasks_again(client:
         waiting.result(30).done()
 
 
+def test_a_renewal_that_fails_as_nobody_foresaw_is_not_the_last(
+    client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [KeyError("of ours")]
+
+    def attend(store: Store, *given: Any) -> Any:
+        return real(store, *given) if not faults else (_ for _ in ()).throw(faults.pop())
+
+    with client.consumer("q", lease_seconds=1) as consumer:
+        real = Store.attend
+        monkeypatch.setattr(Store, "attend", attend)
+        until(lambda: not faults)
+        since = fleet.score(fleet.keys.owners, consumer.owner)
+        until(lambda: fleet.score(fleet.keys.owners, consumer.owner) > since)
+
+
+def test_a_task_that_came_back_is_told_again_though_its_lost_life_is_not_settled(
+    link: FaultyLink, namespace: str, fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        Client(link.url, namespace, timeout_seconds=0.5) as client,
+        client.consumer("q", limit=3, lease_seconds=1) as consumer,
+    ):
+        push(client, "a")
+        before = next(consumer)
+        lose_lease(fleet, consumer.owner)
+        until(lambda: "was lost" in caplog.text)
+        link.lose_replies(1, of="turn")
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                after = pool.submit(next, consumer).result(30)
+            finally:
+                consumer.stop()
+        assert link.lost["turn"] == 1
+        assert (after.id, after.losses) == ("a", 1)
+        with pytest.raises(rota.LeaseLost):
+            before.done()
+
+
 def test_what_may_be_started_once_is_dead_when_its_consumer_lost_it(
     client: Client, consumer: rota.Consumer, fleet: Fleet
 ) -> None:
@@ -416,6 +466,27 @@ def test_iteration_and_settling_go_on_through_an_outage(link: FaultyLink, namesp
         settling.result(30)
         push(client, "b")
         waiting.result(30).done()
+
+
+@pytest.mark.parametrize("forbidden", ["-blpop", "-evalsha"])
+def test_a_consumer_that_may_not_go_on_says_so_instead_of_trying_for_ever(
+    server: Server, namespace: str, fleet: Fleet, forbidden: str
+) -> None:
+    user: dict[str, Any] = {"enabled": True, "passwords": ["+pw"], "keys": ["*"], "reset": True}
+    fleet.redis.acl_setuser("half", commands=["+@all"], **user)
+    url = server.url.replace("redis://", "redis://half:pw@")
+    with Client(url, namespace) as client, client.consumer("q", limit=2) as consumer:
+        push(client, "a")
+        task = next(consumer)
+        fleet.redis.acl_setuser("half", commands=["+@all", forbidden], **user)
+        with pytest.raises(rota.Unavailable, match=r"(?i)permission"):
+            next(consumer)
+        if forbidden == "-evalsha":
+            with pytest.raises(rota.Unavailable, match=r"(?i)permission"):
+                task.done()
+        fleet.redis.acl_setuser("half", commands=["+@all"], **user)
+        task.done()
+    fleet.redis.acl_deluser("half")
 
 
 def test_no_server_is_told_at_once(namespace: str) -> None:

@@ -118,6 +118,10 @@ def rota(folder: Path, server: Server, namespace: str) -> Rota:
         (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),
         (["task", "enqueue", "greet", "--kwargs", "{"], "--kwargs is not JSON"),
         (["task", "enqueue", "greet", "--kwargs", "[]"], "--kwargs is not a JSON object"),
+        (["task", "enqueue", "greet", "x", "--wait", "--timeout", "nan"], "--timeout must be at most 100 years"),
+        (["task", "ls", "--task", "{x}"], "task name '{x}' is not usable"),
+        (["events", "--queue", "{x}"], "queue name '{x}' is not usable"),
+        (["events", "--after", "then"], "--after: after must be the id of an event"),
         (["dead", "revive"], "name the ids, or say --all (with --queue, --task, --reason to choose)"),
         (["dead", "purge", "x", "--all"], "give ids, or --all with options that choose, not both"),
         (["run", "-w", "many"], "-w takes a number, or POOL=NUMBER, and not 'many'"),
@@ -356,6 +360,18 @@ def test_a_task_that_cannot_be_is_2_and_nothing_is_sent(rota: Rota, arguments: l
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert rota("audit", "--json").out.startswith('{"accepted": 0')
+
+
+def test_a_wait_that_the_server_does_not_allow_is_69(rota: Rota, server: Server, redis_client: "redis.Redis") -> None:
+    redis_client.acl_setuser(
+        "half", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-blpop"], reset=True
+    )
+    url = server.url.replace("redis://", "redis://half:pw@")
+    done = rota("task", "enqueue", "greet", '"x"', "--wait", ROTA_REDIS_URL=url)
+    redis_client.acl_deluser("half")
+
+    assert (done.code, done.out) == (69, "")
+    assert "permission" in done.err
 
 
 def test_an_unknown_id_is_1(rota: Rota) -> None:

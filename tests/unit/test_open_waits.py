@@ -1,6 +1,8 @@
 """What a client waits for: which waits are asked about, and who is told what."""
 
-from rota.client.open_waits import STARTED, Goal, OpenWaits, Question, Wait
+import pytest
+
+from rota.client.open_waits import Goal, OpenWaits, Question, Wait
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 
@@ -57,9 +59,10 @@ def test_how_a_task_ended_is_known_by_its_wake_up_when_nothing_else_is() -> None
     assert wait.found == TaskState("expired")
 
 
-def test_a_start_says_nothing_of_the_end() -> None:
+@pytest.mark.parametrize("word", ["started", "no word of ours", ""])
+def test_a_start_says_nothing_of_the_end_nor_does_what_somebody_else_pushed(word: str) -> None:
     open_waits, [wait] = opened(Question(Goal.START, "a"))
-    open_waits.wake(STARTED, "a")
+    open_waits.wake(word, "a")
     open_waits.answer(open_waits.next_questions(), [UNKNOWN])
     assert wait.found == UNKNOWN
 
@@ -100,6 +103,6 @@ def test_what_goes_on_is_asked_about_again_with_what_woke_it() -> None:
 
 def test_who_is_given_up_is_told_nothing_and_sleeps_no_more() -> None:
     open_waits, [wait] = opened(END_OF_A)
-    open_waits.give_up()
+    open_waits.give_up("closed")
     assert is_told(wait)
     assert wait.found is None

@@ -23,9 +23,9 @@ _COLUMNS: Final = ("at", "event", "queue", "task", "task_id")
 @click.command(cls=command.RotaCommand)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
 @click.option("--after", default="0", metavar="ID", help='Only those behind this one; "now" for none of those kept.')
-@click.option("--queue", default="", help="Only those of this queue.")
-@click.option("--task", default="", help="Only those of this task.")
-def events(*, follow: bool, after: str, **wanted: str) -> None:
+@click.option("--queue", help="Only those of this queue.")
+@click.option("--task", help="Only those of this task.")
+def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> None:
     """Show the task events that are kept, oldest first. Exit 1 when there are none, as nobody wants any."""
     import rota  # noqa: PLC0415 - the client imports redis-py, which takes its time
 
@@ -34,11 +34,13 @@ def events(*, follow: bool, after: str, **wanted: str) -> None:
     place = None if after == _NOW else after
     with rota.Client(config.redis_url, config.namespace) as client:
         try:
-            reader = client.events(place, timeout=_LOOK_SECONDS if follow else 0, **wanted)
+            reader = client.events(place, queue=queue, task=task, timeout=_LOOK_SECONDS if follow else 0)
         except rota.EventsOff as error:
             raise Failure(ExitCode.NO, str(error)) from None
         except rota.Unavailable as error:
             raise Failure(ExitCode.UNREACHABLE, str(error)) from None
+        except rota.InvalidName as error:
+            raise Failure(ExitCode.USAGE, str(error)) from None
         except ValueError as error:
             raise Failure(ExitCode.USAGE, f"--after: {error}") from None
         for event in _followed(reader) if follow else _kept(reader):

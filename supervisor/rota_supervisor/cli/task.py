@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rota
-from rota.durations import positive_milliseconds
+from rota.durations import positive_milliseconds, seconds
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_end import put_end
@@ -55,8 +55,7 @@ def enqueue(
     state = command.current_state()
     config = state.load().config
     keywords = _keywords(kwargs)
-    if timeout is not None and not wait:
-        raise Failure(ExitCode.USAGE, "--timeout says how long to wait: add --wait")
+    _check_timeout(timeout, wait=wait)
     if options["queue"] is None:
         _import_tasks(config, name)
     with _client(config) as client:
@@ -69,6 +68,18 @@ def enqueue(
             output.put_json({"id": handle.id, "duplicate": handle.duplicate})
         else:
             output.put(handle.id)
+
+
+def _check_timeout(timeout: float | None, *, wait: bool) -> None:
+    """Before anything is enqueued. Raises Failure 2."""
+    if timeout is None:
+        return
+    if not wait:
+        raise Failure(ExitCode.USAGE, "--timeout says how long to wait: add --wait")
+    try:
+        seconds(timeout, "--timeout")
+    except ValueError as error:
+        raise Failure(ExitCode.USAGE, str(error)) from None
 
 
 def _keywords(text: str) -> dict[str, Any]:

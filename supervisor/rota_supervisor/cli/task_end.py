@@ -21,6 +21,8 @@ def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bo
             raise Failure(ExitCode.NO, str(error)) from None
         output.say(str(error))
         told["state"] = "done"
+    except (rota.Unavailable, rota.Uncertain) as error:
+        raise Failure(ExitCode.UNREACHABLE, str(error)) from None
     except (rota.TaskDead, rota.TaskCancelled, rota.TaskExpired, rota.WaitTimeout) as error:
         raise Failure(ExitCode.NO, str(error)) from None
     if as_json:

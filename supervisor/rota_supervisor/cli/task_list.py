@@ -7,7 +7,7 @@ import click
 
 from rota.client.peek import DEFAULT_LIMIT, PLACES, Found, QueuedTask, WantedTasks, find
 from rota.client.status import State
-from rota.protocol.names import fault_in_queue_name
+from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.status import duration
@@ -38,6 +38,8 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     Nothing is looked at beyond what is shown. Where some are left out, it ends after 10,000 and says so.
     """
     if queue and (fault := fault_in_queue_name(queue)):
+        raise Failure(ExitCode.USAGE, fault)
+    if task and (fault := fault_in_name("task name", task)):
         raise Failure(ExitCode.USAGE, fault)
     context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
     with context.redis() as (_, store, connection):

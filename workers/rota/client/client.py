@@ -164,24 +164,31 @@ class Client:
         due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
 
         Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
-        a state or a limit that is none, else as `cancel`.
+        a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
         """
+        _check_chosen(queue, task)
         wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
-        if queue is not None:
-            check_queue(queue)
         return find(self._run, self._store, wanted).tasks
 
     def events(
-        self, after: str | None = None, *, queue: str = "", task: str = "", timeout: Duration | None = None
+        self,
+        after: str | None = None,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        timeout: Duration | None = None,
     ) -> TaskEvents:
         """Follow the task events of the fleet, of one queue or one task if that is named, on a connection of its own.
 
         `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
         what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
-        Raises ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents` says.
+        Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents`
+        says.
         """
+        _check_chosen(queue, task)
         waits = None if timeout is None else seconds(timeout, "timeout")
-        return TaskEvents(self._address, self._timeout_seconds, self._store, WantedEvents(after, queue, task, waits))
+        wanted = WantedEvents(after, queue or "", task or "", waits)
+        return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
 
     # Waiting
 
@@ -189,7 +196,8 @@ class Client:
         """Wait until a task has ended, however that may be, and return its status: `unknown` when nothing is known of
         it (any more). It waits on while the server is away; `timeout` in seconds, None for as long as it takes.
 
-        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile.
+        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile, or the
+        server does not let this user ask.
         """
         return status_of(task_id, self._await(Goal.END, task_id, timeout))
 
@@ -268,6 +276,14 @@ class Client:
                 stacklevel=_frames_of_ours(),
             )
         return Handle(word.holder or task.id, word.duplicate, self)
+
+
+def _check_chosen(queue: str | None, task: str | None) -> None:
+    """What of all is wanted; None for all. Raises InvalidName."""
+    if queue is not None:
+        check_queue(queue)
+    if task is not None:
+        require_name("task name", task)
 
 
 def _frames_of_ours() -> int:

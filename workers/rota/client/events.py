@@ -6,6 +6,7 @@ found.
 """
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import redis
 from redis.exceptions import RedisError
 
 from rota.backoff import Backoff
+from rota.client.failures import Denied, unavailable
 from rota.client.primary_connection import connection_settings
 from rota.errors import EventsLost, EventsOff, Unavailable
 from rota.protocol.store import Store
@@ -60,7 +62,7 @@ class TaskEvents(Iterator[TaskEvent]):
 
     Goes on through a lost connection, a restart, a failover. `next` raises EventsLost when events may have been missed;
     the one after that goes on with what is kept. It raises Unavailable when the server could not be asked until the
-    time was over.
+    time was over, or does not let this user ask. A forked child goes on by a connection of its own.
     """
 
     def __init__(self, address: Address, seconds: float, store: Store, wanted: WantedEvents) -> None:
@@ -71,6 +73,7 @@ class TaskEvents(Iterator[TaskEvent]):
         settings = connection_settings(address, seconds)
         settings["socket_timeout"] += PARK_SECONDS
         self._connection: redis.Connection = settings.pop("connection_class")(**settings)
+        self._pid = os.getpid()
         self._store = store
         self._wanted = wanted
         self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
@@ -120,6 +123,8 @@ class TaskEvents(Iterator[TaskEvent]):
             if left <= 0:
                 raise StopIteration
             self._park(left)
+        except Denied:
+            raise
         except Unavailable:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -150,7 +155,7 @@ class TaskEvents(Iterator[TaskEvent]):
             return read_reply(call, self._ask(call.by_text()))
         except Refused as error:
             self.close()
-            raise Unavailable(str(error)) from error
+            raise unavailable(str(error), error) from error
 
     def _park(self, seconds: float) -> None:
         milliseconds = max(1, math.ceil(min(seconds, PARK_SECONDS) * _MILLISECONDS))
@@ -162,11 +167,14 @@ class TaskEvents(Iterator[TaskEvent]):
     def _ask(self, data: bytes) -> Any:
         try:
             with time_limit_deferred:
+                if self._pid != os.getpid():  # the connection is the parent's, which goes on using it
+                    self.close()
+                    self._pid = os.getpid()
                 self._connection.send_packed_command([data])  # type: ignore[no-untyped-call]  # not typed
                 return self._connection.read_response()
         except (RedisError, OSError) as error:
             self.close()
-            raise Unavailable(f"no task events from the server: {without_arguments(str(error))}") from error
+            raise unavailable(f"no task events from the server: {without_arguments(str(error))}", error) from error
         except BaseException:  # interrupted: what comes next on this connection would be taken for another answer
             self.close()
             raise

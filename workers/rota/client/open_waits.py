@@ -5,12 +5,13 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 from threading import Lock
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from rota.protocol.ends import PURGED
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 
-STARTED = "started"
+_ENDED: Final = frozenset({"done", "dead", "cancelled", "expired", PURGED})
 
 
 class Goal(StrEnum):
@@ -30,13 +31,14 @@ class Question(NamedTuple):
 
 class Wait:
     """One thread's wait. The thread sleeps on a lock of its own, out of which the handler of a signal may raise: what
-    it leaves behind then `is_over`, and is taken away by whoever keeps it."""
+    it leaves behind then `is_over`, and is taken away by whoever keeps it. `why`: why nothing is `found`."""
 
-    __slots__ = ("_asleep", "found", "is_over", "question")
+    __slots__ = ("_asleep", "found", "is_over", "question", "why")
 
     def __init__(self, question: Question) -> None:
         self.question = question
         self.found: TaskState | None = None
+        self.why = ""
         self.is_over = False
         self._asleep = Lock()
         self._asleep.acquire()
@@ -48,9 +50,9 @@ class Wait:
         finally:
             self.is_over = True
 
-    def tell(self, found: TaskState | None) -> None:
-        """Wake the thread: this was found, or, with None, nobody looks any more."""
-        self.found = found
+    def tell(self, found: TaskState | None, why: str = "") -> None:
+        """Wake the thread: this was found, or, with None, nobody looks any more for this reason."""
+        self.found, self.why = found, why
         self._asleep.release()
 
 
@@ -74,10 +76,11 @@ class OpenWaits:
         self._to_ask.setdefault(wait.question, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """A task was `started`, or has ended as the word says: it is to be asked about."""
+        """A task was `started`, or has ended as the word says: it is to be asked about. Whoever shares the server may
+        have pushed any other word, which says nothing."""
         for question in [Question(goal, task_id) for goal in Goal]:
             if question in self._waits:
-                self._to_ask[question] = "" if how == STARTED else how
+                self._to_ask[question] = how if how in _ENDED else ""
 
     def ask_all(self) -> None:
         """Have all be asked about again, and forget those that are over."""
@@ -98,11 +101,11 @@ class OpenWaits:
             if found is not None:
                 self._tell(question, replace(found, state=how) if how and found.state == "unknown" else found)
 
-    def give_up(self) -> None:
-        """Tell all that nobody looks any more."""
+    def give_up(self, why: str) -> None:
+        """Tell all that nobody looks any more, and why."""
         for waits in self._waits.values():
             for wait in waits:
-                wait.tell(None)
+                wait.tell(None, why)
         self._waits.clear()
         self._to_ask.clear()
 

@@ -56,7 +56,9 @@ class WantedTasks:
     limit: int = DEFAULT_LIMIT
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a limit that is none."""
+        """Raises TypeError or ValueError for a limit that is none."""
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int):
+            raise TypeError(f"limit must be a whole number, got {self.limit!r}")
         if self.limit < 1:
             raise ValueError(f"limit must be at least 1, got {self.limit!r}")
 

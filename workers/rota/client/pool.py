@@ -15,6 +15,7 @@ import redis
 from redis import exceptions
 from redis.exceptions import RedisError, ResponseError
 
+from rota.client.failures import unavailable
 from rota.client.primary_connection import connection_settings
 from rota.errors import ServerFull, Unavailable
 from rota.protocol.store import Command
@@ -162,7 +163,7 @@ class ClientPool:
         try:
             return self._pool.get_connection()
         except (RedisError, OSError) as error:
-            raise Unavailable(f"no connection to {self._shown_url}: {_why(error)}") from error
+            raise unavailable(f"no connection to {self._shown_url}: {_why(error)}", error) from error
         except BaseException:
             # Interrupted in its greeting, it may be back in the pool with no database selected and answers to come.
             self._pool.disconnect(inuse_connections=False)
@@ -178,7 +179,7 @@ class ClientPool:
             case exceptions.OutOfMemoryError():
                 return NotAccepted(ServerFull(f"{self._shown_url} takes no more tasks, its memory is full: {reply}"))
             case ResponseError() | redis.BusyLoadingError() | redis.AuthenticationError():
-                return NotAccepted(Unavailable(f"{self._shown_url} refused: {_why(reply)}"))
+                return NotAccepted(unavailable(f"{self._shown_url} refused: {_why(reply)}", reply))
             case _:
                 return Unanswered(f"{self._shown_url} did not answer: {reply}")
 

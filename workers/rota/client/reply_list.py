@@ -8,11 +8,13 @@ from typing import Any, Final
 import redis
 from redis.exceptions import RedisError
 
+from rota.client.failures import unavailable
 from rota.client.primary_connection import connection_settings
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH
 from rota.protocol.wire import command, pack, text_of
 from rota.server.address import Address
+from rota.server.server_errors import without_arguments
 
 PARK_SECONDS: Final = 5
 GRACE_SECONDS: Final = 3.0  # the server's own timers run late; the rest is for a busy one
@@ -73,4 +75,4 @@ class ReplyList:
 
     def _lost(self, error: Exception) -> Unavailable:
         self.close()
-        return Unavailable(str(error))
+        return unavailable(without_arguments(str(error)), error)

@@ -29,7 +29,8 @@ class Waiting:
         self.pid = os.getpid()
 
     def wait(self, question: Question, timeout: Duration | None) -> TaskState:
-        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed."""
+        """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
+        the server does not let it ask."""
         limit = _FOREVER if timeout is None else max(0.0, seconds(timeout, "timeout"))
         wait = Wait(question)
         with time_limit_deferred:
@@ -37,7 +38,7 @@ class Waiting:
         if not wait.sleep(limit):
             raise WaitTimeout(_too_late(question, limit, thread.trouble))
         if wait.found is None:
-            raise Unavailable(f"the client was closed while it waited for task {question.task_id}")
+            raise Unavailable(f"{wait.why} while it waited for task {question.task_id}")
         return wait.found
 
     def close(self) -> None:

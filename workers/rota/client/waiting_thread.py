@@ -20,6 +20,7 @@ from threading import Lock, Thread
 from typing import Final
 
 from rota.backoff import Backoff
+from rota.client.failures import Denied
 from rota.client.open_waits import OpenWaits, Question, Wait
 from rota.client.pool import Answered, ClientPool, NotAccepted
 from rota.client.reply_list import ReplyList
@@ -33,6 +34,8 @@ LINGER_SECONDS: Final = 3.0  # that the thread stays when nobody waits
 _FIRST_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 2.0
 _RINGS: Final = 4096
+_CLOSED: Final = "the client was closed"
+_FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +129,17 @@ class WaitingThread(Thread):
 
     def run(self) -> None:
         """Serve waits."""
+        why = _FAILED
         try:
             while self._goes_on():
                 if time.monotonic() >= self._retry_at:
                     self._converse()
                 self._rest()
+            why = _CLOSED
         finally:  # also by a fault of ours: nobody may wait for a thread that is gone
             for wait in self._mail.close():
                 self._keep(wait)
-            self._open.give_up()
+            self._open.give_up(why)
             self._replies.close()
 
     def _keep(self, wait: Wait | None) -> None:
@@ -155,6 +160,9 @@ class WaitingThread(Thread):
             self._ask()
             if self._open and not self._replies.is_parked:
                 self._replies.park()
+        except Denied as error:  # by no fault of the network: it would be so for ever
+            self._replies.close()
+            self._open.give_up(str(error))
         except Unavailable as error:
             self._failed(str(error))
 

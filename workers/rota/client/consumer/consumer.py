@@ -13,21 +13,21 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, Self, TypeVar
 
 from rota.backoff import Backoff
 from rota.client.consumer.holds import HeldTask, Holds
-from rota.client.consumer.lease import LOG, Lease, Run, Terms
+from rota.client.consumer.lease import LOG, Lease, Lines, Terms
 from rota.client.consumer.task import LeasedTask, task_of
 from rota.client.consumer.wakeup import Doorbells, Wakeup
+from rota.client.failures import Denied, is_denial
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import Command, Store, Turn
+from rota.protocol.store import Command, Turn
 from rota.registry import default_registry
-from rota.server.address import Address
 from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions, connect
 from rota.server.server_errors import ServerError
 
@@ -36,17 +36,6 @@ T = TypeVar("T")
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_PAUSE_SECONDS: Final = 2.0
 _SHORTEST_PARK_SECONDS: Final = 0.02  # below this the server's timers are no use
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """How a consumer reaches the server: `run` from any thread, and at `address` by a connection of its own, on which
-    each wait for an answer takes at most `timeout_seconds`."""
-
-    store: Store
-    run: Run
-    address: Address
-    timeout_seconds: float
 
 
 class Consumer(Iterator[LeasedTask]):
@@ -76,7 +65,7 @@ class Consumer(Iterator[LeasedTask]):
         self._stopped = False
         self._closed = False
         try:
-            self._lease = Lease(lines.store, self._run, terms, self._wakeup.ring)
+            self._lease = Lease(replace(lines, run=self._run), terms, self._wakeup.ring)
         except BaseException:
             self._wakeup.close()
             raise
@@ -93,7 +82,8 @@ class Consumer(Iterator[LeasedTask]):
         self.close()
 
     def __next__(self) -> LeasedTask:
-        """Wait for a task. Raises StopIteration after `stop` or `close`, RuntimeError in a forked child."""
+        """Wait for a task. Raises StopIteration after `stop` or `close`, RuntimeError in a forked child, and
+        Unavailable when the server does not let this user go on."""
         self._check_process()
         with self._claiming:
             while not self._stopped:
@@ -140,6 +130,8 @@ class Consumer(Iterator[LeasedTask]):
                 self._look_for_work()
         except (ServerError, Unavailable, Uncertain) as error:
             self._disconnect()
+            if is_denial(error):
+                raise Denied(f"{self.owner} may not go on: {error}") from error
             self._say_trouble(error)
             self._wakeup.wait(self._trouble.next_seconds())
         except BaseException:  # KeyboardInterrupt, say: an answer may still come on this connection
@@ -156,7 +148,7 @@ class Consumer(Iterator[LeasedTask]):
 
     def _turn(self, limit: int) -> TurnReply:
         life = self._lease.life
-        turn = Turn(limit, self._holds.ids, tuple(self._tokens), join_settlements(self._unfit))
+        turn = Turn(limit, self._holds.ids_of(life), tuple(self._tokens), join_settlements(self._unfit))
         reply = self._connected().run(self._lines.store.turn(life.owner, life.tiers, turn))
         self._now_us = reply.now_us
         self._unfit.clear()

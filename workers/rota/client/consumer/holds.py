@@ -12,6 +12,7 @@ from typing import Final
 from rota.backoff import Backoff
 from rota.client.consumer.lease import Life, Run
 from rota.client.consumer.task import Fate
+from rota.client.failures import is_denial
 from rota.errors import LeaseLost, Unavailable, Uncertain
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Settlement, join_settlements, pack_settlement
@@ -61,10 +62,9 @@ class Holds:
     def __len__(self) -> int:
         return len(self._held)
 
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """What a turn has to name."""
-        return tuple(hold.entry.id for hold in list(self._held.values()))
+    def ids_of(self, life: Life) -> tuple[str, ...]:
+        """What a turn has to name: what this life holds. One that was lost may hold an earlier entry of the same id."""
+        return tuple(hold.entry.id for hold in list(self._held.values()) if hold.life is life)
 
     def add(self, hold: HeldTask) -> None:
         """Hold a task that is handed out."""
@@ -74,7 +74,7 @@ class Holds:
         """End a hold by telling the server. Raises LeaseLost, Unavailable, Uncertain or RuntimeError."""
         self._check(hold)
         life = hold.life
-        turn = Turn(0, self.ids, settlements=join_settlements([packed]))
+        turn = Turn(0, self.ids_of(life), settlements=join_settlements([packed]))
         reply = self._ask(self._store.turn(life.owner, life.tiers, turn), hold, packed)
         life.lost |= reply.word is TurnWord.LOST
         # While an owner lives, only outcomes of its own take an entry off its list: then one sent before has counted.
@@ -113,6 +113,8 @@ class Holds:
                 failure: Exception = self._doubt(hold)
             except Unavailable as error:
                 failure = self._doubt(hold) if hold.sent else error
+                if is_denial(error):
+                    raise failure from error
             if self._closed.wait(backoff.next_seconds()) or time.monotonic() > deadline:
                 raise failure
 

@@ -1,20 +1,29 @@
-"""A consumer as an owner: registered, renewed by a thread, registered anew after its lease was lost, retired."""
+"""A consumer as an owner: registered, renewed by a thread, registered anew after its lease was lost, retired.
+
+Between renewals the thread listens to its node's orders, as a master does. Each of them says that a task was cancelled:
+then the next renewal, which names all those that were, comes at once.
+"""
 
 import logging
 import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from rota.client.consumer.wakeup import Wakeup
+from rota.client.reply_list import ReplyList
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, Uncertain
 from rota.options import check_queue
+from rota.protocol.epitaph import error_line
 from rota.protocol.store import BATCH, Blame, Command, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
+from rota.server.address import Address
 
 T = TypeVar("T")
 
@@ -66,19 +75,34 @@ class Life:
         self.lost = False
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How a consumer reaches the server: `run` from any thread, and at `address` by connections of its own, on which
+    each wait for an answer takes at most `timeout_seconds`."""
+
+    store: Store
+    run: Run
+    address: Address
+    timeout_seconds: float
+
+
 class Lease:
     """The lives of one consumer, one after another. `lost` is called when a renewal finds the lease lost."""
 
-    def __init__(self, store: Store, run: Run, terms: Terms, lost: Callable[[], None]) -> None:
+    def __init__(self, lines: Lines, terms: Terms, lost: Callable[[], None]) -> None:
         """Begins the first life. Raises Unavailable or Uncertain."""
-        self.place = _place()
-        self._store = store
-        self._run = run
+        self._node = _node()
+        self.place = f"{self._node}:0"
+        self._store = lines.store
+        self._run = lines.run
         self._terms = terms
         self._lost = lost
+        orders = lines.store.keys.orders(self._node)
+        self._orders = ReplyList(lines.address, lines.timeout_seconds, orders)
         self._lease_ms = round(terms.lease_seconds * 1000)
         self._over = threading.Event()
         self.life = self._begin()
+        self._wakeup = Wakeup()
         threading.Thread(target=self._keep, name="rota-consumer", daemon=True).start()
 
     def begin_anew(self) -> None:
@@ -88,6 +112,7 @@ class Lease:
     def end(self, owed: Packed) -> None:
         """Retire, with outcomes that may not have reached the server. What is held goes back to its lanes."""
         self._over.set()
+        self._wakeup.ring()
         call = self._store.retire_exited(self.life.owner, Blame(), owed, self.life.tiers)
         for _ in range(_TRIES_TO_RETIRE):
             try:
@@ -107,24 +132,43 @@ class Lease:
         shares = told.shares if told.registered else tuple(map(QueueShare, self._terms.queues))
         life.tiers = pack_tiers([domain_of(shares)])
         life.cancelled = told.cancelled
-        if not told.registered and not life.lost:
+        if not told.registered and not life.lost and not self._over.is_set():  # it may have been retired meanwhile
             life.lost = True
             LOG.warning("the lease of %s was lost: what it held runs again", life.owner)
             self._lost()
 
     def _keep(self) -> None:
         usual = pause = self._terms.lease_seconds / _RENEWALS_A_LEASE
-        while not self._over.wait(pause):
+        while self._rest(pause, listens=pause == usual):
             try:
                 self._attend(self.life)
                 pause = usual
-            except (Unavailable, Uncertain) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is: nobody else renews, and tasks would run twice
                 if pause == usual:  # the first of several
-                    LOG.warning("the lease of %s was not renewed: %s", self.life.owner, error)
+                    LOG.warning("the lease of %s was not renewed: %s", self.life.owner, error_line(error))
                 pause = min(_AGAIN_SECONDS, usual / 2)
+        self._orders.close()
+        self._wakeup.close()
+
+    def _rest(self, seconds: float, *, listens: bool) -> bool:
+        """Wait so long, or until an order comes. Returns whether to go on."""
+        until = time.monotonic() + seconds
+        while not self._over.is_set() and (left := until - time.monotonic()) > 0:
+            try:
+                if listens and not self._orders.is_parked:
+                    self._orders.park()
+                if not self._orders.is_parked:
+                    self._wakeup.wait(left)
+                    continue
+                self._wakeup.wait(min(left, self._orders.silent_at - time.monotonic()), self._orders.fileno())
+                if self._orders.words():
+                    break
+            except Unavailable:  # the next renewal says what it is
+                listens = False
+        return not self._over.is_set()
 
 
-def _place() -> str:
-    """Where its owners live, in the form of a worker's: a node, which is this process, and a slot."""
+def _node() -> str:
+    """This process as a node, in the form of a worker's."""
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:_HOST_CHARACTERS]
-    return f"consumer-{host}-{os.getpid()}-{os.urandom(4).hex()}:0"
+    return f"consumer-{host}-{os.getpid()}-{os.urandom(4).hex()}"

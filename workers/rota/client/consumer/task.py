@@ -97,7 +97,7 @@ class LeasedTask:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked to cancel it, as far as the last renewal of the lease told."""
+        """Whether somebody asked to cancel it: told at once, or by the next renewal of the lease if that was missed."""
         return self._hold.cancelled
 
     def done(self, result: object = None) -> None:
