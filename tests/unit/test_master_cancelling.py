@@ -199,7 +199,9 @@ def test_an_order_for_a_task_that_is_about_to_start_waits_for_that(place: _Place
 
 
 @pytest.mark.parametrize("order", [b"- id 1 node:8:2", b"- id 1 node:9:3", b"- other 1 node:8:1", b"- id 0 node:8:1"])
-def test_an_order_for_another_life_of_the_worker_or_the_id_or_another_task_tells_nobody(place: _Place, order: bytes) -> None:
+def test_an_order_for_another_life_of_the_worker_or_the_id_or_another_task_tells_nobody(
+    place: _Place, order: bytes
+) -> None:
     place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))
     assert place.listen(order) == []
 
