@@ -35,7 +35,8 @@ class Task:
     @property
     def text(self) -> bytes:
         """Its entry, as a slot shows it."""
-        return f"{self.id} default i {_READY} {_READY} {self.failures} {self.crashes} {self.losses} {self.releases} -".encode()
+        counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
+        return f"{self.id} default i {_READY} {_READY} {counters} -".encode()
 
 
 class Witness(Protocol):

@@ -67,7 +67,7 @@ class RosterPart:
         self._roster[_QUIET] = asked
 
     def is_cancelled(self) -> bool:
-        """Whether the task that runs was cancelled: worker's side. Two zeros say nothing: a task wrote over the slot."""
+        """Whether the task that runs was cancelled: worker's side. Two zeros are of a slot that was wiped."""
         return self._roster[_CANCELLED] == self._words[_NUMBER] != 0
 
     @property
