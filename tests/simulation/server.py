@@ -11,6 +11,7 @@ from typing import Final, Protocol
 MICROSECONDS: Final = 1_000_000
 CRASH_LIMIT: Final = 3
 LOSS_LIMIT: Final = 5
+_READY: Final = 1  # of every entry: an id has one life here
 
 
 @dataclass(slots=True)
@@ -34,7 +35,8 @@ class Task:
     @property
     def text(self) -> bytes:
         """Its entry, as a slot shows it."""
-        return f"{self.id} default i 1 1 {self.failures} {self.crashes} {self.losses} {self.releases} -".encode()
+        counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
+        return f"{self.id} default i {_READY} {_READY} {counters} -".encode()
 
 
 class Witness(Protocol):
@@ -151,7 +153,7 @@ class Server:
             task.ended = "cancelled"
             return
         node = owner.split(":")[0]
-        self.orders.setdefault(node, []).append(f"{kill_after} {task.id} {owner}".encode())
+        self.orders.setdefault(node, []).append(f"{kill_after} {task.id} {_READY} {owner}".encode())
         self._serve_line(node)
 
     def wait_for_order(self, node: str, answer: Callable[[bytes], None]) -> None:

@@ -129,9 +129,9 @@ def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, w
 
 
 def test_an_order_says_who_holds_which_task_and_what_is_none_is_refused() -> None:
-    assert parse_order(b"- id node:8:1") == CancelOrder(OWNER, "id", None)
-    assert parse_order(b"1500 id node:8:1") == CancelOrder(OWNER, "id", 1.5)
-    for raw in (b"", b"x", b"- id", b"x id node:8:1"):
+    assert parse_order(b"- id 1 node:8:1") == CancelOrder(OWNER, "id", 1, None)
+    assert parse_order(b"1500 id 1 node:8:1") == CancelOrder(OWNER, "id", 1, 1.5)
+    for raw in (b"", b"x", b"- id 1", b"x id 1 node:8:1", b"- id x node:8:1"):
         with pytest.raises(ValueError, match=r"unpack|invalid literal"):
             parse_order(raw)
 
@@ -190,24 +190,29 @@ def place(core: Core, worker: Child) -> _Place:
 
 def test_an_order_becomes_an_event_that_names_the_task_by_its_number(place: _Place, worker: Child) -> None:
     place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))
-    assert place.listen(b"garbage", b"2500 id node:8:1") == [CancelOrdered(SLOT, worker.nonce, 1, "id", 2.5)]
+    assert place.listen(b"garbage", b"2500 id 1 node:8:1") == [CancelOrdered(SLOT, worker.nonce, 1, "id", 2.5)]
 
 
 def test_an_order_for_a_task_that_is_about_to_start_waits_for_that(place: _Place, worker: Child) -> None:
     begin = lambda: place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))  # noqa: E731 - one word
-    assert place.listen(b"- id node:8:1", meanwhile=begin) == [CancelOrdered(SLOT, worker.nonce, 1, "id")]
+    assert place.listen(b"- id 1 node:8:1", meanwhile=begin) == [CancelOrdered(SLOT, worker.nonce, 1, "id")]
 
 
-@pytest.mark.parametrize("order", [b"- id node:8:2", b"- id node:9:3", b"- other node:8:1"])
-def test_an_order_for_another_life_or_another_task_tells_nobody(place: _Place, order: bytes) -> None:
+@pytest.mark.parametrize("order", [b"- id 1 node:8:2", b"- id 1 node:9:3", b"- other 1 node:8:1", b"- id 0 node:8:1"])
+def test_an_order_for_another_life_of_the_worker_or_the_id_or_another_task_tells_nobody(
+    place: _Place, order: bytes
+) -> None:
     place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))
     assert place.listen(order) == []
 
 
-def test_of_several_cancelled_ids_the_one_that_a_worker_runs_is_found(place: _Place, worker: Child) -> None:
-    assert cancelled_in(worker, place.slot, {"id"}) is None
+def test_the_task_that_a_worker_runs_is_found_if_it_is_meant(place: _Place, worker: Child) -> None:
+    def found(*ids: str) -> CancelOrdered | None:
+        return cancelled_in(worker, place.slot, lambda task: task.id in ids)
+
+    assert found("id") is None
     place.slot.start_task(TaskInSlot(ENTRY, "send", 1, FOREVER_NS))
-    assert cancelled_in(worker, place.slot, {"other", "id"}) == CancelOrdered(SLOT, worker.nonce, 1, "id")
-    assert cancelled_in(worker, place.slot, {"other"}) is None
+    assert found("other", "id") == CancelOrdered(SLOT, worker.nonce, 1, "id")
+    assert found("other") is None
     place.slot.end_task()
-    assert cancelled_in(worker, place.slot, {"id"}) is None
+    assert found("id") is None

@@ -38,6 +38,7 @@ class FakeServer:
         self._signals = signals
         self.now = 1000.0
         self.calls: list[str] = []
+        self.arrived_us: list[int] = []
         self.rests: list[float] = []
         self.refused: set[str] = set()
         self.overdue = 0
@@ -59,13 +60,15 @@ class FakeServer:
 
     def rest(self, seconds: float) -> bool:
         self.rests.append(seconds)
-        if seconds > 0:
+        if seconds > CALL_SECONDS:
             self._signals.asked = True
+        self.now += seconds
         return False
 
     def run(self, call: Command[Any]) -> Any:
         self.calls.append(call.script.name)
         self.now += CALL_SECONDS
+        self.arrived_us.append(self.now_us)
         if len(self.calls) == self.most:
             self._signals.asked = True
         if call.script.name in self.refused:
@@ -133,6 +136,13 @@ def test_a_hundred_lost_owners_hold_up_no_promotion(loop: PollerLoop, server: Fa
     promoted = server.calls.index("promote", 1)
     assert promoted == pytest.approx(50, abs=2)
     assert server.calls == ["promote", "sweep", *["retire"] * (promoted - 2), "promote"] + ["retire"] * (102 - promoted)
+
+
+def test_no_call_of_the_rounds_is_under_way_when_a_task_is_due(loop: PollerLoop, server: FakeServer) -> None:
+    server.lost_owners, server.most = 100, 60
+    server.next_due_us = due_us = server.now_us + 50_500
+    loop.run()
+    assert abs(server.arrived_us[server.calls.index("promote", 1)] - due_us) <= 1
 
 
 def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: FakeServer) -> None:

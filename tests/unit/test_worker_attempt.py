@@ -510,6 +510,20 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
     assert seen == ["the task was cancelled"]
 
 
+def test_a_slot_that_was_wiped_cancels_nothing() -> None:
+    place = Place()
+
+    def wipe(_failures: int) -> float:  # asked for the back-off before the function is called
+        place.slot._bytes[:] = bytes(REGION_BYTES)
+        return 7.0
+
+    def fail() -> None:
+        raise ValueError
+
+    place.declare(fail, backoff=wipe)
+    assert isinstance(place.attempt(_body("fail")).outcome, RetryOutcome)
+
+
 def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
     place, asked = Place(), []
 

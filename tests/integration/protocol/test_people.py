@@ -38,13 +38,13 @@ def test_a_running_task_is_marked_and_an_unknown_one_is_said_to_be(fleet: Fleet)
 def test_a_running_task_leaves_an_order_for_the_node_of_its_owner(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register("host:with:colons:8")
-    fleet.turn(owner, Q, limit=2)
+    one, other = fleet.turn(owner, Q, limit=2).claims
     fleet.run(fleet.store.cancel("a"))
     fleet.run(fleet.store.cancel("b", kill_after_ms=1500))
     orders = fleet.keys.orders("host:with:colons")
     assert [parse_order(str(raw).encode()) for raw in fleet.redis.lrange(orders, 0, -1)] == [
-        CancelOrder(owner, "a", None),
-        CancelOrder(owner, "b", 1.5),
+        CancelOrder(owner, "a", one.entry.ready_us, None),
+        CancelOrder(owner, "b", other.entry.ready_us, 1.5),
     ]
     assert 0 < fleet.redis.ttl(orders) <= 60
 

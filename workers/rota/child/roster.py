@@ -67,8 +67,8 @@ class RosterPart:
         self._roster[_QUIET] = asked
 
     def is_cancelled(self) -> bool:
-        """Whether the task that runs was cancelled: worker's side."""
-        return self._roster[_CANCELLED] == self._words[_NUMBER]
+        """Whether the task that runs was cancelled: worker's side. Two zeros are of a slot that was wiped."""
+        return self._roster[_CANCELLED] == self._words[_NUMBER] != 0
 
     @property
     def is_watched(self) -> bool:

@@ -69,6 +69,11 @@ class TaskInSlot(NamedTuple):
     def queue(self) -> str:
         return self._field(1)
 
+    @property
+    def ready(self) -> str:
+        """Redis time in microseconds: one task of an id is told from the next by it."""
+        return self._field(4)
+
     def _field(self, number: int) -> str:
         fields = self.entry.split(b" ")
         return fields[number].decode(errors="replace") if number < len(fields) else ""

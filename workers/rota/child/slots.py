@@ -139,8 +139,8 @@ class Slot(ProgressPart):
 
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 
-    def start_task(self, task: TaskInSlot) -> None:
-        """Publish the task about to run. A `name` of "" and its verdict follow by `name_task`."""
+    def start_task(self, task: TaskInSlot) -> int:
+        """Publish the task about to run; returns its number. A `name` of "" and its verdict follow by `name_task`."""
         words = self._words
         entry, name, started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns, verdict = task
         number = (words[_NUMBER] + 1) | 1
@@ -154,6 +154,7 @@ class Slot(ProgressPart):
         self._put_text(base + _ENTRY, entry[:ENTRY_BYTES])
         self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
         words[_NUMBER] = number
+        return number
 
     def name_task(self, name: str, verdict: int = 0) -> None:
         """Name the task that `start_task` published without a name."""

@@ -30,19 +30,21 @@ if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   return 'cancelled'
 end
 
--- The node is what stands in an owner's name before its slot and its life. A key of another type loses the order.
-local function order(owner)
+-- The node is what stands in an owner's name before its slot and its life. When the entry was ready says which life of
+-- the id is meant: the next one may run there soon. A key of another type loses the order.
+local function order(owner, line)
+  local ready = string.match(line, '^%S+ %S+ %S+ %d+ (%d+) ') or '0'
   local orders = PREFIX .. 'orders:' .. (string.match(owner, '^(.*):%d+:%d+$') or owner)
-  local pushed = redis.pcall('RPUSH', orders, kill_after .. ' ' .. id .. ' ' .. owner)
+  local pushed = redis.pcall('RPUSH', orders, kill_after .. ' ' .. id .. ' ' .. ready .. ' ' .. owner)
   if type(pushed) ~= 'number' then return end
   if pushed > MOST_ORDERS then redis.call('LTRIM', orders, -MOST_ORDERS, -1) end
   redis.call('PEXPIRE', orders, ORDERS_MS)
 end
 
-local owner = holder_of(id)
+local owner, line = holder_of(id)
 redis.call('HSET', PREFIX .. 'tasks', id, '')
 if owner then
-  order(owner)
+  order(owner, line)
   return 'running'
 end
 -- Now, as the claim that drops it may be long in coming: it frees its key, and its end is told.

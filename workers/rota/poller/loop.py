@@ -27,6 +27,7 @@ from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
 from rota.telemetry.recorder import Recorder
 
+CALL_SECONDS: Final = 0.001  # what a call of the rounds may take
 BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for an answer; between two calls it sleeps no longer either
 
 
@@ -98,19 +99,26 @@ class PollerLoop:
 
     def _work(self) -> None:
         connection = self.link.connection()
-        if self.promoting.due_at() <= self.clock():
+        is_due = self.promoting.due_at() <= self.clock()
+        if is_due:
             self.promoting.step(connection, rested=self._rested)
         self._rested = False
-        next_due = self.rounds.step(connection)
-        if next_due is not None:
-            self.promoting.next_due = next_due
+        if is_due or not self._is_due_soon():  # after each promotion, or tasks due one after another would hold them up
+            next_due = self.rounds.step(connection)
+            if next_due is not None:
+                self.promoting.next_due = next_due
         if not self._ready:
             self._ready = True
             self._show(Phase.IDLE)
             log.logger().info(events.POLLER_STARTED, rank=self.rank)
 
+    def _is_due_soon(self) -> bool:
+        """Whether a promotion is due before a call of the rounds would be over: that one can wait."""
+        return self.promoting.due_at() - self.clock() < CALL_SECONDS
+
     def _rest(self) -> None:
-        seconds = min(self.promoting.due_at(), self.rounds.next_at) - self.clock()
+        due_at = self.promoting.due_at()
+        seconds = (due_at if self._is_due_soon() else min(due_at, self.rounds.next_at)) - self.clock()
         if self.bell.rest(max(0.0, seconds)):
             self.promoting.heard()
         else:

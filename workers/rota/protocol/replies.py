@@ -147,18 +147,20 @@ parse_renewed = reply(Renewed, names_of, names_of)
 
 
 class CancelOrder(NamedTuple):
-    """A running task that is to be cancelled, as `cancel` leaves it for the node of its owner. `kill_after_seconds`:
-    after that its process is killed, None for never."""
+    """A running task that is to be cancelled, as `cancel` leaves it for the node of its owner. `ready_us` is its
+    entry's: another task of the same id is not meant. `kill_after_seconds`: after that its process is killed, None for
+    never."""
 
     owner: str
     task_id: str
+    ready_us: int
     kill_after_seconds: float | None
 
 
 def parse_order(raw: bytes) -> CancelOrder:
-    """`MILLISECONDS-or-- ID OWNER`. Raises ValueError for anything else."""
-    kill_after, task_id, owner = text_of(raw).split(" ", 2)
-    return CancelOrder(owner, task_id, None if kill_after == "-" else int(kill_after) / 1000)
+    """`MILLISECONDS-or-- ID READY OWNER`. Raises ValueError for anything else."""
+    kill_after, task_id, ready, owner = text_of(raw).split(" ", 3)
+    return CancelOrder(owner, task_id, int(ready), None if kill_after == "-" else int(kill_after) / 1000)
 
 
 @dataclass(frozen=True, slots=True)

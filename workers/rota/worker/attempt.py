@@ -156,7 +156,7 @@ class Executor:
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
-        slot.start_task(TaskInSlot(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted))
+        number = slot.start_task(TaskInSlot(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted))
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
         ready = prepared if isinstance(prepared, Runnable) else None
@@ -172,10 +172,12 @@ class Executor:
         if begun is None:
             slot.end_task()
             return None
-        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot, slot.task_number)
+        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot, number)
         if ready is not None:
-            attempt.ran_by = ready.ran_by
-            self._set_limits(attempt, ready, at_ns)
+            attempt.ran_by, attempt.limit_ns = ready.ran_by, ready.limit_ns
+            slot.extend_task(at_ns + ready.limit_ns, 0)
+            if ready.soft_limit_ns:
+                self._set_soft_limit(attempt, ready.soft_limit_ns, at_ns)
         self._carry_out(claimed, prepared, attempt)
         return attempt
 
@@ -185,12 +187,10 @@ class Executor:
             word = ready.verdicts[failures] = verdict_on(ready.options, failures, self.random).to_word()
         return word
 
-    def _set_limits(self, attempt: Attempt, ready: Runnable, from_ns: int) -> None:
-        attempt.limit_ns, soft_limit_ns = ready.limit_ns, ready.soft_limit_ns
-        if soft_limit_ns:
-            attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, from_ns + soft_limit_ns
-            self.short_limits.met(soft_limit_ns, from_ns)
-        self.slot.extend_task(from_ns + ready.limit_ns, attempt.soft_deadline_ns)
+    def _set_soft_limit(self, attempt: Attempt, soft_limit_ns: int, from_ns: int) -> None:
+        attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, from_ns + soft_limit_ns
+        self.slot.extend_task(from_ns + attempt.limit_ns, attempt.soft_deadline_ns)
+        self.short_limits.met(soft_limit_ns, from_ns)
 
     def call_dead_hooks(self, attempt: Attempt) -> None:
         """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death

@@ -6,12 +6,13 @@ renewal.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot
 from rota.protocol.replies import CancelOrder, parse_order
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection
@@ -28,11 +29,11 @@ _LOOKS: Final = 25  # what is not started by then went back to its lane, and end
 
 
 def cancelled_in(
-    worker: Child | HeldLease, slot: Slot, ids: Collection[str], kill_after: float | None = None
+    worker: Child | HeldLease, slot: Slot, is_meant: Callable[[TaskInSlot], bool], kill_after: float | None = None
 ) -> CancelOrdered | None:
-    """The order for the task that this worker runs, if it is one of these."""
+    """The order for the task that this worker runs, if that one is meant."""
     running = slot.held_up()
-    if running is None or slot.nonce != worker.nonce or running.task.id not in ids:
+    if running is None or slot.nonce != worker.nonce or not is_meant(running.task):
         return None
     return CancelOrdered(worker.slot, worker.nonce, running.number, running.task.id, kill_after)
 
@@ -88,7 +89,9 @@ class Orders:
         child = next((each for each in self._children.of(Role.WORKER) if each.owner == order.owner), None)
         if child is None:
             return False
-        found = cancelled_in(child, self._memory.slot(child.slot), (order.task_id,), order.kill_after_seconds)
+        meant = order.task_id, str(order.ready_us)
+        slot, kill_after = self._memory.slot(child.slot), order.kill_after_seconds
+        found = cancelled_in(child, slot, lambda task: (task.id, task.ready) == meant, kill_after)
         if found is not None:
             self._happened(found)
         return found is not None

@@ -121,7 +121,7 @@ class RedisCalls:
     def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[str]) -> None:
         """Report those of these tasks that run. For most, an order has been there before."""
         for each in batch:
-            found = cancelled_in(each, self._memory.slot(each.slot), cancelled)
+            found = cancelled_in(each, self._memory.slot(each.slot), lambda task: task.id in cancelled)
             if found is not None:
                 self._happened(found)
 
