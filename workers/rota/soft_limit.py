@@ -105,7 +105,8 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
         self._is_told = False
         self._end = end
-        self._look()  # the signal may have come before
+        if deadline_ns or self._is_cancelled():
+            self._look()  # the signal may have come before
 
     def _look(self) -> None:
         end = self._end
