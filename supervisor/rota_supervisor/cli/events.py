@@ -40,7 +40,7 @@ def events(*, follow: bool, after: str, **wanted: str) -> None:
         except rota.Unavailable as error:
             raise Failure(ExitCode.UNREACHABLE, str(error)) from None
         except ValueError as error:
-            raise Failure(ExitCode.USAGE, f"--after: {error}") from None
+            raise Failure(ExitCode.USAGE, str(error)) from None
         for event in _followed(reader) if follow else _kept(reader):
             output.put_json(_values_of(event)) if state.json else output.put(_line(event))
             sys.stdout.flush()

@@ -78,7 +78,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; whoever waits is told so by Unavailable. May be repeated."""
+        """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
+        anew."""
         with time_limit_deferred:
             self._waiting.close()
             self._pool.close()
@@ -178,7 +179,8 @@ class Client:
 
         `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
         what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
-        Raises ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents` says.
+        Raises ValueError for an `after` that is none, InvalidName, EventsOff, or Unavailable; later as `TaskEvents`
+        says.
         """
         waits = None if timeout is None else seconds(timeout, "timeout")
         return TaskEvents(self._address, self._timeout_seconds, self._store, WantedEvents(after, queue, task, waits))
