@@ -183,6 +183,10 @@ class Client:
         says.
         """
         waits = None if timeout is None else seconds(timeout, "timeout")
+        if queue:
+            check_queue(queue)
+        if task:
+            require_name("task", task)
         return TaskEvents(self._address, self._timeout_seconds, self._store, WantedEvents(after, queue, task, waits))
 
     # Waiting

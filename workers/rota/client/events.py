@@ -16,10 +16,8 @@ import redis
 from redis.exceptions import RedisError
 
 from rota.backoff import Backoff
-from rota.client.prepare import require_name
 from rota.client.primary_connection import connection_settings
 from rota.errors import EventsLost, EventsOff, Unavailable
-from rota.options import check_queue
 from rota.protocol.store import Store
 from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of
 from rota.protocol.wire import command, pack
@@ -66,12 +64,8 @@ class TaskEvents(Iterator[TaskEvent]):
     """
 
     def __init__(self, address: Address, seconds: float, store: Store, wanted: WantedEvents) -> None:
-        """Stands at its place at once. Raises ValueError for one that is none, InvalidName, EventsOff when nothing is
-        there and nothing will be, or Unavailable."""
-        if wanted.queue:
-            check_queue(wanted.queue)
-        if wanted.task:
-            require_name("task", wanted.task)
+        """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
+        nothing will be, or Unavailable."""
         if wanted.after is not None and not (isinstance(wanted.after, str) and is_place(wanted.after)):
             raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
         settings = connection_settings(address, seconds)
