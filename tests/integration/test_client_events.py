@@ -94,6 +94,14 @@ def test_events_that_nobody_writes_are_refused_with_what_to_do(fleet: Fleet, cli
     assert ids(client) == ["a"]  # what is kept can be had
 
 
+def test_what_cannot_be_asked_for_is_refused(client: Client) -> None:
+    for wanted in ({"queue": "no queue"}, {"task": "no task"}):
+        with pytest.raises(rota.InvalidName, match="is not usable"):
+            client.events(**wanted, timeout=0)
+    with pytest.raises(ValueError, match="must be the id of an event"):
+        client.events(5, timeout=0)  # type: ignore[arg-type]  # what a caller without types may do
+
+
 @pytest.mark.parametrize("place", ["", "now", "$", "-", "1-", "1-2-3", "9" * 30])
 def test_a_place_that_is_none_is_refused(client: Client, place: str) -> None:
     with pytest.raises(ValueError, match="must be the id of an event"):

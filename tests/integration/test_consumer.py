@@ -83,6 +83,8 @@ def test_each_verb_does_what_it_says(client: Client, consumer: rota.Consumer) ->
     push(client, "done", "retry", "dead", "release")
     tasks = {task.id: task for task in (next(consumer) for _ in range(4))}
     tasks["done"].done()
+    with pytest.raises(TypeError, match="delay must be seconds or a timedelta, got '60'"):
+        tasks["retry"].retry(delay="60")  # type: ignore[arg-type]  # what a caller without types may do
     tasks["retry"].retry(delay=60)
     tasks["dead"].dead("no such image")
     tasks["release"].release()

@@ -328,6 +328,9 @@ def test_a_task_is_enqueued_shown_and_cancelled(rota: Rota) -> None:
     assert (refused.code, "--kill-after must be more than 0 seconds" in refused.err) == (2, True)
     assert rota("task", "cancel", task_id).err == f"rota: cancelled {task_id}\n"
 
+    again = rota("task", "cancel", task_id)
+    assert (again.code, again.err) == (1, f"rota: error: {task_id} has ended already: it is cancelled\n")
+
 
 def test_arguments_are_json_and_else_text(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
     sent = rota("task", "enqueue", "any", "7", "true", "[1, 2]", "large", "-1", "--queue", "default", "--id", "a1")

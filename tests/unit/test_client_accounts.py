@@ -17,8 +17,8 @@ END = Account("retries", "attempt 2 of 2: ValueError: bad", 3, "Traceback", "web
 
 def test_each_attempt_is_told_with_where_it_ran_and_for_how_long() -> None:
     failure, crash, end = attempts_of(read_accounts(b"\n".join([FAILURE, CRASH, END]), "why"))
-    assert failure == AttemptAccount(1, "failed", "ValueError: bad", AT, "web-1:blue", 77, 0.25)
-    assert (crash.attempt, crash.reason, crash.node, crash.pid) == (2, "crashed", "web-2", 78)
+    assert failure == AttemptAccount(1, "failed", "ValueError: bad", AT, "web-1:blue", 77, 0.25, 0.0)
+    assert (crash.attempt, crash.reason, crash.node, crash.pid, crash.lag_seconds) == (2, "crashed", "web-2", 78, None)
     assert (end.attempt, end.reason, end.node) == (3, "retries", "web-1")
 
 

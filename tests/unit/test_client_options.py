@@ -22,6 +22,11 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (options.result_ttl, options.remember) == (0, True)
 
 
+def test_an_option_that_is_none_is_refused_with_those_there_are() -> None:
+    with pytest.raises(TypeError, match=r"no option 'result_tll'; its options are queue, .*result_ttl, remember"):
+        check_options({"result_tll": 60})  # type: ignore[typeddict-unknown-key]
+
+
 def test_durations_are_seconds_or_timedelta_everywhere() -> None:
     options = check_options(
         {

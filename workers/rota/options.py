@@ -86,6 +86,8 @@ def check_options(given: TaskArguments) -> TaskOptions:
 
     Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
     """
+    if unknown := sorted(set(given).difference(_CHECKS)):
+        raise TypeError(f"@rota.task has no option {unknown[0]!r}; its options are {', '.join(_CHECKS)}")
     values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items()}
     options = TaskOptions(**values)
     soft, hard = options.soft_time_limit, options.time_limit

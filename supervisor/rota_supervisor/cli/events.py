@@ -42,7 +42,7 @@ def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> 
         except rota.InvalidName as error:
             raise Failure(ExitCode.USAGE, str(error)) from None
         except ValueError as error:
-            raise Failure(ExitCode.USAGE, f"--after: {error}") from None
+            raise Failure(ExitCode.USAGE, str(error)) from None
         for event in _followed(reader) if follow else _kept(reader):
             output.put_json(_values_of(event)) if state.json else output.put(_line(event))
             sys.stdout.flush()

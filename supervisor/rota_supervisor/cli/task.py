@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rota
+from rota.client.status import status_of
 from rota.durations import positive_milliseconds, seconds
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_end import put_end
 from rota_supervisor.cli.task_list import list_tasks
-from rota_supervisor.cli.task_show import TASK_ID, check_id, show
+from rota_supervisor.cli.task_show import TASK_ID, check_id, require_known, show
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
@@ -147,7 +148,7 @@ def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[An
     help="Kill the process of one that runs, when it has not ended so long after it was told.",
 )
 def cancel(task_id: str, kill_after: float | None) -> None:
-    """End a task that waits; have one that runs told to end. Exit 1 when it is dead or unknown."""
+    """End a task that waits; have one that runs told to end. Exit 1 when it has ended, is dead or unknown."""
     check_id(task_id)
     state = command.current_state()
     try:
@@ -156,6 +157,7 @@ def cancel(task_id: str, kill_after: float | None) -> None:
         raise Failure(ExitCode.USAGE, str(error)) from None
     with state.redis() as (_, store, connection):
         word = connection.run(store.cancel(task_id, kill_after_ms))
+        found = status_of(task_id, connection.run(store.status(task_id)))
     if state.json:
         output.put_json({"id": task_id, "answer": word})
     match word:
@@ -167,4 +169,5 @@ def cancel(task_id: str, kill_after: float | None) -> None:
         case CancelWord.DEAD:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
         case CancelWord.UNKNOWN:
-            raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}"')
+            require_known(found)
+            raise Failure(ExitCode.NO, f"{task_id} has ended already: it is {found.state}")

@@ -26,6 +26,12 @@ def check_id(task_id: str) -> None:
         raise Failure(ExitCode.USAGE, fault)
 
 
+def require_known(found: TaskStatus) -> None:
+    """Leave with 1 and the reasons there may be when nothing is known of a task."""
+    if found.state is State.UNKNOWN:
+        raise Failure(ExitCode.NO, f'nothing is known of a task "{found.id}": {found.why}')
+
+
 @click.command(cls=command.RotaCommand)
 @TASK_ID
 @click.option("--args", "with_args", is_flag=True, help="Show its arguments too, while it lives or is dead.")
@@ -35,8 +41,7 @@ def show(*, task_id: str, with_args: bool) -> None:
     state = command.current_state()
     with state.redis() as (_, store, connection):
         found = status_of(task_id, connection.run(store.status(task_id)), args=with_args)
-    if found.state is State.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known of a task "{task_id}": {found.why}')
+    require_known(found)
     if state.json:
         output.put_json(output.facts_of(found) | {"timeline": [output.facts_of(each) for each in timeline_of(found)]})
         return

@@ -14,11 +14,12 @@ _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 @dataclass(frozen=True, slots=True)
 class AttemptAccount:
-    """How one attempt came to nothing. Texts are "" and numbers 0 where they are not known.
+    """How one attempt came to nothing. Texts are "", numbers 0 and times None where they are not known.
 
     `attempt` counts from 1. `reason`: `failed` (and was tried again), `crashed` with its process, `lost` with its node,
     or why the task is dead. `error` says it in a line. `at`: when, by the node's clock; it had run for `run_seconds`
-    then, in the process `pid` of `node`, and had begun `lag_seconds` late.
+    then, in the process `pid` of `node`, and had begun `lag_seconds` late: None when its process did
+    not live to say so.
     """
 
     attempt: int
@@ -28,7 +29,7 @@ class AttemptAccount:
     node: str = ""
     pid: int = 0
     run_seconds: float = 0.0
-    lag_seconds: float = 0.0
+    lag_seconds: float | None = None
 
 
 def attempts_of(accounts: Iterable[Mapping[str, Any]]) -> tuple[AttemptAccount, ...]:
@@ -55,7 +56,7 @@ def _attempt_of(number: int, told: Mapping[str, Any]) -> AttemptAccount:
         at=_time(told.get("at")),
         node=_text(told.get("owner")).rpartition(":")[0].rpartition(":")[0],  # of node:slot:life
         pid=_whole(told.get("pid")),
-        run_seconds=_seconds(told.get("elapsed_seconds")),
+        run_seconds=_seconds(told.get("elapsed_seconds")) or 0.0,
         lag_seconds=_seconds(told.get("lag_seconds")),
     )
 
@@ -68,10 +69,10 @@ def _whole(value: object) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
-def _seconds(value: object) -> float:
-    return (
-        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST else 0.0
-    )
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if 0 <= value < _MOST else None
 
 
 def _time(value: object) -> datetime | None:

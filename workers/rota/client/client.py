@@ -78,7 +78,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; whoever waits is told so by Unavailable. May be repeated."""
+        """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
+        anew."""
         with time_limit_deferred:
             self._waiting.close()
             self._pool.close()

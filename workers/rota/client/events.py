@@ -68,7 +68,7 @@ class TaskEvents(Iterator[TaskEvent]):
     def __init__(self, address: Address, seconds: float, store: Store, wanted: WantedEvents) -> None:
         """Stands at its place at once. Raises ValueError for one that is none, EventsOff when nothing is there and
         nothing will be, or Unavailable."""
-        if wanted.after is not None and not is_place(wanted.after):
+        if wanted.after is not None and not (isinstance(wanted.after, str) and is_place(wanted.after)):
             raise ValueError(f'after must be the id of an event, or "0" for all that are kept, got {wanted.after!r}')
         settings = connection_settings(address, seconds)
         settings["socket_timeout"] += PARK_SECONDS

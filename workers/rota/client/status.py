@@ -170,7 +170,7 @@ def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
         why=UNKNOWN_WHY if state is State.UNKNOWN else "",
         ended_at=_time(found.ended_us),
         run_seconds=last.run_seconds or None,
-        lag_seconds=last.lag_seconds if last.run_seconds else None,
+        lag_seconds=last.lag_seconds,
         node=last.node or _node_of(found.owner),
         pid=last.pid or None,
         has_result=True if found.result is not None else None,

@@ -15,7 +15,7 @@ from rota.client.consumer.lease import LOG
 from rota.client.settings import DEFAULT_MAX_RESULT_KB
 from rota.durations import Duration, utc_datetime
 from rota.errors import Cancelled, Dead, LeaseLost, Retry
-from rota.options import TaskOptions, effective_options, fault_in_options
+from rota.options import TaskOptions, effective_options, fault_in_options, not_negative_seconds
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.ends import account_of, ran_by
 from rota.protocol.entry import MICROSECONDS, Entry
@@ -113,8 +113,9 @@ class LeasedTask:
 
     def retry(self, delay: Duration | None = None) -> None:
         """End this attempt as failed: there is another one after `delay` (seconds or timedelta), or as the task's
-        back-off says; or the task is dead, when it has had all its retries. Raises as `done`."""
-        self._fail(Retry(delay))
+        back-off says; or the task is dead, when it has had all its retries. Raises as `done`, and TypeError or
+        ValueError for a delay that is none: the task is then held as before."""
+        self._fail(Retry(None if delay is None else not_negative_seconds(delay, "delay")))
 
     def dead(self, why: str = "") -> None:
         """End it as dead, without another attempt. Raises as `done`."""
