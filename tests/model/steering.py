@@ -77,7 +77,8 @@ class Steering:
             return "running"
         self.places.free_key(task)
         if not was_cancelled:
-            self._note_waiting(task)
+            account = self.places.accounts.get(task_id)
+            self._note_waiting(task, f"\n{account}" if account else "")
         return "cancelled"
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:

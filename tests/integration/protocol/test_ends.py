@@ -173,6 +173,14 @@ def test_a_result_is_told_with_the_end_and_outlives_the_memory_of_it(fleet: Flee
     )  # fmt: skip
 
 
+def test_a_task_that_is_cancelled_between_its_attempts_is_told_with_them(fleet: Fleet) -> None:
+    owner, claim = fleet.claimed("a")
+    fleet.turn(owner, Q, (claim, RetryOutcome(0, b'{"reason":"failed"}')), limit=0)
+    fleet.promote()
+    fleet.run(fleet.store.cancel("a"))
+    assert end_of(fleet, "a").earlier == (b'{"reason":"failed"}',)
+
+
 def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
