@@ -5,8 +5,9 @@ import pytest
 from protocol import RUN, Fleet, one_tier
 from rota.protocol.ends import Ended, Run
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
-from rota.protocol.store import Announced
+from rota.protocol.store import Announced, Blame
 from rota.protocol.views import TaskState
+from rota.protocol.wire import pack
 
 Q = one_tier("q")
 
@@ -179,6 +180,14 @@ def test_a_task_that_is_cancelled_between_its_attempts_is_told_with_them(fleet: 
     fleet.promote()
     fleet.run(fleet.store.cancel("a"))
     assert end_of(fleet, "a").earlier == (b'{"reason":"failed"}',)
+
+
+def test_a_time_for_a_result_that_is_no_number_of_milliseconds_keeps_no_task_from_ending(fleet: Fleet) -> None:
+    """As in the slot of a worker whose task wrote there."""
+    owner, claim = fleet.claimed("a")
+    fleet.run(fleet.store.retire_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.done, audit.live, status(fleet, "a").result) == (1, 0, None)
 
 
 def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:
