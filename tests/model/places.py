@@ -199,6 +199,8 @@ class Places:
         self.free_key(task)
         task.flag = str(task.life or "-")
         self.accounts.pop(task.id, None)
+        self.results.pop(task.id, None)
+        self.memory.forget(task.id)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
         self.news.tell("dead", task, owner, reason=reason_in(epitaph))
@@ -225,6 +227,7 @@ class Places:
     def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
         """Its end is noted by itself."""
         self.news.tell_end(how, task, owner, account)
+        self.results.pop(task.id, None)
         past = self.end(task, how)
         self.memory.note({task.id: self.record(how, owner, task.text, account + past)})
 

@@ -83,6 +83,7 @@ class Steering:
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
         """A task was cancelled while it waited. In a lane it stays until it is dropped, and its end is noted now."""
+        self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
         self.places.news.tell_end("cancelled", found, "-", unstarted(task.body))
         record = self.places.record("cancelled", "-", found.text, unstarted(task.body) + past)

@@ -174,6 +174,30 @@ def test_a_result_is_told_with_the_end_and_outlives_the_memory_of_it(fleet: Flee
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "outcome", [Done(refused="too large"), Expired(), CancelledOutcome(), RetryOutcome(0), DeadOutcome(b"{}")]
+)
+def test_the_result_of_an_earlier_life_of_its_id_is_none_of_this_one(fleet: Fleet, outcome: Outcome) -> None:
+    owner, claim = fleet.claimed("a")
+    fleet.turn(owner, Q, (claim, Done(b"1", 60_000)), limit=0)
+    fleet.push("a")
+    (claim,) = fleet.turn(owner, Q).claims
+    fleet.turn(owner, Q, (claim, outcome), limit=0)
+    if isinstance(outcome, RetryOutcome):
+        fleet.run(fleet.store.cancel("a"))
+    assert not fleet.redis.exists(fleet.keys.result("a"))
+
+
+def test_an_earlier_life_of_an_id_is_not_told_for_one_that_is_not_remembered(fleet: Fleet) -> None:
+    end_all(fleet, "a", "b")
+    fleet.push("a", "b")
+    owner = fleet.register()
+    first, second = fleet.turn(owner, Q, limit=2).claims
+    fleet.turn(owner, Q, (first, Done()), (second, DeadOutcome(b"{}")), account=b"")
+    fleet.run(fleet.store.purge_dead(["b"]))
+    assert [status(fleet, task_id).state for task_id in ("a", "b")] == ["unknown"] * 2
+
+
 def test_a_task_that_is_cancelled_between_its_attempts_is_told_with_them(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, RetryOutcome(0, b'{"reason":"failed"}')), limit=0)
