@@ -26,6 +26,11 @@ class Memory:
         if len(self.ended) >= self.keep:
             self.before, self.ended = self.ended, {}
 
+    def forget(self, task_id: str) -> None:
+        """What an earlier life of this id left."""
+        self.ended.pop(task_id, None)
+        self.before.pop(task_id, None)
+
     def keep_so_many(self, number: int) -> None:
         self.keep = number
         if not number:

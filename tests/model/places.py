@@ -9,9 +9,9 @@ from model.news import News, reason_in
 
 Item = Task | Bare
 FAILURE = "E"
+"""The mark of a task that keeps accounts and had no crash and no loss."""
 AT_MOST_ONCE = '{"reason":"at_most_once"}'
 UNPLACED = '{"reason":"unplaced"}'
-"""The mark of a task that keeps accounts and had no crash and no loss."""
 MOST_ACCOUNTS = 10
 
 
@@ -101,7 +101,10 @@ class Places:
             task_id = f"adopted-{self.now}-{self._adopted}"
         task = self._accept(task_id, queue, bare.text or " ")
         task.kind, task.due, task.ready = kind, due, self.now
-        self.news.tell("enqueued", task)
+        if due > self.now:
+            self.news.tell("scheduled", task, due_us=due)
+        else:
+            self.news.tell("enqueued", task)
         return task
 
     def _accept(self, task_id: str, queue: str, body: str) -> Task:
@@ -196,6 +199,8 @@ class Places:
         self.free_key(task)
         task.flag = str(task.life or "-")
         self.accounts.pop(task.id, None)
+        self.results.pop(task.id, None)
+        self.memory.forget(task.id)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
         self.news.tell("dead", task, owner, reason=reason_in(epitaph))
@@ -222,6 +227,7 @@ class Places:
     def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
         """Its end is noted by itself."""
         self.news.tell_end(how, task, owner, account)
+        self.results.pop(task.id, None)
         past = self.end(task, how)
         self.memory.note({task.id: self.record(how, owner, task.text, account + past)})
 

@@ -77,11 +77,13 @@ class Steering:
             return "running"
         self.places.free_key(task)
         if not was_cancelled:
-            self._note_waiting(task)
+            account = self.places.accounts.get(task_id)
+            self._note_waiting(task, f"\n{account}" if account else "")
         return "cancelled"
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
         """A task was cancelled while it waited. In a lane it stays until it is dropped, and its end is noted now."""
+        self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
         self.places.news.tell_end("cancelled", found, "-", unstarted(task.body))
         record = self.places.record("cancelled", "-", found.text, unstarted(task.body) + past)

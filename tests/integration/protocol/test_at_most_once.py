@@ -100,6 +100,13 @@ def test_with_its_node_it_is_dead_with_the_account_of_the_loss(fleet: Fleet) -> 
     assert not fleet.lane()
 
 
+def test_of_a_loss_that_nobody_told_of_the_reason_is_known_all_the_same(fleet: Fleet) -> None:
+    owner, _ = begun(fleet, "a")
+    fleet.expire_lease(owner)
+    fleet.run(fleet.store.retire_expired(owner, Blame()))
+    assert fleet.run(fleet.store.status("a")).accounts.startswith(b'{"reason":"at_most_once"')
+
+
 def test_of_an_owner_that_was_forgotten_it_is_dead_after_one_lease(fleet: Fleet) -> None:
     owner, _ = begun(fleet, "a")
     fleet.redis.zrem(fleet.keys.owners, owner)

@@ -5,8 +5,9 @@ import pytest
 from protocol import RUN, Fleet, one_tier
 from rota.protocol.ends import Ended, Run
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
-from rota.protocol.store import Announced
+from rota.protocol.store import Announced, Blame
 from rota.protocol.views import TaskState
+from rota.protocol.wire import pack
 
 Q = one_tier("q")
 
@@ -171,6 +172,46 @@ def test_a_result_is_told_with_the_end_and_outlives_the_memory_of_it(fleet: Flee
     assert (status(fleet, "a").state, status(fleet, "a").ended, status(fleet, "a").result) == (
         "done", None, b'{"a": [1, 2]}',
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "outcome", [Done(refused="too large"), Expired(), CancelledOutcome(), RetryOutcome(0), DeadOutcome(b"{}")]
+)
+def test_the_result_of_an_earlier_life_of_its_id_is_none_of_this_one(fleet: Fleet, outcome: Outcome) -> None:
+    owner, claim = fleet.claimed("a")
+    fleet.turn(owner, Q, (claim, Done(b"1", 60_000)), limit=0)
+    fleet.push("a")
+    (claim,) = fleet.turn(owner, Q).claims
+    fleet.turn(owner, Q, (claim, outcome), limit=0)
+    if isinstance(outcome, RetryOutcome):
+        fleet.run(fleet.store.cancel("a"))
+    assert not fleet.redis.exists(fleet.keys.result("a"))
+
+
+def test_an_earlier_life_of_an_id_is_not_told_for_one_that_is_not_remembered(fleet: Fleet) -> None:
+    end_all(fleet, "a", "b")
+    fleet.push("a", "b")
+    owner = fleet.register()
+    first, second = fleet.turn(owner, Q, limit=2).claims
+    fleet.turn(owner, Q, (first, Done()), (second, DeadOutcome(b"{}")), account=b"")
+    fleet.run(fleet.store.purge_dead(["b"]))
+    assert [status(fleet, task_id).state for task_id in ("a", "b")] == ["unknown"] * 2
+
+
+def test_a_task_that_is_cancelled_between_its_attempts_is_told_with_them(fleet: Fleet) -> None:
+    owner, claim = fleet.claimed("a")
+    fleet.turn(owner, Q, (claim, RetryOutcome(0, b'{"reason":"failed"}')), limit=0)
+    fleet.promote()
+    fleet.run(fleet.store.cancel("a"))
+    assert end_of(fleet, "a").earlier == (b'{"reason":"failed"}',)
+
+
+def test_a_time_for_a_result_that_is_no_number_of_milliseconds_keeps_no_task_from_ending(fleet: Fleet) -> None:
+    """As in the slot of a worker whose task wrote there."""
+    owner, claim = fleet.claimed("a")
+    fleet.run(fleet.store.retire_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.done, audit.live, status(fleet, "a").result) == (1, 0, None)
 
 
 def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:

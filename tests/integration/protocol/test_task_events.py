@@ -132,8 +132,9 @@ def test_what_can_go_nowhere_is_told_as_dead_and_not_as_given_back(fleet_with_ev
 @pytest.mark.parametrize("key", ["events", "events_on"])
 def test_a_key_of_another_type_stops_events_and_no_transition(fleet: Fleet, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "in the way")
-    if key == "events":
-        announce(fleet, FEW)
+    announce(fleet, FEW)
+    announce(fleet, 0)
+    announce(fleet, FEW)
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done()))
     assert fleet.run(fleet.store.audit()).done == 1

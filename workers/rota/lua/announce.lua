@@ -12,7 +12,6 @@ local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
 local events_on = PREFIX .. 'events-on'
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
-redis.call('HLEN', events_on)
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
 local alive = 1
@@ -30,12 +29,13 @@ redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
 for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
 end
+-- Of another type it stops events, and no heartbeat.
 if ARGV[5] == '0' then
-  redis.call('HDEL', events_on, ARGV[1])
+  redis.pcall('HDEL', events_on, ARGV[1])
 else
-  redis.call('HSET', events_on, ARGV[1], ARGV[5])
+  redis.pcall('HSET', events_on, ARGV[1], ARGV[5])
 end
-for _, node in ipairs(redis.call('HKEYS', events_on)) do
+for _, node in ipairs(redis.pcall('HKEYS', events_on)) do
   if redis.call('HEXISTS', PREFIX .. 'nodes', node) == 0 then redis.call('HDEL', events_on, node) end
 end
 for i = 7, #ARGV do

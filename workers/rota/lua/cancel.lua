@@ -49,5 +49,8 @@ if owner then
 end
 -- Now, as the claim that drops it may be long in coming: it frees its key, and its end is told.
 free_unique_key({ id = id, flag = 'u' })
-if body ~= '' then note_ends('cancelled', now, '-', { id }, { e.text }, { account }) end
+if body ~= '' then
+  local past = redis.call('HGET', PREFIX .. 'epitaphs', id) -- its flag, which says whether there is any, is in the lane
+  note_ends('cancelled', now, '-', { id }, { e.text }, { past and account .. '\n' .. past or account })
+end
 return 'cancelled'

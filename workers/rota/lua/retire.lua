@@ -58,10 +58,11 @@ local function charge(e)
   return nil, false
 end
 
--- The epitaph of what may not be started again: what happened, with the reason why this was its end.
+-- The epitaph of what may not be started again: what happened, as far as that was told, with the reason why this was its end.
 local function end_of_begun(e)
   local happened = reason == 'expired' and loss_epitaph or ran[e.id] or BEGUN
-  return (string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"'))
+  local epitaph, found = string.gsub(happened, '^{"reason":"[%l_]+"', '{"reason":"at_most_once"')
+  return found == 1 and epitaph or BEGUN
 end
 
 local requeued, dead = {}, {}

@@ -75,8 +75,8 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
     """The four arguments a script takes for a settlement."""
     text, account = settlement.entry.text, settlement.account
     match settlement.outcome:
-        case Done(result, ttl_ms):
-            return text, "done", account, b"%d %b" % (ttl_ms, result) if ttl_ms > 0 else ""
+        case Done(result, ttl_ms, refused):
+            return text, "done", account, b"%d %b" % (ttl_ms, result) if ttl_ms > 0 or refused else ""
         case RetryOutcome(delay_us, of_attempt):
             return text, "retry", delay_us, of_attempt
         case DeadOutcome(epitaph):

@@ -58,6 +58,12 @@ local function remember(records)
   redis.call('RENAME', ENDED, ENDED_BEFORE)
 end
 
+-- What an earlier life of an id left in the memory is not told for one that ended later.
+local function forget_ends(ids)
+  redis.pcall('HDEL', ENDED, unpack(ids))
+  redis.pcall('HDEL', ENDED_BEFORE, unpack(ids))
+end
+
 -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. The one place where that is known,
 -- whichever way they came; what has to be told of it is told here. Of each: its id; its entry's text, or of a dead task
 -- its id and ticket; the account of its run with the lines of earlier attempts, as in rota/protocol/ends.py, '' when it is
@@ -68,15 +74,19 @@ local function note_ends(how, now, owner, ids, texts, accounts)
     for i, text in ipairs(texts) do tell_end(how, text, owner, accounts[i]) end
   end
   if any_waiters then tell_waiters(how, ids) end
+  if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ids[1]) end -- one at a time, and of an earlier life
   keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
   if not (keep > 0 and keep <= MOST_KEPT) then return end
-  local head, records, n = how .. string.format(' %.0f ', now) .. owner .. ' ', {}, 0
+  local head, records, n, unknown = how .. string.format(' %.0f ', now) .. owner .. ' ', {}, 0, {}
   for i, id in ipairs(ids) do
     if accounts[i] ~= '' then
       records[n + 1], records[n + 2] = id, head .. texts[i] .. accounts[i]
       n = n + 2
+    else
+      unknown[#unknown + 1] = id
     end
   end
+  if #unknown > 0 then forget_ends(unknown) end
   if n > 0 then remember(records) end
 end
 

@@ -26,11 +26,17 @@ local function settle_otherwise(e, verb, first, second, now, owner)
   end
 end
 
--- `TTL_MS RESULT`, or nothing.
+-- `TTL_MS RESULT`, where one was to be kept; with 0 it was refused, and there is none of an earlier life either. The time
+-- may be of a slot that a task wrote to: one that is no whole number keeps nothing.
 local function keep_result(id, kept)
   local space = string.find(kept, ' ', 1, true)
   local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
-  if ttl > 0 then redis.call('SET', PREFIX .. 'result:' .. id, string.sub(kept, space + 1), 'PX', ttl) end
+  local result = PREFIX .. 'result:' .. id
+  if ttl > 0 then
+    redis.pcall('SET', result, string.sub(kept, space + 1), 'PX', ttl)
+  else
+    redis.call('UNLINK', result)
+  end
 end
 
 -- A worker settles what it claimed, in order: those at the head of the list leave it together. Returns how many.
