@@ -266,7 +266,7 @@ class Model(Steering):
                 self.places.end_alone(task, "cancelled", owner, NO_RUN)
             elif task.has_begun:
                 retired.dead.insert(0, task.text)
-                self.places.bury(task, _end_of_begun(account), owner)
+                self.places.bury(task, AT_MOST_ONCE, owner)
             elif last:
                 assert account
                 retired.dead.insert(0, task.text)
@@ -294,8 +294,3 @@ class Model(Steering):
         task.releases += 1
         self._credit(serving, task.queue)
         return None, False
-
-
-def _end_of_begun(account: tuple[str, str] | None) -> str:
-    """What happened, if it says a reason with this one in its place."""
-    return AT_MOST_ONCE if account is None or reason_in(account[1]) else account[1]
