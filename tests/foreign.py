@@ -25,6 +25,7 @@ TYPES: Final = {
     "owners": "zset",
     "lives": "string",
     "inflight": "list",
+    "orders": "list",
     "rotation": "hash",
     "rates": "hash",
     "counts": "hash",
@@ -48,6 +49,8 @@ TYPES: Final = {
     "waiters": "hash",
     "replies": "list",
     "meta": "hash",
+    "events": "stream",
+    "events_on": "hash",
 }
 """The type of each key, as docs/protocol.md has it."""
 
@@ -95,7 +98,15 @@ class Place:
 
 def every_key(keys: Keys, owner: str) -> list[Place]:
     """A key of each function: of a served queue, of a living owner, of a live task."""
-    given = {"queue": "default", "owner": owner, "unique_key": "k", "nonce": "n", "task_id": LIVE, "client": "c"}
+    given = {
+        "queue": "default",
+        "owner": owner,
+        "unique_key": "k",
+        "nonce": "n",
+        "task_id": LIVE,
+        "client": "c",
+        "node": owner.split(":")[0],
+    }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]
     assert len(found) == len(TYPES), f"no keys: {sorted(TYPES.keys() - set(_functions()))}"
     return found
@@ -129,6 +140,9 @@ def plant(server: Any, place: Place, chance: random.Random) -> None:
         case "zset":
             for text in texts:
                 server.execute_command("ZADD", place.key, chance.choice(SCORES), text)
+        case "stream":
+            for text in texts:
+                server.xadd(place.key, {text: chance.choice(texts)})
         case _:
             server.set(place.key, chance.choice((*NUMBERS, *texts)))
 

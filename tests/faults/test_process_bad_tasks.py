@@ -80,7 +80,7 @@ def test_the_hard_limit_spends_a_retry_and_with_none_left_the_task_is_dead_of_it
     assert fleet.metrics().total("rota_tasks_dead_total", reason="time_limit", **labels) == 1
     fleet.client.enqueue("shrug", queue="default")
     fleet.wait_for("start", 2, name="shrug")
-    retried = fleet.log("task.retried")[0]
+    retried = until(lambda: fleet.log("task.retried"))[0]
     assert (retried["task"], retried["reason"], retried["attempt"]) == ("shrug", "time_limit", 1)
     assert fleet.metrics().total("rota_task_retries_total", task="shrug") == 1
     assert fleet.journal("start", name="shrug")[1].crashes == 0

@@ -72,6 +72,12 @@ def has_ended(fleet: RunningFleet, task_id: str) -> bool:
     return fleet.client.status(task_id).state not in ("ready", "running")
 
 
+def sleeps(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
+    """Whether its youngest worker waits at a doorbell."""
+    name = f"rota:worker:{fleet.log('worker.started')[-1]['owner']}"
+    return any(each["name"] == name and "b" in each["flags"] for each in redis_client.client_list())
+
+
 def nothing_is_held(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
     return not list(redis_client.scan_iter(match=Keys(fleet.namespace).inflight("*"), count=1000))
 
@@ -80,7 +86,9 @@ def test_a_worker_killed_between_its_claim_and_the_answer_has_run_nothing_and_lo
     fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis"
 ) -> None:
     for number in range(ROUNDS):
-        trap = trap_for(only_worker(fleet), is_reply=True)
+        worker = only_worker(fleet)
+        until(lambda: sleeps(redis_client, fleet), "it sleeps: the next answer is that of the turn that claims")
+        trap = trap_for(worker, is_reply=True)
         die_at(fleet, link, trap, functools.partial(enqueue_note, fleet, f"{number}"))
         fleet.wait_for("end", label=f"{number}")
         [start] = fleet.journal("start", label=f"{number}")

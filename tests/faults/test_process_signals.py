@@ -72,8 +72,11 @@ def first_process(fleet: RunningFleet) -> psutil.Process:
 def keeps_terms(process: psutil.Process) -> bool:
     """Whether its first line has run, and its loop does not yet: TERM is blocked and has no handler.
 
-    Before that line the kernel drops what a first process does not handle, whoever it is.
+    Before that line the kernel drops what a first process does not handle, whoever it is. While it still is `unshare`
+    that blocks TERM too.
     """
+    if process.name() == "unshare":
+        return False
     status = Path(f"/proc/{process.pid}/status").read_text()
     blocked, caught = (
         bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
