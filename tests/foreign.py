@@ -105,7 +105,7 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "nonce": "n",
         "task_id": LIVE,
         "client": "c",
-        "node": owner.split(":")[0],
+        "node": owner.partition(":")[0],
     }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]
     assert len(found) == len(TYPES), f"no keys: {sorted(TYPES.keys() - set(_functions()))}"
