@@ -152,7 +152,9 @@ class Slot(ProgressPart):
         words[base + _SOFT_DEADLINE] = soft_deadline_ns
         words[base + _VERDICT] = verdict
         self._put_text(base + _ENTRY, entry[:ENTRY_BYTES])
-        self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
+        words[base + _NAME] = 0
+        if name:
+            self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
         words[_NUMBER] = number
         return number
 

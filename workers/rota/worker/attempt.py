@@ -175,9 +175,10 @@ class Executor:
         attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot, number)
         if ready is not None:
             attempt.ran_by, attempt.limit_ns = ready.ran_by, ready.limit_ns
-            slot.extend_task(at_ns + ready.limit_ns, 0)
             if ready.soft_limit_ns:
                 self._set_soft_limit(attempt, ready.soft_limit_ns, at_ns)
+            elif at_ns + ready.limit_ns != deadline_ns:
+                slot.extend_task(at_ns + ready.limit_ns, 0)
         self._carry_out(claimed, prepared, attempt)
         return attempt
 
