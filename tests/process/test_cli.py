@@ -121,7 +121,7 @@ def rota(folder: Path, server: Server, namespace: str) -> Rota:
         (["task", "enqueue", "greet", "x", "--wait", "--timeout", "nan"], "--timeout must be at most 100 years"),
         (["task", "ls", "--task", "{x}"], "task name '{x}' is not usable"),
         (["events", "--queue", "{x}"], "queue name '{x}' is not usable"),
-        (["events", "--after", "then"], "--after: after must be the id of an event"),
+        (["events", "--after", "then"], "after must be the id of an event"),
         (["dead", "revive"], "name the ids, or say --all (with --queue, --task, --reason to choose)"),
         (["dead", "purge", "x", "--all"], "give ids, or --all with options that choose, not both"),
         (["run", "-w", "many"], "-w takes a number, or POOL=NUMBER, and not 'many'"),

@@ -62,7 +62,6 @@ def test_json_has_the_same_without_what_is_not_known() -> None:
         "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,
         "epitaph": {
             "attempt": 2, "reason": "retries", "error": "bad", "at": AT.isoformat(), "pid": 0, "run_seconds": 0.0,
-            "lag_seconds": 0.0,
         },
     }  # fmt: skip
 
