@@ -5,8 +5,8 @@ from typing import Any
 
 from protocol import Fleet
 from rota.protocol.audit_walk import Seen, find_unplaced
+from rota.protocol.command import Command
 from rota.protocol.replies import RestoreWord
-from rota.protocol.store import Command
 
 
 def walk(

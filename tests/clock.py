@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from protocol import Fleet
+from rota.protocol.command import Command
 from rota.protocol.scripts import Script, sha1_of
-from rota.protocol.store import Command
 from rota.protocol.wire import pack, text_of
 from servers import Server
 

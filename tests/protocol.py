@@ -5,10 +5,11 @@ from typing import Any, TypeVar
 
 import redis
 
+from rota.protocol.command import Command
 from rota.protocol.ends import Run, account_of, ran_by
 from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
-from rota.protocol.store import Blame, Command, NewTask, Store, Turn
+from rota.protocol.store import Blame, NewTask, Store, Turn
 from rota.protocol.tiers import NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address

@@ -13,7 +13,8 @@ import rota
 from protocol import Fleet, body_of
 from rota.client.client import Client
 from rota.client.pool import Answer, Answered, ClientPool, Unanswered
-from rota.protocol.store import BATCH, Command, NewTask, Store
+from rota.protocol.command import Command
+from rota.protocol.store import BATCH, NewTask, Store
 from rota.server.address import DEFAULT_PORT, Address, parse_address
 from rota.server.connection import Connection
 from servers import Server

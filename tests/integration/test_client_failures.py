@@ -17,7 +17,8 @@ from faulty_link import FaultyLink
 from protocol import Fleet
 from rota.client.client import Client
 from rota.client.pool import Answer, Unanswered
-from rota.protocol.store import BATCH, Command
+from rota.protocol.command import Command
+from rota.protocol.store import BATCH
 from servers import Server, free_port
 
 T = TypeVar("T")

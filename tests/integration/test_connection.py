@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import redis
 
+from rota.protocol.command import Command
 from rota.protocol.scripts import Script
-from rota.protocol.store import Command
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
 from rota.server.connection import DEFAULT_OPTIONS, Connection, ConnectionOptions, wait_for

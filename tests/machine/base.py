@@ -14,9 +14,10 @@ from machine.picture import Picture, take_picture
 from model.items import UNKNOWN_QUEUE, Serving, Share
 from model.model import Model
 from protocol import ACCOUNT, LEASE_MS, tiers
+from rota.protocol.command import Command
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
-from rota.protocol.store import Announced, Command
+from rota.protocol.store import Announced
 from rota.protocol.tiers import QueueShare
 from rota.server.server_errors import PushedBack
 from servers import Server

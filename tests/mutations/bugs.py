@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rota.protocol.command import Command
 from rota.protocol.replies import TurnReply
 from rota.protocol.scripts import Script, sha1_of
-from rota.protocol.store import Blame, Command, Store, Turn
+from rota.protocol.store import Blame, Store, Turn
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.server_errors import ConnectionLost

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rota.poller.report import PollerReport
+from rota.protocol.command import Command
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.scripts import Script
-from rota.protocol.store import NOTHING_SAID, Announced, Blame, Command, Store
+from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection

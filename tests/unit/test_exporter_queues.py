@@ -7,7 +7,8 @@ from typing import TypeVar, cast
 import pytest
 
 from rota.child.settings import ServerSettings
-from rota.protocol.store import Command, Store
+from rota.protocol.command import Command
+from rota.protocol.store import Store
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.exporter.queues import FRESH_SECONDS, LIMIT_SECONDS, QueueReading, QueueWatch, connector

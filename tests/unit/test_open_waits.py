@@ -2,16 +2,16 @@
 
 import pytest
 
-from rota.client.open_waits import Goal, OpenWaits, Question, Wait
+from rota.client.open_waits import Goal, OpenWaits, Wait, WaitQuestion
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 
 DONE = TaskState("done")
 UNKNOWN = TaskState("unknown")
-END_OF_A = Question(Goal.END, "a")
+END_OF_A = WaitQuestion(Goal.END, "a")
 
 
-def opened(*questions: Question) -> tuple[OpenWaits, list[Wait]]:
+def opened(*questions: WaitQuestion) -> tuple[OpenWaits, list[Wait]]:
     """Waits that were asked about once, and have no end."""
     waits = [Wait(question) for question in questions]
     open_waits = OpenWaits()
@@ -36,7 +36,7 @@ def test_what_is_new_is_asked_about_once() -> None:
 
 
 def test_all_who_wait_for_the_same_are_told_and_no_others() -> None:
-    end_of_b = Question(Goal.END, "b")
+    end_of_b = WaitQuestion(Goal.END, "b")
     open_waits, waits = opened(END_OF_A, END_OF_A, end_of_b)
     open_waits.answer({END_OF_A: "", end_of_b: ""}, [DONE, None])
     assert [is_told(wait) for wait in waits] == [True, True, False]
@@ -45,8 +45,8 @@ def test_all_who_wait_for_the_same_are_told_and_no_others() -> None:
 
 
 def test_a_wake_up_has_every_wait_for_that_task_asked_about() -> None:
-    questions = [Question(goal, "a") for goal in Goal]
-    open_waits, _ = opened(*questions, Question(Goal.END, "b"))
+    questions = [WaitQuestion(goal, "a") for goal in Goal]
+    open_waits, _ = opened(*questions, WaitQuestion(Goal.END, "b"))
     open_waits.wake("done", "a")
     open_waits.wake("done", "nobody")
     assert open_waits.next_questions() == dict.fromkeys(questions, "done")
@@ -61,14 +61,14 @@ def test_how_a_task_ended_is_known_by_its_wake_up_when_nothing_else_is() -> None
 
 @pytest.mark.parametrize("word", ["started", "no word of ours", ""])
 def test_a_start_says_nothing_of_the_end_nor_does_what_somebody_else_pushed(word: str) -> None:
-    open_waits, [wait] = opened(Question(Goal.START, "a"))
+    open_waits, [wait] = opened(WaitQuestion(Goal.START, "a"))
     open_waits.wake(word, "a")
     open_waits.answer(open_waits.next_questions(), [UNKNOWN])
     assert wait.found == UNKNOWN
 
 
 def test_what_the_answer_had_no_room_for_is_asked_again_with_what_is_known() -> None:
-    end_of_b = Question(Goal.END, "b")
+    end_of_b = WaitQuestion(Goal.END, "b")
     open_waits, _ = opened(END_OF_A, end_of_b)
     for task_id in ("a", "b"):
         open_waits.wake("done", task_id)
@@ -79,11 +79,11 @@ def test_what_the_answer_had_no_room_for_is_asked_again_with_what_is_known() -> 
 def test_no_more_is_asked_at_once_than_a_script_takes() -> None:
     open_waits = OpenWaits()
     for number in range(BATCH + 1):
-        open_waits.add(Wait(Question(Goal.END, str(number))))
+        open_waits.add(Wait(WaitQuestion(Goal.END, str(number))))
     asked = open_waits.next_questions()
     assert len(asked) == BATCH
     open_waits.answer(asked, [None] * BATCH)
-    assert list(open_waits.next_questions()) == [Question(Goal.END, str(BATCH))]
+    assert list(open_waits.next_questions()) == [WaitQuestion(Goal.END, str(BATCH))]
 
 
 def test_a_wait_that_is_over_is_asked_about_no_more() -> None:

@@ -17,8 +17,9 @@ from rota.poller.loop import PollerLoop
 from rota.poller.promoting import Promoting, Standby
 from rota.poller.report import PollerReport
 from rota.poller.rounds import Rounds
+from rota.protocol.command import Command
 from rota.protocol.replies import Promoted, Retired, Swept
-from rota.protocol.store import Command, Store
+from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.link import Link
 from rota.server.server_errors import Refused

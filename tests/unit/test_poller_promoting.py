@@ -8,8 +8,9 @@ import pytest
 from rota.child.slot_memory import SlotMemory
 from rota.poller.promoting import LONGEST_SECONDS, STANDBY_SECONDS, NextDue, Promoting, Standby
 from rota.poller.report import PollerReport
+from rota.protocol.command import Command
 from rota.protocol.replies import Promoted
-from rota.protocol.store import Command, Store
+from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
 from rota.telemetry.recorder import Recorder

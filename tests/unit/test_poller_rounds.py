@@ -17,8 +17,9 @@ from rota.poller.walking import (
     SCANS_A_BURST,
     SEARCH_AGAIN_SECONDS,
 )
+from rota.protocol.command import Command
 from rota.protocol.replies import AdoptedScheduled, Bounded, Retired, Swept
-from rota.protocol.store import Command, Store
+from rota.protocol.store import Store
 from rota.protocol.views import Bodies, Lists
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rota.protocol.store import Blame, Command, Store, Turn
+from rota.protocol.command import Command
+from rota.protocol.store import Blame, Store, Turn
 from rota.protocol.tiers import NO_TIERS
 from rota.server.server_errors import (
     REASON_PROTOCOL,

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
 from rota.protocol import store, views
+from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
@@ -27,7 +28,7 @@ LIMIT_SECONDS: Final = 0.5
 class Runs(Protocol):
     """A connection, as far as it is needed here."""
 
-    def run(self, call: store.Command[T]) -> T:
+    def run(self, call: Command[T]) -> T:
         """Run a script. Raises ServerError."""
 
     def close(self) -> None: ...

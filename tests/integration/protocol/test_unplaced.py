@@ -8,9 +8,10 @@ import pytest
 from audit_walks import restore, walk
 from protocol import Fleet, body_of, one_tier
 from rota.protocol.audit_walk import Sketch
+from rota.protocol.command import Command
 from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelWord, RestoreWord
-from rota.protocol.store import BATCH, Command, NewTask
+from rota.protocol.store import BATCH, NewTask
 
 Q = one_tier("q")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, over
 from rota.client import settings
 from rota.client.call import Call, CallOptions
 from rota.client.events import TaskEvents, WantedEvents
-from rota.client.open_waits import Goal, Question
+from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import KIB, prepare, require_name
@@ -22,8 +22,9 @@ from rota.client.waiting_thread import Access
 from rota.durations import Duration, positive_milliseconds, positive_seconds, seconds
 from rota.errors import RotaError, Uncertain, UnservedQueue
 from rota.options import check_queue
+from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord, Enqueued
-from rota.protocol.store import Command, NewTask, Store
+from rota.protocol.store import NewTask, Store
 from rota.protocol.views import TaskState
 from rota.registry import default_registry
 from rota.server.address import parse_address
@@ -220,7 +221,7 @@ class Client:
         require_name("id", task_id)
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self._access)
-        return self._waiting.wait(Question(goal, task_id), timeout)
+        return self._waiting.wait(WaitQuestion(goal, task_id), timeout)
 
     # Steering
 

@@ -22,7 +22,7 @@ class Goal(StrEnum):
     RESULT = "r"
 
 
-class Question(NamedTuple):
+class WaitQuestion(NamedTuple):
     """What the script `wait` is asked about one task."""
 
     goal: Goal
@@ -35,7 +35,7 @@ class Wait:
 
     __slots__ = ("_asleep", "found", "is_over", "question", "why")
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: WaitQuestion) -> None:
         self.question = question
         self.found: TaskState | None = None
         self.why = ""
@@ -64,8 +64,8 @@ class OpenWaits:
     """
 
     def __init__(self) -> None:
-        self._waits: dict[Question, list[Wait]] = {}
-        self._to_ask: dict[Question, str] = {}
+        self._waits: dict[WaitQuestion, list[Wait]] = {}
+        self._to_ask: dict[WaitQuestion, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -78,7 +78,7 @@ class OpenWaits:
     def wake(self, how: str, task_id: str) -> None:
         """A task was `started`, or has ended as the word says: it is to be asked about. Whoever shares the server may
         have pushed any other word, which says nothing."""
-        for question in [Question(goal, task_id) for goal in Goal]:
+        for question in [WaitQuestion(goal, task_id) for goal in Goal]:
             if question in self._waits:
                 self._to_ask[question] = how if how in _ENDED else ""
 
@@ -90,11 +90,11 @@ class OpenWaits:
                 del self._waits[question]
         self._to_ask = {question: self._to_ask.get(question, "") for question in self._waits}
 
-    def next_questions(self) -> dict[Question, str]:
+    def next_questions(self) -> dict[WaitQuestion, str]:
         """What is to be asked next, no more than the script takes in a call."""
         return dict(islice(self._to_ask.items(), BATCH))
 
-    def answer(self, asked: Mapping[Question, str], answers: Sequence[TaskState | None]) -> None:
+    def answer(self, asked: Mapping[WaitQuestion, str], answers: Sequence[TaskState | None]) -> None:
         """Tell those whose wait has an end. What the script had no room to answer stays to be asked."""
         for (question, how), found in zip(asked.items(), answers, strict=False):
             self._to_ask.pop(question, None)
@@ -109,6 +109,6 @@ class OpenWaits:
         self._waits.clear()
         self._to_ask.clear()
 
-    def _tell(self, question: Question, found: TaskState) -> None:
+    def _tell(self, question: WaitQuestion, found: TaskState) -> None:
         for wait in self._waits.pop(question, ()):
             wait.tell(found)

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from rota.client.accounts import AttemptAccount, attempts_of
 from rota.client.status import State
 from rota.durations import MICROSECONDS, utc_datetime
+from rota.protocol.command import RunCommand
 from rota.protocol.epitaph import read_epitaph
 from rota.protocol.progress import Progress, read_progress
-from rota.protocol.store import BATCH, Command, Store
+from rota.protocol.store import BATCH, Store
 from rota.protocol.views import PeekedTask
 
 T = TypeVar("T")
@@ -85,13 +86,7 @@ def place_named(state: str) -> State:
     return State(state)
 
 
-class Run(Protocol):
-    """Runs a command on some connection; raises as that does."""
-
-    def __call__(self, command: Command[T], /) -> T: ...
-
-
-def find(run: Run, store: Store, wanted: WantedTasks) -> Found:
+def find(run: RunCommand, store: Store, wanted: WantedTasks) -> Found:
     """Look until as many are found as wanted, or, where some are left out, 10,000 were looked at."""
     tasks: list[QueuedTask] = []
     looked_at, most = 0, max(MOST_LOOKED_AT, wanted.limit)
@@ -109,7 +104,7 @@ def find(run: Run, store: Store, wanted: WantedTasks) -> Found:
     return Found(tasks[: wanted.limit], looked_at, more=len(tasks) > wanted.limit)
 
 
-def _queues(run: Run, store: Store, wanted: WantedTasks) -> list[str]:
+def _queues(run: RunCommand, store: Store, wanted: WantedTasks) -> list[str]:
     """Of which queues to ask: one after the other where each has lanes of its own."""
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]

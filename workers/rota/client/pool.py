@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 from rota.client.failures import unavailable
 from rota.client.primary_connection import connection_settings
 from rota.errors import ServerFull, Unavailable
-from rota.protocol.store import Command
+from rota.protocol.command import Command
 from rota.redaction import redact
 from rota.server.address import parse_address
 from rota.server.durability import Confirmation

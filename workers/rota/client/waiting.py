@@ -8,7 +8,7 @@ import os
 from threading import Lock
 from typing import Final
 
-from rota.client.open_waits import Goal, Question, Wait
+from rota.client.open_waits import Goal, Wait, WaitQuestion
 from rota.client.waiting_thread import Access, WaitingThread
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
@@ -28,7 +28,7 @@ class Waiting:
         self._thread: WaitingThread | None = None
         self.pid = os.getpid()
 
-    def wait(self, question: Question, timeout: Duration | None) -> TaskState:
+    def wait(self, question: WaitQuestion, timeout: Duration | None) -> TaskState:
         """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
         the server does not let it ask."""
         limit = _FOREVER if timeout is None else max(0.0, seconds(timeout, "timeout"))
@@ -57,7 +57,7 @@ class Waiting:
             return self._thread
 
 
-def _too_late(question: Question, limit: float, trouble: str) -> str:
+def _too_late(question: WaitQuestion, limit: float, trouble: str) -> str:
     what = "started" if question.goal is Goal.START else "ended"
     away = f"; the server could not be asked: {trouble}" if trouble else ""
     return f"task {question.task_id} has not {what} within {limit:g} s{away}"

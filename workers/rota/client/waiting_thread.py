@@ -21,7 +21,7 @@ from typing import Final
 
 from rota.backoff import Backoff
 from rota.client.failures import Denied
-from rota.client.open_waits import OpenWaits, Question, Wait
+from rota.client.open_waits import OpenWaits, Wait, WaitQuestion
 from rota.client.pool import Answered, ClientPool, NotAccepted
 from rota.client.reply_list import ReplyList
 from rota.errors import Unavailable
@@ -182,7 +182,7 @@ class WaitingThread(Thread):
             self._open.answer(asked, self._answers(asked))
             self.trouble = ""
 
-    def _answers(self, asked: Mapping[Question, str]) -> Sequence[TaskState | None]:
+    def _answers(self, asked: Mapping[WaitQuestion, str]) -> Sequence[TaskState | None]:
         questions = [(question.goal, question.task_id) for question in asked]
         [answer] = self._access.pool.exchange([self._access.store.wait(self._name_there, questions)])
         if isinstance(answer, Answered):

@@ -8,7 +8,8 @@ second time, in all places, and those are named that are in none of them then ei
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, Protocol
 
-from rota.protocol.store import BATCH, Command, Store
+from rota.protocol.command import Command
+from rota.protocol.store import BATCH, Store
 
 Walk = Generator[Command[Any], Any, list[bytes]]
 """Yields calls, is sent the answer of each, and returns ids in the end."""

@@ -6,16 +6,16 @@ connection runs it: the worker's own connection, the master's asyncio one, a cli
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from rota.protocol import replies, task_events, views
+from rota.protocol.command import Command
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
-from rota.protocol.scripts import Script, load_script
+from rota.protocol.scripts import load_script
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, QueueShare, read_share, settings_of
-from rota.protocol.wire import NOTHING, Arg, Packed, command, pack, text_of
+from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
 T = TypeVar("T")
 
@@ -26,29 +26,6 @@ DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by i
 MOST_ENDED_KEEP = 1_000_000
 BATCH = 500  # no script works on more things than this in one call
 PROGRESS_BATCH = 250  # a look and a write for each
-
-
-@lru_cache(maxsize=256)  # a process has one key a namespace, and a script for each transition
-def _opening(sha: bytes, key: str) -> Packed:
-    return pack(("EVALSHA", sha, 1, key))
-
-
-@dataclass(frozen=True, slots=True)
-class Command(Generic[T]):
-    """One call of one script."""
-
-    script: Script
-    key: str
-    args: Packed
-    parse: Callable[[replies.Raw], T]
-
-    def by_sha(self) -> bytes:
-        """EVALSHA in wire form. The server answers NOSCRIPT when it does not know the script."""
-        return command((_opening(self.script.sha, self.key), self.args))
-
-    def by_text(self) -> bytes:
-        """EVAL in wire form: what to send after NOSCRIPT. It teaches the server the script as well."""
-        return command((pack(("EVAL", self.script.text, 1, self.key)), self.args))
 
 
 class NewTask(NamedTuple):

@@ -7,7 +7,7 @@
 
 from typing import Any, Final, TypeVar
 
-from rota.protocol.store import Command
+from rota.protocol.command import Command
 
 T = TypeVar("T")
 

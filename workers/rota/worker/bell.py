@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from rota.child.wait import Waiter, Woken
+from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import Keys
 from rota.protocol.replies import TurnReply
-from rota.protocol.store import Command
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import command, pack
 from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered

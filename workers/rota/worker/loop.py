@@ -8,10 +8,11 @@ from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_OVERWRITTEN, NANOSECON
 from rota.child.signals import StopSignals
 from rota.child.slots import Phase, Slot, boottime_ns
 from rota.child.wait import Waiter
+from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Command, Store
+from rota.protocol.store import Store
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import Packed
 from rota.server.link import Link

@@ -17,8 +17,9 @@ from typing import Any, Final, TypeVar
 from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
+from rota.protocol.command import Command
 from rota.protocol.scripts import load_script
-from rota.protocol.store import Command, Store
+from rota.protocol.store import Store
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.server_errors import Refused, ServerError

@@ -23,10 +23,11 @@ from rota.client.consumer.task import LeasedTask, task_of
 from rota.client.consumer.wakeup import Doorbells, Wakeup
 from rota.client.failures import Denied, is_denial
 from rota.errors import Unavailable, Uncertain
+from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import Command, Turn
+from rota.protocol.store import Turn
 from rota.registry import default_registry
 from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions, connect
 from rota.server.server_errors import ServerError

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from typing import Final
 
 from rota.backoff import Backoff
-from rota.client.consumer.lease import Life, Run
+from rota.client.consumer.lease import OwnerLife
 from rota.client.consumer.task import Fate
 from rota.client.failures import is_denial
 from rota.errors import LeaseLost, Unavailable, Uncertain
+from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Settlement, join_settlements, pack_settlement
 from rota.protocol.replies import TurnReply, TurnWord
-from rota.protocol.store import Command, Store, Turn
+from rota.protocol.store import Store, Turn
 from rota.protocol.wire import Packed
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
@@ -27,7 +28,7 @@ _MOST_PAUSE_SECONDS: Final = 1.0
 class HeldTask:
     """The hold of one task, as `task.Hold` has it. `sent`: an outcome that was sent, and to which no answer came."""
 
-    def __init__(self, entry: Entry, life: Life, holds: "Holds") -> None:
+    def __init__(self, entry: Entry, life: OwnerLife, holds: "Holds") -> None:
         self.entry = entry
         self.life = life
         self.fate = Fate.HELD
@@ -51,7 +52,7 @@ class HeldTask:
 class Holds:
     """All tasks that a consumer has handed out. `changed` is called when there is one less."""
 
-    def __init__(self, store: Store, run: Run, patience_seconds: float, changed: Callable[[], None]) -> None:
+    def __init__(self, store: Store, run: RunCommand, patience_seconds: float, changed: Callable[[], None]) -> None:
         self._store = store
         self._run = run
         self._patience_seconds = patience_seconds
@@ -62,7 +63,7 @@ class Holds:
     def __len__(self) -> int:
         return len(self._held)
 
-    def ids_of(self, life: Life) -> tuple[str, ...]:
+    def ids_of(self, life: OwnerLife) -> tuple[str, ...]:
         """What a turn has to name: what this life holds. One that was lost may hold an earlier entry of the same id."""
         return tuple(hold.entry.id for hold in list(self._held.values()) if hold.life is life)
 

@@ -12,15 +12,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from rota.client.consumer.wakeup import Wakeup
 from rota.client.reply_list import ReplyList
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, Uncertain
 from rota.options import check_queue
+from rota.protocol.command import RunCommand
 from rota.protocol.epitaph import error_line
-from rota.protocol.store import BATCH, Blame, Command, Store
+from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.server.address import Address
@@ -33,12 +34,6 @@ _RENEWALS_A_LEASE: Final = 4
 _AGAIN_SECONDS: Final = 1.0
 _HOST_CHARACTERS: Final = 60
 _TRIES_TO_RETIRE: Final = 2
-
-
-class Run(Protocol):
-    """Sends a command, once. May be called from any thread. Raises Unavailable or Uncertain."""
-
-    def __call__(self, command: Command[T], /) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, most_
     return Terms(tuple(dict.fromkeys(queues)), limit, lease, most_bytes)
 
 
-class Life:
+class OwnerLife:
     """One life as an owner, until its lease is lost. `tiers` in wire form."""
 
     def __init__(self, owner: str) -> None:
@@ -81,7 +76,7 @@ class Lines:
     each wait for an answer takes at most `timeout_seconds`."""
 
     store: Store
-    run: Run
+    run: RunCommand
     address: Address
     timeout_seconds: float
 
@@ -122,12 +117,12 @@ class Lease:
             else:
                 return
 
-    def _begin(self) -> Life:
-        life = Life(self._run(self._store.register(self._lease_ms, [self.place]))[0])
+    def _begin(self) -> OwnerLife:
+        life = OwnerLife(self._run(self._store.register(self._lease_ms, [self.place]))[0])
         self._attend(life)
         return life
 
-    def _attend(self, life: Life) -> None:
+    def _attend(self, life: OwnerLife) -> None:
         told = self._run(self._store.attend(self._lease_ms, life.owner, self._terms.queues))
         shares = told.shares if told.registered else tuple(map(QueueShare, self._terms.queues))
         life.tiers = pack_tiers([domain_of(shares)])

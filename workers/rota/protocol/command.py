@@ -1,0 +1,41 @@
+"""One call of one script, as bytes to send and a reply to read: whoever has a connection runs it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, Protocol, TypeVar
+
+from rota.protocol.replies import Raw
+from rota.protocol.scripts import Script
+from rota.protocol.wire import Packed, command, pack
+
+T = TypeVar("T")
+
+
+@lru_cache(maxsize=256)  # a process has one key a namespace, and a script for each transition
+def _opening(sha: bytes, key: str) -> Packed:
+    return pack(("EVALSHA", sha, 1, key))
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
+    """One call of one script."""
+
+    script: Script
+    key: str
+    args: Packed
+    parse: Callable[[Raw], T]
+
+    def by_sha(self) -> bytes:
+        """EVALSHA in wire form. The server answers NOSCRIPT when it does not know the script."""
+        return command((_opening(self.script.sha, self.key), self.args))
+
+    def by_text(self) -> bytes:
+        """EVAL in wire form: what to send after NOSCRIPT. It teaches the server the script as well."""
+        return command((pack(("EVAL", self.script.text, 1, self.key)), self.args))
+
+
+class RunCommand(Protocol):
+    """Runs a command, once, on some connection; raises as that does. Where it is used says from which threads."""
+
+    def __call__(self, command: Command[T], /) -> T: ...
