@@ -48,6 +48,14 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
     max_delay_seconds: Positive | None = None
 
 
+class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[adopt.NAME]`, NAME being a key of the server that producers of a classic queue write to. `queue`: where its items
+    go ("": NAME itself of a list `queue:NAME`, else where each says). `task`: what each item is the one argument of."""
+
+    queue: str = ""
+    task: str = ""
+
+
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[pools.NAME]`: how many workers, and which queues they may take ("*" is every queue)."""
 
@@ -153,6 +161,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     queues: dict[str, QueueConfig] = field(default_factory=dict)
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
     pools: dict[str, PoolConfig] = field(default_factory=dict)
+    adopt: dict[str, AdoptConfig] = field(default_factory=dict)
     limits: Limits = Limits()
     lease: Lease = Lease()
     restarts: Restarts = Restarts()

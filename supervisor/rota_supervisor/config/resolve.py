@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
+from rota.protocol.store import ClassicSource
 from rota.protocol.tiers import Domain, QueueShare, domain_of
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, parse_rate, served_queues
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, parse_rate, queue_in_key, served_queues
 
 
 def pool_sizes(config: Config) -> dict[str, int]:
@@ -96,8 +97,16 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         lease_seconds=config.lease.seconds,
         dead_max_age_seconds=config.dead.max_age_seconds,
         dead_max_count=config.dead.max_count,
+        adopts=classic_sources(config),
         log=log_settings(config),
         **by_name(PollerSettings, config.restarts),
+    )
+
+
+def classic_sources(config: Config) -> tuple[ClassicSource, ...]:
+    """The keys from which pollers adopt."""
+    return tuple(
+        ClassicSource(key, adopt.queue or queue_in_key(key), adopt.task) for key, adopt in config.adopt.items()
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.redaction import quoted
 from rota.server.address import parse_address
+from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.faults import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
 
@@ -20,6 +21,8 @@ MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload ne
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
 BURST_SECONDS = 0.1
+CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
+MOST_SOURCES = 50  # with each change of any key, the server compares it with all of them
 # Keys that are accepted and have no effect in this version.
 IDLE_KEYS = frozenset({"pools.NAME.concurrency"})
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -160,6 +163,35 @@ def _queues_without_pool(config: Config) -> Iterator[Fault]:
             yield Fault("pools", f'no pool takes queue "{queue}": add it to the queues of one, or "*" for every queue')
 
 
+def queue_in_key(key: str) -> str:
+    """The queue that a classic list is named after, "" for any other key."""
+    return key.removeprefix(CLASSIC_LIST) if key.startswith(CLASSIC_LIST) else ""
+
+
+def _adopt(config: Config) -> Iterator[Fault]:
+    if len(config.adopt) > MOST_SOURCES:
+        yield Fault("adopt", f"expected at most {MOST_SOURCES} keys to adopt from, got {len(config.adopt)}")
+    for key, adopt in config.adopt.items():
+        if not key or len(key) > MAX_LABEL:
+            yield Fault(f"adopt.{key}", f"a key of the server has 1 to {MAX_LABEL} characters here")
+        if key.startswith(f"{{{config.namespace}}}:"):
+            message = "this key is the fleet's own: what is pushed there needs no adoption"
+            yield Fault(f"adopt.{key}", message)
+        if adopt.task and (fault := fault_in_name("task name", adopt.task)):
+            yield Fault(f"adopt.{key}.task", fault)
+        if adopt.task and not (adopt.queue or queue_in_key(key)):
+            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: say where they go")
+
+
+def _queues_of_adopted(config: Config) -> Iterator[Fault]:
+    served = served_queues(config)
+    for key, adopt in config.adopt.items():
+        queue = adopt.queue or queue_in_key(key)
+        if queue and queue not in served:
+            hint = suggestion(queue, served) or ": add it to tiers, or say with queue where the items are to go"
+            yield Fault(f"adopt.{key}.queue", f'queue "{queue}" stands in no tier{hint}')
+
+
 def _lease(config: Config) -> Iterator[Fault]:
     renew, lease = config.lease.renew_seconds, config.lease.seconds
     if renew >= lease:
@@ -204,6 +236,8 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("workers", "pools"), _workers),
     (("tiers", "pools"), _pool_queues),
     (("tiers", "pools"), _queues_without_pool),
+    (("adopt", "namespace"), _adopt),
+    (("adopt", "tiers"), _queues_of_adopted),
     (("lease",), _lease),
     (("restarts",), _restarts),
     ((), _listen),

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rota.protocol.store import ClassicSource
 from rota.protocol.tiers import Domain, QueueShare
 
 
@@ -74,7 +75,8 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PollerSettings:
-    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank."""
+    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank. `adopts`: the
+    sources that it takes from."""
 
     server: ServerSettings
     rank: int
@@ -83,6 +85,7 @@ class PollerSettings:
     loss_limit: int
     dead_max_age_seconds: float
     dead_max_count: int
+    adopts: tuple[ClassicSource, ...]
     log: LogSettings
 
 
@@ -106,4 +109,7 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
 def poller_settings_from_json(text: str) -> PollerSettings:
     """Read what `settings_to_json` wrote. Raises KeyError or TypeError for another shape."""
     raw: dict[str, Any] = json.loads(text)
-    return PollerSettings(**{**raw, "server": ServerSettings(**raw["server"]), "log": LogSettings(**raw["log"])})
+    raw["server"] = ServerSettings(**raw["server"])
+    raw["adopts"] = tuple(ClassicSource(*source) for source in raw["adopts"])
+    raw["log"] = LogSettings(**raw["log"])
+    return PollerSettings(**raw)

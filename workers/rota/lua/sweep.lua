@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- The pollers' round each 0.9 s: rescue entries for which nobody rang, keep the pulse, name owners whose lease ran out,
 -- tell what is due next and how much nobody knows of: a bare ZADD rings nobody.
--- with: prefix clock numbers entry lists doorbell recount leases untold
+-- with: prefix clock numbers entry lists doorbell recount leases untold duty
 -- KEYS[1]  tasks
 -- ARGV     lease ms, the name of this poller, '' for one that walks never
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
@@ -57,18 +57,9 @@ end
 local expired = {}
 if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', digits_of(now), 'LIMIT', 0, OWNERS) end
 
--- What takes a walk through keys or lanes is done by one poller for all: by the one that did, or by whoever comes when that
--- has not swept for a while.
-local function walks()
-  if name == '' then return 0 end
-  local known = redis.call('HMGET', pulse, 'walker', 'walks_until')
-  local untill = whole(known[2]) or 0
-  if known[1] ~= name and untill > now and untill <= now + WALK then return 0 end
-  redis.call('HSET', pulse, 'walker', name, 'walks_until', digits_of(now + WALK))
-  return 1
-end
-
 -- Of another type it stops promotions, and no sweep.
 local first = redis.pcall('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
-return { now, rescues, grace, expired, next_due, walks(), untold() }
+-- What takes a walk through keys or lanes is done by one poller for all.
+local walks = has_duty(name, 'walker', 'walks_until', WALK, now)
+return { now, rescues, grace, expired, next_due, walks, untold() }

@@ -9,20 +9,22 @@ import time
 
 from rota.child.signals import StopSignals
 from rota.child.wait import Orphaned
+from rota.poller.listening import Listening
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
 from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, Connection, unanswered
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
-from rota.server.session import NO_REPLY
+from rota.server.session import NO_REPLY, PushMessage
 
 
 class PollerBell:
     """Parks again by itself whenever its command was answered, and soon after its connection was lost; without a
-    server it is silent."""
+    server it is silent. The same connection listens for classic queues."""
 
-    def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int) -> None:
+    def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: Listening) -> None:
         self._link = link
+        self._listening = listening
         self._signals = signals
         self._death_fd = death_fd
         self._command = command((pack(("BLPOP", keys.poller_doorbell, PARK_SECONDS)),))
@@ -30,14 +32,16 @@ class PollerBell:
         self._not_before = 0.0
 
     def rest(self, seconds: float) -> bool:
-        """Wait until the bell rings, or may have rung unheard (True); or the time is over or a stop signal came
-        (False). Raises Orphaned."""
+        """Wait until the bell rings, or may have rung unheard (True); or the time is over, a stop signal came, or a
+        classic queue has changed (False). Raises Orphaned."""
         deadline = time.monotonic() + seconds
+        if self._listening.is_outdated and self._parked_at is not None:
+            self._let_go()
         while True:
             if self._rang():
                 return True
             now = time.monotonic()
-            if now >= deadline or self._woken_by_signal(now, deadline):
+            if now >= deadline or self._listening.rang or self._woken_by_signal(now, deadline):
                 return False
 
     def _rang(self) -> bool:
@@ -46,9 +50,13 @@ class PollerBell:
         except ServerError as error:
             may_have_rung = self._parked_at is not None  # a token from the list may have been lost with the connection
             self._not_before = time.monotonic() + self._link.failed(error)
-            self._link.close()
-            self._parked_at = None
+            self._let_go()
             return may_have_rung
+
+    def _let_go(self) -> None:
+        self._link.close()
+        self._parked_at = None
+        self._listening.hears = False
 
     def _answered(self) -> bool:
         """Whether the parked command took a token; parks first, and again after each answer."""
@@ -57,8 +65,12 @@ class PollerBell:
             return False
         connection = self._link.connection()
         if self._parked_at is None:
+            self._listening.begin(connection)
             self._park(connection)
         reply = connection.try_receive()
+        while isinstance(reply, PushMessage):
+            self._listening.rang = True
+            reply = connection.try_receive()
         if reply is NO_REPLY:
             if self._parked_at is not None and now - self._parked_at > PARK_SECONDS + GRACE_SECONDS:
                 raise unanswered(PARK_SECONDS)

@@ -16,6 +16,7 @@ from rota.child.signals import StopSignals
 from rota.child.slots import Phase
 from rota.child.wait import Orphaned, Waiter
 from rota.poller.bell import PollerBell
+from rota.poller.listening import Listening
 from rota.poller.promoting import Promoting, Standby
 from rota.poller.report import PollerReport
 from rota.poller.rounds import Rounds
@@ -54,14 +55,15 @@ def _loop(settings: PollerSettings, life: lives.Life, signals: StopSignals) -> "
         name = f"rota:poller:{life.slot_number}:{purpose}"
         return Link(address, ConnectionOptions(name, wait=waiter.until_ready), recorder)
 
+    listening = Listening()
     return PollerLoop(
         life=life,
         link=link("work"),
-        bell=PollerBell(store.keys, link("bell"), signals, life.death_fd),
+        bell=PollerBell(store.keys, link("bell"), signals, life.death_fd, listening),
         waiter=waiter,
         signals=signals,
         promoting=Promoting(Standby(settings.rank), store, report, time.monotonic),
-        rounds=Rounds(settings, store, report, time.monotonic),
+        rounds=Rounds(settings, store, report, time.monotonic, listening),
         rank=settings.rank,
     )
 

@@ -2,11 +2,12 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import AT_MOST_ONCE
-from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
+from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, Promoted, Retired, Swept
+from rota.protocol.store import ClassicSource
 from rota.protocol.wire import shown
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log, metrics
@@ -74,9 +75,22 @@ class PollerReport:
 
     def adopted(self, adopted: AdoptedScheduled) -> None:
         """Bare items of the delayed set became tasks, or are dead at once."""
-        for queue, reason in adopted.dead:
+        self._dead_at_once(adopted.dead)
+
+    def _dead_at_once(self, dead: Iterable[tuple[str, str]]) -> None:
+        for queue, reason in dead:
             self._recorder.counter(metrics.TASKS_DEAD, queue, _NO_TASK, reason).add()
             log.logger().error(events.TASK_DEAD, queue=queue, reason=reason)
+
+    def adopted_classic(self, sources: Sequence[ClassicSource], adopted: AdoptedClassic) -> None:
+        """A chunk was taken from classic queues, or nothing was there."""
+        for source, found in zip(sources, adopted.sources, strict=True):
+            self._recorder.gauge(metrics.ADOPT_WAITING, source.key).set(found.left)
+            if found.taken:
+                self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
+            if found.fault and self._is_new("adopt_classic", source.key):
+                log.logger().error(events.ADOPT_FAILED, source=shown(source.key), error=shown(found.fault))
+        self._dead_at_once(adopted.dead)
 
     def unplaced(self, ids: Sequence[str]) -> None:
         """A walk of the audit is over: these tasks live and stand nowhere."""
@@ -93,9 +107,14 @@ class PollerReport:
     def refused(self, error: Refused, call: str, owner: str = "") -> None:
         """The server refused a call, for `owner` if it was for one; the poller goes on without it."""
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
+        if self._is_new(call, owner):
+            log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
+
+    def _is_new(self, call: str, owner: str) -> bool:
+        """Whether the same was not logged just now."""
         if time.monotonic() - self._refusals_since > _REPEAT_SECONDS:
             self._refusals.clear()
             self._refusals_since = time.monotonic()
-        if (call, owner) not in self._refusals:
-            self._refusals.add((call, owner))
-            log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
+        is_new = (call, owner) not in self._refusals
+        self._refusals.add((call, owner))
+        return is_new

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from rota.child.settings import PollerSettings
+from rota.poller.adopting import AdoptingClassic
+from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
@@ -87,17 +89,24 @@ class Trimming(Round):
 
 
 class Rounds:
-    """Sweep and retire within each second or oftener, trim each minute, and walk when that is this poller's duty: the
-    first that is due has its step."""
+    """Sweep and retire within each second or oftener, take from classic queues, trim each minute, and walk when that is
+    this poller's duty: the first that is due has its step."""
 
     def __init__(
-        self, settings: PollerSettings, store: Store, report: PollerReport, clock: Callable[[], float]
+        self,
+        settings: PollerSettings,
+        store: Store,
+        report: PollerReport,
+        clock: Callable[[], float],
+        listening: Listening,
     ) -> None:
         self._clock = clock
         now, duty = clock(), Duty()
-        self._rounds: tuple[Round, ...] = tuple(
+        sweeping, *others = (
             kind(settings, store, report, duty, now) for kind in (Sweeping, Adopting, KeyWalk, Trimming, Auditing)
         )
+        classic = AdoptingClassic(settings, store, report, duty, now, listening)
+        self._rounds: tuple[Round, ...] = (sweeping, classic, *others)
 
     def step(self, connection: Connection) -> NextDue | None:
         """Make one call of what is due, if anything is; returns what it said of due times. Raises ServerError."""

@@ -206,9 +206,41 @@ class AdoptedScheduled:
     dead: tuple[tuple[str, str], ...]
 
 
-parse_adopted_scheduled = reply(
-    AdoptedScheduled, int, lambda raw: tuple((text_of(queue), text_of(reason)) for queue, reason in _pairs(raw))
-)
+def _dead_pairs(raw: Raw) -> tuple[tuple[str, str], ...]:
+    return tuple((text_of(queue), text_of(reason)) for queue, reason in _pairs(raw))
+
+
+parse_adopted_scheduled = reply(AdoptedScheduled, int, _dead_pairs)
+
+
+class FromSource(NamedTuple):
+    """What one call took from a source, what it left there, and what is wrong with the source ("": nothing)."""
+
+    taken: int
+    left: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedClassic:
+    """What was taken from sources, in their order. `on_duty`: whether this poller is the one that listens for the fleet.
+    `next_due_us`: of what waits in sorted sets. `more`: there is more to take now. `dead`: queue and reason of each item
+    that is dead at once."""
+
+    now_us: int
+    on_duty: bool
+    next_due_us: int | None
+    more: bool
+    sources: tuple[FromSource, ...]
+    dead: tuple[tuple[str, str], ...]
+
+
+def _of_sources(raw: Raw) -> tuple[FromSource, ...]:
+    thirds = zip(raw[::3], raw[1::3], raw[2::3], strict=True)
+    return tuple(FromSource(int(taken), int(left), text_of(fault)) for taken, left, fault in thirds)
+
+
+parse_adopted_classic = reply(AdoptedClassic, int, bool, _time_or_none, bool, _of_sources, _dead_pairs)
 
 
 class RestoreWord(StrEnum):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 NO_REPLY: Final = object()
+PushMessage: Final = hiredis.PushNotification
+"""What the server sends a connection of RESP3 that nothing asked for."""
 READ_BYTES: Final = 1 << 16
 
 

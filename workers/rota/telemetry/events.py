@@ -32,6 +32,8 @@ POLLER_EXITED: Final = "poller.exited"
 POLLER_RESCUED: Final = "poller.rescued"
 POLLER_GRACE: Final = "poller.grace"
 
+ADOPT_FAILED: Final = "adopt.failed"
+
 AUDIT_UNPLACED: Final = "audit.unplaced"
 
 EXPORTER_STARTED: Final = "exporter.started"
