@@ -1,0 +1,185 @@
+"""Claims about classic queues: what producers left in lists and sorted sets of their own becomes tasks, as it is."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from protocol import SECOND_US, Fleet, body_of, one_tier
+from rota.protocol.replies import AdoptedClassic
+from rota.protocol.store import ClassicSource
+
+YEAR_SECONDS: Final = 365 * 86_400
+Named = Callable[[str], str]
+
+
+@pytest.fixture
+def named(fleet: Fleet, namespace: str) -> Iterator[Named]:
+    """The name of a key of this test's producers, by which others may know it too."""
+    used: set[str] = set()
+
+    def key(name: str) -> str:
+        used.add(f"{name}@{namespace}")
+        return f"{name}@{namespace}"
+
+    yield key
+    for name in used:
+        fleet.redis.delete(name)
+
+
+def adopt(fleet: Fleet, *sources: ClassicSource, limit: int = 100, poller: str = "one") -> AdoptedClassic:
+    return fleet.run(fleet.store.adopt_classic(poller, limit, sources))
+
+
+def schedule(fleet: Fleet, key: str, seconds: float, member: str | bytes) -> float:
+    """ZADD, due in so many seconds, as any language does it; returns the score."""
+    score = fleet.now_us() / SECOND_US + seconds
+    fleet.raw("ZADD", key, repr(score), member)
+    return score
+
+
+def balanced(fleet: Fleet) -> bool:
+    return fleet.run(fleet.store.audit()).missing == 0
+
+
+def test_items_of_a_list_become_tasks_in_their_order_by_their_own_ids(fleet: Fleet, named: Named) -> None:
+    source = ClassicSource(named("queue:mail"), "q")
+    fleet.redis.rpush(source.key, body_of("a"), body_of("b", "mail"), '["work",[1]]')
+    adopted = adopt(fleet, source)
+    assert [tuple(found) for found in adopted.sources] == [(3, 0, "")]
+    assert (adopted.more, adopted.dead) == (False, ())
+    claims = fleet.turn(fleet.register(), one_tier("q"), limit=5).claims
+    assert [claim.body for claim in claims] == [body_of("a"), body_of("b", "mail"), b'["work",[1]]']
+    assert [claim.entry.id for claim in claims[:2]] == ["a", "b"]
+    assert {claim.entry.due_us for claim in claims} == {adopted.now_us}
+    assert balanced(fleet)
+
+
+def test_an_adopted_item_wakes_who_waits_for_its_queue_and_lists_the_queue(fleet: Fleet, named: Named) -> None:
+    source = ClassicSource(named("queue:mail"), "q")
+    fleet.redis.rpush(source.key, body_of("a"))
+    adopt(fleet, source)
+    assert fleet.bell() == 1
+    assert fleet.redis.smembers(fleet.keys.queues) == {"q"}
+
+
+def test_items_of_a_sorted_set_are_taken_when_they_are_due_in_order_of_due(fleet: Fleet, named: Named) -> None:
+    source = ClassicSource(named("delayed:"))
+    late = schedule(fleet, source.key, -1, body_of("late"))
+    later = schedule(fleet, source.key, -2, body_of("later"))
+    due_us = round(schedule(fleet, source.key, 60, body_of("waits")) * SECOND_US)
+    adopted = adopt(fleet, source)
+    assert [tuple(found) for found in adopted.sources] == [(2, 1, "")]
+    assert adopted.next_due_us == pytest.approx(due_us, abs=1)
+    claims = fleet.turn(fleet.register(), one_tier("q"), limit=5).claims
+    assert [claim.entry.id for claim in claims] == ["later", "late"]
+    assert [claim.entry.due_us for claim in claims] == pytest.approx([later * SECOND_US, late * SECOND_US], abs=1)
+    assert {claim.entry.kind for claim in claims} == {"d"}
+    assert balanced(fleet)
+
+
+def test_what_is_not_due_stays_its_producers_to_move_and_to_take_back(fleet: Fleet, named: Named) -> None:
+    source = ClassicSource(named("delayed:"))
+    schedule(fleet, source.key, 60, body_of("a"))
+    adopt(fleet, source)
+    schedule(fleet, source.key, -1, body_of("a"))
+    assert adopt(fleet, source).sources[0].taken == 1
+    schedule(fleet, source.key, 60, body_of("b"))
+    adopt(fleet, source)
+    assert fleet.redis.zrem(source.key, body_of("b").decode()) == 1
+
+
+def test_an_item_may_be_the_argument_of_a_task(fleet: Fleet, named: Named) -> None:
+    source = ClassicSource(named("queue:email"), "q", "send")
+    mail = '{"to": 17, "time": 1.5}'
+    fleet.redis.rpush(source.key, mail)
+    adopt(fleet, source)
+    [claim] = fleet.turn(fleet.register(), one_tier("q")).claims
+    assert json.loads(claim.body) == ["send", [json.loads(mail)]]
+
+
+def test_what_is_scheduled_for_a_list_that_feeds_another_queue_goes_there_too(fleet: Fleet, named: Named) -> None:
+    name = named("queue:mail").removeprefix("queue:").replace("@", "-")
+    sources = ClassicSource(f"queue:{name}", "q"), ClassicSource(named("delayed:"))
+    schedule(fleet, sources[1].key, -1, body_of("a", name))
+    adopt(fleet, *sources)
+    assert fleet.claim(fleet.register(), one_tier("q")) == ["a"]
+
+
+def test_an_item_whose_id_is_live_runs_under_another_one(fleet: Fleet, named: Named) -> None:
+    source = ClassicSource(named("queue:mail"), "q")
+    fleet.redis.rpush(source.key, body_of("a"), body_of("a"))
+    adopt(fleet, source)
+    first, second = fleet.lane()
+    assert first == "a"
+    assert second.startswith("adopted-")
+    assert balanced(fleet)
+
+
+def test_what_names_no_queue_or_is_due_in_milliseconds_is_dead_with_its_bytes_and_in_nobodys_way(
+    fleet: Fleet, named: Named
+) -> None:
+    jobs, delayed = ClassicSource(named("jobs")), ClassicSource(named("delayed:"))
+    fleet.redis.rpush(jobs.key, b"\xff not json", '["work",[]]', body_of("good"))
+    fleet.raw("ZADD", delayed.key, 1_795_252_610_250, body_of("far"))
+    adopted = adopt(fleet, jobs, delayed)
+    assert sorted(adopted.dead) == [("q", "too_far_ahead"), ("unknown", "garbage"), ("unknown", "garbage")]
+    assert fleet.lane() == ["good"]
+    found = fleet.run(fleet.store.dead_page(0, 10)).tasks
+    assert {task.body for task in found} == {b"\xff not json", b'["work",[]]', body_of("far")}
+    accounts = {json.loads(task.epitaph)["reason"]: json.loads(task.epitaph)["error"] for task in found}
+    assert "names a queue" in accounts["garbage"]
+    assert "milliseconds?" in accounts["too_far_ahead"]
+    assert adopt(fleet, jobs, delayed).sources == ((0, 0, ""), (0, 0, ""))
+    assert balanced(fleet)
+
+
+def test_a_source_that_cannot_be_read_is_told_and_keeps_nothing_from_the_others(fleet: Fleet, named: Named) -> None:
+    broken, good = ClassicSource(named("queue:hash"), "q"), ClassicSource(named("queue:good"), "q")
+    fleet.redis.hset(broken.key, "a", "b")
+    fleet.redis.rpush(good.key, body_of("a"))
+    of_broken, of_good = adopt(fleet, broken, good).sources
+    assert (of_good.taken, of_good.fault) == (1, "")
+    assert "it is a hash" in of_broken.fault
+    assert fleet.redis.hgetall(broken.key) == {"a": "b"}
+
+
+def test_a_long_source_leaves_room_for_the_others_and_all_of_it_comes_in_order(fleet: Fleet, named: Named) -> None:
+    long, short = ClassicSource(named("queue:long"), "q"), ClassicSource(named("queue:short"), "short")
+    fleet.redis.rpush(long.key, *(body_of(f"t{number}") for number in range(25)))
+    fleet.redis.rpush(short.key, *(body_of(f"s{number}") for number in range(3)))
+    adopted = adopt(fleet, long, short, limit=10)
+    assert [(found.taken, found.left) for found in adopted.sources] == [(5, 20), (3, 0)]
+    assert adopted.more
+    assert adopt(fleet, long, short, limit=10).more
+    assert not adopt(fleet, long, short, limit=10).more
+    assert fleet.lane() == [f"t{number}" for number in range(25)]
+
+
+@pytest.mark.parametrize("key", ["queues", "tasks", "pulse"])
+def test_a_key_of_ours_that_was_overwritten_refuses_the_call_and_nothing_is_taken(
+    fleet: Fleet, named: Named, key: str
+) -> None:
+    source = ClassicSource(named("queue:mail"), "q")
+    fleet.redis.rpush(source.key, body_of("a"))
+    fleet.redis.set(getattr(fleet.keys, key), "something else")
+    before = fleet.snapshot()
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        adopt(fleet, source)
+    assert fleet.snapshot() == before
+    assert fleet.redis.lrange(source.key, 0, -1) == [body_of("a").decode()]
+
+
+def test_items_for_a_lane_that_is_none_are_set_aside(fleet: Fleet, named: Named) -> None:
+    source = ClassicSource(named("queue:mail"), "q")
+    fleet.redis.rpush(source.key, body_of("a"))
+    fleet.redis.set(fleet.keys.ready_lane("q"), "no list")
+    assert adopt(fleet, source).dead == (("q", "unusable_lane"),)
+    assert balanced(fleet)
+
+
+def test_one_poller_of_the_fleet_listens_and_another_when_it_is_gone(fleet: Fleet) -> None:
+    assert [adopt(fleet, poller=name).on_duty for name in ("one", "two", "one")] == [True, False, True]
+    fleet.redis.hset(fleet.keys.pulse, "adopts_until", fleet.now_us() - 1)
+    assert [adopt(fleet, poller=name).on_duty for name in ("two", "one")] == [True, False]
