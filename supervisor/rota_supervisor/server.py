@@ -33,10 +33,11 @@ _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
     "waitaof": frozenset({"WAITAOF"}),
 }
 _CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some have names of their own for them
+_ASKED_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
 # Whole commands, each argument a key that is allowed: asked about an EVALSHA that was too short, Redis 7.0 and Valkey
 # 9 looked for its keys beyond its end, and crashed. A server without the question is not asked.
 _ASK: Final = """#!lua flags=no-writes,allow-oom
-local key, forbidden = KEYS[1], {}
+local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)
   if command == 'EVALSHA' then return redis.acl_check_cmd(command, '', '1', key) end
   return redis.acl_check_cmd(command, key, key, key, key)
@@ -98,10 +99,15 @@ def check_server(config: Config, *, begin: bool) -> CheckedServer:
         info = server_check.parse_info(connection.execute("INFO").decode(errors="replace"))
         if config.durability == "waitaof":
             info |= _policy_of_syncs(connection)
-        faults = [*server_check.faults_of_server(info), *server_check.faults_of_durability(info, config.durability)]
+        faults = [
+            *server_check.faults_of_server(info),
+            *server_check.faults_of_durability(info, config.durability),
+            *server_check.faults_of_adoption(info, config.namespace, config.adopt),
+        ]
         if not faults:  # judged before any script runs: an old server cannot even read their first line
             needed = needed_commands(config.durability, failover=failover)
-            faults = faults_of_permissions(forbidden_commands(connection, config.namespace, needed))
+            faults = faults_of_permissions(forbidden_commands(connection, Keys(config.namespace).tasks, needed))
+            faults += _faults_of_adoption(connection, config)
         if not faults:
             faults = _faults_of_namespace(connection, config.namespace, begin=begin)
     if faults:
@@ -141,15 +147,26 @@ def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
     return sorted(_OUTSIDE_SCRIPTS | _OF_DURABILITY[durability] | role | called)
 
 
-def forbidden_commands(connection: Connection, namespace: str, needed: list[str]) -> list[str]:
-    """Those of them that this connection's user may not run on a key of the namespace. Raises ServerError."""
-    forbidden = connection.execute("EVAL", _ASK, 1, Keys(namespace).tasks, *needed)
-    return [word.decode() for word in forbidden]
+def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> list[str]:
+    """Those of them that this connection's user may not run on a key. Raises ServerError."""
+    return [word.decode() for word in connection.execute("EVAL", _ASK, 0, key, *needed)]
 
 
-def faults_of_permissions(forbidden: list[str]) -> list[str]:
-    """What to say of that; nothing when all is allowed."""
+def commands_of_adoption() -> list[str]:
+    """What pollers run on the keys of classic queues."""
+    return sorted({word.decode() for word in _ASKED_OF_SOURCES.findall(read_script("adopt_classic").text)})
+
+
+def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
+    needed = commands_of_adoption()
+    found = ((key, forbidden_commands(connection, key, needed)) for key in config.adopt)
+    return [fault for key, forbidden in found for fault in faults_of_permissions(forbidden, key)]
+
+
+def faults_of_permissions(forbidden: list[str], source: str = "") -> list[str]:
+    """What to say of that, if it is so on the key of a classic queue; nothing when all is allowed."""
     if not forbidden:
         return []
-    granted = " ".join(f"+{command.lower()}" for command in forbidden)
-    return [f"its ACL forbids the user of redis_url to run {', '.join(forbidden)}: ACL SETUSER <user> {granted}"]
+    granted = " ".join(f"+{command.lower()}" for command in forbidden) + (source and f" ~{source}")
+    what = ", ".join(forbidden) + (source and f' on "{source}", which [adopt] names')
+    return [f"its ACL forbids the user of redis_url to run {what}: ACL SETUSER <user> {granted}"]

@@ -1,6 +1,6 @@
 """Whether a server is fit for a fleet: pure judgments on its answer to INFO."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rota.protocol.keys import PROTOCOL_VERSION
@@ -66,6 +66,15 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
     if info.get("appendfsync") == "no":
         return ['the server never syncs its log, which durability = "waitaof" waits for: set appendfsync always in it']
     return []
+
+
+def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
+    """Classic queues that a cluster keeps on another shard than the fleet, or may: no script can reach both."""
+    if info.get("redis_mode", info.get("server_mode")) != "cluster":
+        return []
+    elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
+    needs = f"a key that is adopted from must have the hash tag {{{namespace}}}, as {{{namespace}}}queue:email has"
+    return [f'the server is a cluster, where {needs}, and "{key}" has not: use one server' for key in elsewhere]
 
 
 def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:

@@ -6,10 +6,16 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from rota.protocol.keys import Keys
 from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
-from rota_supervisor.server import faults_of_permissions, forbidden_commands, needed_commands
+from rota_supervisor.server import (
+    commands_of_adoption,
+    faults_of_permissions,
+    forbidden_commands,
+    needed_commands,
+)
 from servers import Server
 
 NEEDED = needed_commands("wait", failover=True)
@@ -37,7 +43,7 @@ def allow(redis_client: "redis.Redis", namespace: str, *but: str) -> None:
 
 
 def test_a_user_with_exactly_what_is_needed_is_fit(connection: Connection, namespace: str) -> None:
-    assert forbidden_commands(connection, namespace, NEEDED) == []
+    assert forbidden_commands(connection, Keys(namespace).tasks, NEEDED) == []
     assert faults_of_permissions([]) == []
 
 
@@ -45,7 +51,7 @@ def test_each_missing_command_is_named(connection: Connection, redis_client: "re
     assert {"EVALSHA", "BLPOP", "SCAN", "ZSCAN", "INFO", "HSET", "ZRANGEBYSCORE", "TIME", "WAIT", "ROLE"} <= set(NEEDED)
     for command in NEEDED:
         allow(redis_client, namespace, command)
-        assert forbidden_commands(connection, namespace, NEEDED) == [command]
+        assert forbidden_commands(connection, Keys(namespace).tasks, NEEDED) == [command]
 
 
 def test_what_confirms_enqueues_and_finds_primaries_is_needed_by_those_who_use_it() -> None:
@@ -56,14 +62,26 @@ def test_what_confirms_enqueues_and_finds_primaries_is_needed_by_those_who_use_i
 
 def test_no_script_calls_what_is_not_in_the_list() -> None:
     words = {word for name in script_names() for word in re.findall(rb"'([A-Z]{3,})'", load_script(name).text)}
-    called = words - {b"WITHSCORES", b"LIMIT", b"COUNT", b"NOVALUES", b"MAXLEN"}  # options
-    assert called <= {command.encode() for command in NEEDED}
+    called = words - {b"WITHSCORES", b"LIMIT", b"COUNT", b"NOVALUES", b"MAXLEN", b"BYSCORE"}  # options
+    assert called <= {command.encode() for command in (*NEEDED, *commands_of_adoption())}
 
 
 def test_all_that_is_missing_is_told_at_once_with_what_to_do(
     connection: Connection, redis_client: "redis.Redis", namespace: str
 ) -> None:
     allow(redis_client, namespace, "BLPOP", "SCAN")
-    (fault,) = faults_of_permissions(forbidden_commands(connection, namespace, NEEDED))
+    (fault,) = faults_of_permissions(forbidden_commands(connection, Keys(namespace).tasks, NEEDED))
     assert "BLPOP, SCAN" in fault
     assert fault.endswith("ACL SETUSER <user> +blpop +scan")
+
+
+def test_a_classic_queue_that_the_user_may_not_take_from_is_named_with_what_to_grant(
+    connection: Connection, redis_client: "redis.Redis"
+) -> None:
+    needed = commands_of_adoption()
+    assert {"TYPE", "LPOP", "ZREM"} <= set(needed)
+    (fault,) = faults_of_permissions(forbidden_commands(connection, "queue:email", needed), "queue:email")
+    assert "LPOP, TYPE" in fault
+    assert fault.endswith("~queue:email")
+    redis_client.acl_setuser("fleet", enabled=True, commands=[f"+{word.lower()}" for word in needed], keys=["queue:*"])
+    assert forbidden_commands(connection, "queue:email", needed) == []

@@ -8,6 +8,7 @@ from typing import Any
 from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED
 from rota.child.settings import poller_settings_from_json
+from rota.poller.listening import Listening
 from rota.poller.round import Duty
 from rota.poller.rounds import Sweeping
 from rota.server.server_errors import ConnectionLost, ServerError
@@ -45,7 +46,7 @@ class Poller(Process):
 
     def _boot(self) -> None:
         if self.enter_slot():
-            self._sweeping = Sweeping(self._settings, CALLS, SilentReport(), Duty(), self.node.boottime())
+            self._sweeping = Sweeping(self._settings, CALLS, SilentReport(), Duty(Listening()), self.node.boottime())
             self._look()
 
     def _look(self) -> None:

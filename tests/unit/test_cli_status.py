@@ -22,7 +22,7 @@ def fleet(**fields: Any) -> dict[str, Any]:
     what = {"redis": "redis://h:1/0", "redis_up": True, "listen": "", "generation": 1, "loading": False}
     pool = {"pool": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
     counts = {"ready": 1, "busy": 0, "quiet": 0}
-    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "consumers": None}
+    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "adopts": None, "consumers": None}
     return {**who, **what, **events, "pools": [{**pool, **counts}], "children": [child()], **fields}
 
 
@@ -47,6 +47,10 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
         last_death={"child": "worker", "slot": 8, "pool": LONG, "words": LONG, "at": 0.0},
         pools=[{**pool, "ready": 500, "busy": 500, "quiet": 500}],
         children=[busy],
+        adopts=[
+            {"key": LONG, "queue": LONG, "task": LONG, "type": "sorted set", "waiting": 10**9, "next_due_at": 9e9},
+            {"key": LONG, "queue": "", "task": "", "type": "", "waiting": None, "next_due_at": None, "error": LONG},
+        ],
         consumers=[{"owner": LONG, "held": 500, "lease_left_us": 86_399_000_000, "queues": LONG}],
     )
     assert max(map(len, said.splitlines())) <= COLUMNS

@@ -9,6 +9,7 @@ import pytest
 
 from rota.child.signals import StopSignals
 from rota.poller.bell import PollerBell
+from rota.poller.listening import Listening
 from rota.protocol.keys import Keys
 from rota.server.connection import Connection
 from rota.server.link import Link
@@ -83,7 +84,7 @@ def link(connection: FakeConnection) -> FakeLink:
 @pytest.fixture
 def bell(link: FakeLink) -> Iterator[PollerBell]:
     death_read, death_write = os.pipe()
-    yield PollerBell(Keys("n"), cast(Link, link), StopSignals(), death_read)
+    yield PollerBell(Keys("n"), cast(Link, link), StopSignals(), death_read, Listening())
     os.close(death_read)
     os.close(death_write)
 

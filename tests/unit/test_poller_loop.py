@@ -13,6 +13,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase
 from rota.child.wait import Waiter
 from rota.poller.bell import PollerBell
+from rota.poller.listening import Listening
 from rota.poller.loop import PollerLoop
 from rota.poller.promoting import Promoting, Standby
 from rota.poller.report import PollerReport
@@ -113,7 +114,7 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
         waiter=cast(Waiter, None),
         signals=signals,
         promoting=Promoting(Standby(0), store, report, server.clock),
-        rounds=Rounds(poller_settings(), store, report, server.clock),
+        rounds=Rounds(poller_settings(), store, report, server.clock, Listening()),
         rank=0,
         clock=server.clock,
     )

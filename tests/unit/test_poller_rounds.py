@@ -8,6 +8,7 @@ import pytest
 
 from child_settings import poller_settings
 from rota.child.slot_memory import SlotMemory
+from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.poller.rounds import SWEEP_SECONDS, TRIM_SECONDS, Rounds
@@ -124,7 +125,8 @@ class Poller:
         settings = poller_settings(lease_seconds=LEASE_SECONDS)
         self.store = Store("n")
         self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
-        self.rounds = Rounds(settings, self.store, PollerReport(self.recorder, 4), self.clock)
+        self.listening = Listening()
+        self.rounds = Rounds(settings, self.store, PollerReport(self.recorder, 4), self.clock, self.listening)
 
     def step(self) -> NextDue | None:
         return self.rounds.step(cast(Connection, self.server))

@@ -19,7 +19,7 @@ from rota.printable import printable
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.progress import progress_words
 from rota.protocol.store import Store
-from rota_supervisor.cli import command, master, output
+from rota_supervisor.cli import command, master, output, sources
 from rota_supervisor.exits import Failure
 from rota_supervisor.notice import sentence
 
@@ -30,9 +30,11 @@ _GAP: Final = 2  # between two columns of a table
 _LEAST: Final = 8  # a name is cut no shorter
 _MOST_NAME: Final = 18
 _MOST_OWNER: Final = 60
+_MOST_SOURCE: Final = 26
 _NONE: Final = "-"
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 _MEMORY: Final = ("rss", "pss", "shared", "private")
+_NOT_ASKED: Final = {"consumers": None, "adopts": None}
 _UNKNOWN: Final = dict.fromkeys(f"{name}_bytes" for name in _MEMORY)
 
 Row = Mapping[str, Any]
@@ -45,7 +47,7 @@ def status() -> None:
     state = command.current_state()
     found = master.ask("status")
     found["children"] = with_memory(found["children"], found["pid"])
-    found["consumers"] = _asked_consumers(state, found["namespace"]) if found["redis_up"] else None
+    found |= _asked(state, found) if found["redis_up"] else _NOT_ASKED
     if state.json:
         output.put_json(found)
     else:
@@ -53,13 +55,15 @@ def status() -> None:
         put_status(found, no_color=state.no_color)
 
 
-def _asked_consumers(state: command.CliState, namespace: str) -> list[dict[str, Any]] | None:
-    """The consumers of the whole fleet; None when the server does not tell."""
+def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
+    """The consumers of the whole fleet, and what waits in classic queues; None when the server does not tell."""
     try:
         with state.redis(state.load_what_can_be()[0]) as (_, _, connection):
-            return [dataclasses.asdict(row) for row in connection.run(Store(namespace).consumers()).rows]
+            consumers = connection.run(Store(found["namespace"]).consumers()).rows
+            adopts = sources.with_what_waits(found["adopts"], connection)
+            return {"consumers": [dataclasses.asdict(row) for row in consumers], "adopts": adopts}
     except Failure:
-        return None
+        return _NOT_ASKED
 
 
 def put_status(found: Row, *, no_color: bool) -> None:
@@ -70,6 +74,8 @@ def put_status(found: Row, *, no_color: bool) -> None:
         for line in lines[1:]:
             output.put(" " * _LABEL + line)
     tables = [_pools(found["pools"]), _children(found["children"])]
+    if found["adopts"]:
+        tables.append(_adopts(found["adopts"]))
     if found["consumers"]:
         tables.append(_consumers(found["consumers"]))
     for header, rows in tables:
@@ -156,6 +162,14 @@ def _consumers(rows: Sequence[Row]) -> Table:
         for row in sorted(rows, key=itemgetter("owner"))
     ]
     return header, _narrowed(header, cells, header.index("QUEUES"))
+
+
+def _adopts(rows: Sequence[Row]) -> Table:
+    """Classic queues whose items become tasks of this fleet."""
+    header, cells = list(sources.HEADER), list(sources.cells_of(rows, time.time()))
+    for row in cells:
+        row[2:4] = [_cut(str(cell), _MOST_SOURCE) for cell in row[2:4]]
+    return header, _narrowed(header, cells, 0)
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:

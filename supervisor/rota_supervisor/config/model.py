@@ -49,8 +49,8 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[adopt.NAME]`, NAME being a key of the server that producers of a classic queue write to. `queue`: where its items
-    go ("": NAME itself of a list `queue:NAME`, else where each says). `task`: what each item is the one argument of."""
+    """`[adopt.NAME]`: a list or a sorted set of a classic queue. `queue`: where its items go ("": to NAME from a list
+    `queue:NAME`, else where each says). `task`: what each item is the one argument of."""
 
     queue: str = ""
     task: str = ""

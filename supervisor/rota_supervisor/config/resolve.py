@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
-from rota.protocol.store import ClassicSource
+from rota.protocol.classic import ClassicSource
 from rota.protocol.tiers import Domain, QueueShare, domain_of
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
 from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, parse_rate, queue_in_key, served_queues

@@ -7,8 +7,7 @@ from typing import Final
 import pytest
 
 from protocol import SECOND_US, Fleet, body_of, one_tier
-from rota.protocol.replies import AdoptedClassic
-from rota.protocol.store import ClassicSource
+from rota.protocol.classic import AdoptedClassic, ClassicSource
 
 YEAR_SECONDS: Final = 365 * 86_400
 Named = Callable[[str], str]

@@ -1,7 +1,7 @@
 """The round that takes from classic queues: from lists what is there, from sorted sets what is due.
 
-Every poller of the fleet looks now and then. One of them has the duty to listen: it is told of each change, and goes when
-something is due. Who has it is said by the call that takes, so when that poller dies another has it within a second.
+Every poller of the fleet looks now and then. One of them has the duty to listen: it is told of each change, and goes
+when something is due. Who has it is said by the call that takes: when that poller dies, another has it within a second.
 """
 
 import math
@@ -9,11 +9,10 @@ import os
 from typing import Final
 
 from rota.child.settings import PollerSettings
-from rota.poller.listening import Listening
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
+from rota.protocol.classic import AdoptedClassic
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.replies import AdoptedClassic
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 
@@ -28,18 +27,10 @@ _NAME_BYTES: Final = 8
 class AdoptingClassic(Round):
     """Never due where nothing is to be adopted."""
 
-    def __init__(
-        self,
-        settings: PollerSettings,
-        store: Store,
-        report: PollerReport,
-        duty: Duty,
-        now: float,
-        listening: Listening,
-    ) -> None:
+    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now if settings.adopts else math.inf)
         self._sources = settings.adopts
-        self._listening = listening
+        self._listening = duty.listening
         self._call = store.adopt_classic(os.urandom(_NAME_BYTES).hex(), CHUNK, self._sources)
 
     @property

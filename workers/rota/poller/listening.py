@@ -11,8 +11,8 @@ from rota.server.server_errors import Refused
 
 @dataclass(slots=True)
 class Listening:
-    """What the round that adopts and the bell tell each other. `wanted`: the keys to hear of, none for nothing; `hears`:
-    whether the bell's connection does; `rang`: something has changed there, or may have."""
+    """What the round that adopts and the bell tell each other. `wanted`: the keys to hear of, none for nothing;
+    `hears`: whether the bell's connection does; `rang`: something has changed there, or may have."""
 
     wanted: tuple[str, ...] = ()
     hears: bool = False

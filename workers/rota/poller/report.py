@@ -4,10 +4,10 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from rota.protocol.classic import AdoptedClassic, ClassicSource
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import AT_MOST_ONCE
-from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, Promoted, Retired, Swept
-from rota.protocol.store import ClassicSource
+from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log, metrics

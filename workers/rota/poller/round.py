@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rota.child.settings import PollerSettings
+from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.protocol.replies import Swept
@@ -18,8 +19,10 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class Duty:
     """What the last sweep said: whether this is the poller that walks for the fleet, and how many items of the delayed
-    set are without a ticket. `left` of these a search did not find: they are ours, with a ticket that was lost."""
+    set are without a ticket. `left` of these a search did not find: they are ours, with a ticket that was lost.
+    `listening`: for classic queues, which is another duty."""
 
+    listening: Listening
     walks: bool = False
     untold: int = 0
     left: int = 0

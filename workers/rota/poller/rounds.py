@@ -101,12 +101,9 @@ class Rounds:
         listening: Listening,
     ) -> None:
         self._clock = clock
-        now, duty = clock(), Duty()
-        sweeping, *others = (
-            kind(settings, store, report, duty, now) for kind in (Sweeping, Adopting, KeyWalk, Trimming, Auditing)
-        )
-        classic = AdoptingClassic(settings, store, report, duty, now, listening)
-        self._rounds: tuple[Round, ...] = (sweeping, classic, *others)
+        now, duty = clock(), Duty(listening)
+        kinds = Sweeping, AdoptingClassic, Adopting, KeyWalk, Trimming, Auditing
+        self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, duty, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:
         """Make one call of what is due, if anything is; returns what it said of due times. Raises ServerError."""

@@ -36,7 +36,8 @@ def _entries(raw: Sequence[Raw]) -> tuple[Entry, ...]:
     return tuple(map(parse_entry, raw))
 
 
-def _time_or_none(raw: Raw) -> int | None:
+def time_or_none(raw: Raw) -> int | None:
+    """Microseconds, or "" for no time."""
     return int(raw) if raw else None
 
 
@@ -132,7 +133,7 @@ def parse_promoted(raw: Raw) -> Promoted:
     """`[now, next due or "", more 0|1, buried, [queue, count, ...]]`"""
     now, next_due, more, buried, pairs = raw
     moved = {text_of(queue): int(count) for queue, count in _pairs(pairs)}
-    return Promoted(moved, int(buried), _time_or_none(next_due), int(now), bool(more))
+    return Promoted(moved, int(buried), time_or_none(next_due), int(now), bool(more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ class Swept:
     untold: int = 0
 
 
-parse_swept = reply(Swept, int, int, int, names_of, _time_or_none, bool, int)
+parse_swept = reply(Swept, int, int, int, names_of, time_or_none, bool, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,41 +207,12 @@ class AdoptedScheduled:
     dead: tuple[tuple[str, str], ...]
 
 
-def _dead_pairs(raw: Raw) -> tuple[tuple[str, str], ...]:
+def pairs_of_texts(raw: Raw) -> tuple[tuple[str, str], ...]:
+    """A list of texts as pairs."""
     return tuple((text_of(queue), text_of(reason)) for queue, reason in _pairs(raw))
 
 
-parse_adopted_scheduled = reply(AdoptedScheduled, int, _dead_pairs)
-
-
-class FromSource(NamedTuple):
-    """What one call took from a source, what it left there, and what is wrong with the source ("": nothing)."""
-
-    taken: int
-    left: int
-    fault: str
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedClassic:
-    """What was taken from sources, in their order. `on_duty`: whether this poller is the one that listens for the fleet.
-    `next_due_us`: of what waits in sorted sets. `more`: there is more to take now. `dead`: queue and reason of each item
-    that is dead at once."""
-
-    now_us: int
-    on_duty: bool
-    next_due_us: int | None
-    more: bool
-    sources: tuple[FromSource, ...]
-    dead: tuple[tuple[str, str], ...]
-
-
-def _of_sources(raw: Raw) -> tuple[FromSource, ...]:
-    thirds = zip(raw[::3], raw[1::3], raw[2::3], strict=True)
-    return tuple(FromSource(int(taken), int(left), text_of(fault)) for taken, left, fault in thirds)
-
-
-parse_adopted_classic = reply(AdoptedClassic, int, bool, _time_or_none, bool, _of_sources, _dead_pairs)
+parse_adopted_scheduled = reply(AdoptedScheduled, int, pairs_of_texts)
 
 
 class RestoreWord(StrEnum):

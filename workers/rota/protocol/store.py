@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from rota.protocol import replies, task_events, views
+from rota.protocol.classic import AdoptedClassic, ClassicSource, parse_adopted_classic
 from rota.protocol.command import Command
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
@@ -54,16 +55,6 @@ class Turn:
     tokens: Sequence[str] = ()
     settlements: Packed = NOTHING
     limits: Packed = NO_LIMITS
-
-
-class ClassicSource(NamedTuple):
-    """A list or a sorted set of the server, in no namespace, that producers of classic queues write to: see
-    adopt_classic.lua. `queue`: where its items go, "" where each says itself. `task`: what each item is the one argument
-    of, "" where each says itself."""
-
-    key: str
-    queue: str = ""
-    task: str = ""
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -195,10 +186,10 @@ class Store:
         """Adopt up to BATCH bare items of the delayed set."""
         return self._command("adopt_scheduled", pack(members), replies.parse_adopted_scheduled)
 
-    def adopt_classic(self, poller: str, limit: int, sources: Sequence[ClassicSource]) -> Command[replies.AdoptedClassic]:
+    def adopt_classic(self, poller: str, limit: int, sources: Sequence[ClassicSource]) -> Command[AdoptedClassic]:
         """Make tasks of up to `limit` items that are ready or due in these sources; `poller` is the caller's name."""
         args = (word for source in sources for word in source)
-        return self._command("adopt_classic", pack((poller, limit, *args)), replies.parse_adopted_classic)
+        return self._command("adopt_classic", pack((poller, limit, *args)), parse_adopted_classic)
 
     def list_queues(self, queues: Sequence[str]) -> Command[int]:
         """Note up to BATCH queues of which a lane was seen; returns how many were not known."""

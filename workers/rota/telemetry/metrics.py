@@ -243,13 +243,7 @@ INFLIGHT_ORPHANS = _gauge(
     highest=True,
 )
 ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of classic queues that became tasks.", "source")
-ADOPT_WAITING = _gauge(
-    "rota_adopt_waiting_items",
-    _POLLER,
-    "What waits in a classic queue: in a sorted set mostly for its due time, in a list for a poller.",
-    "source",
-    highest=True,
-)
+ADOPT_WAITING = _gauge("rota_adopt_waiting_items", _POLLER, "Items in a classic queue.", "source", highest=True)
 LEASES_LOST = _counter("rota_leases_lost_total", _MASTER, "Owners of this node whose lease was lost while they lived.")
 
 # Configuration and Redis.

@@ -8,7 +8,7 @@ from typing import Any
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
 from rota.protocol.progress import Progress, progress_row
-from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.config.resolve import classic_sources, pool_sizes
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
@@ -47,6 +47,7 @@ def status(state: MasterState, glance: Glance) -> Answer:
         "last_reload": _dated(state.last_reload, glance),
         "last_death": _dated(state.last_death, glance),
         "held": held,
+        "adopts": [source._asdict() for source in classic_sources(state.config)],
         "pools": _pools(state, glance, states_of_pools(held)),
         "children": [_row(child, glance) for child in sorted(state.children, key=lambda child: child.slot)],
     }
