@@ -94,7 +94,7 @@ class ChildHarness:
 
     def start_poller(self, slot: int = 4, **changes: Any) -> "Child":
         """Start a poller."""
-        settings = poller_settings(ServerSettings(self.server.url, self.namespace), **changes)
+        settings = poller_settings(**{"server": ServerSettings(self.server.url, self.namespace), **changes})
         return self._spawn("poller", dataclasses.asdict(settings), slot, "", {})
 
     def _spawn(

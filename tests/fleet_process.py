@@ -27,7 +27,7 @@ def toml(settings: Mapping[str, Any], path: str = "") -> str:
     """Settings as a file. A value of TOML is written as in JSON, an inner mapping is a table."""
     plain = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
     tables = [
-        f"[{path}{key}]\n{toml(value, f'{path}{key}.')}"
+        f"[{path}{json.dumps(key)}]\n{toml(value, f'{path}{json.dumps(key)}.')}"
         for key, value in settings.items()
         if isinstance(value, Mapping)
     ]

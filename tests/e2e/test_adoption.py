@@ -1,0 +1,100 @@
+"""Classic queues that a running fleet adopts from: as its file says at each moment, on time, and for people to see."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from fleets import Measure, RunningFleet, running_fleet
+from servers import Server
+from waiting import until
+
+ROUNDS = 20
+
+
+@pytest.fixture(scope="module")
+def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    folder = tmp_path_factory.mktemp("adopting")
+    adopt = {list_of(folder.name): {"queue": "default"}, f"delayed:{folder.name}": {}}
+    with running_fleet(server.url, folder.name, folder, pollers=2, adopt=adopt) as running:
+        yield running
+
+
+def list_of(namespace: str) -> str:
+    return f"queue:{namespace}"
+
+
+def push(server: "redis.Redis", fleet: RunningFleet, label: str) -> None:
+    server.rpush(list_of(fleet.namespace), json.dumps(["note", [label]]))
+
+
+def test_an_adopted_item_starts_soon_after_it_was_pushed_or_is_due(
+    fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
+) -> None:
+    waits, dues = [], {}
+    for number in range(ROUNDS):
+        pushed_at = time.time()
+        push(redis_client, fleet, f"now-{number}")
+        waits.append(fleet.wait_for("start", label=f"now-{number}")[0].at - pushed_at)
+        label = f"due-{number}"
+        dues[label] = pushed_at + 1.5
+        member = json.dumps([f"id-{number}", "default", "note", [label]])
+        redis_client.zadd(f"delayed:{fleet.namespace}", {member: dues[label]})
+    lags = [fleet.wait_for("start", label=label)[0].at - due_at for label, due_at in dues.items()]
+    measured("seconds from RPUSH into a classic list to start, longest", max(waits))
+    measured("seconds from due in a classic sorted set to start, longest", max(lags))
+    assert min(lags) >= 0
+    assert max(*waits, *lags) < 1
+    assert fleet.metrics().total("rota_adopted_total") >= 2 * ROUNDS
+    assert fleet.metrics().total("rota_task_early_starts_total") == 0
+    assert fleet.books_balance()
+
+
+def test_what_waits_in_a_source_is_shown_to_people_and_to_prometheus(
+    fleet: RunningFleet, redis_client: "redis.Redis"
+) -> None:
+    later = time.time() + 3600
+    redis_client.zadd(f"delayed:{fleet.namespace}", {json.dumps(["id", "default", "note", ["later"]]): later})
+    until(lambda: fleet.metrics().total("rota_adopt_waiting_items") == 1, "the gauge")
+    listed, scheduled = fleet.asked("status")["adopts"]
+    assert (listed["key"], listed["queue"], listed["waiting"]) == (list_of(fleet.namespace), "default", 0)
+    assert (scheduled["type"], scheduled["waiting"]) == ("sorted set", 1)
+    assert scheduled["next_due_at"] == pytest.approx(later)
+    assert "as each item says" in fleet.rota("status").stdout
+
+
+def test_a_reload_adds_and_removes_what_is_adopted(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+    reload_with(fleet, {})
+    push(redis_client, fleet, "nobody's")
+    more = {"jobs": {"queue": "default", "task": "note"}}
+    reload_with(fleet, more)
+    redis_client.rpush("jobs", json.dumps("an argument"))
+    fleet.wait_for("start", label="an argument")
+    assert not fleet.journal("start", label="nobody's")
+    reload_with(fleet, {**more, list_of(fleet.namespace): {"queue": "default"}})
+    fleet.wait_for("start", label="nobody's")
+
+
+def reload_with(fleet: RunningFleet, adopt: dict[str, dict[str, str]]) -> None:
+    """Reload with other sources, and wait until no poller of before is left."""
+    before = fleet.pids("poller")
+    fleet.edit(adopt=adopt)
+    fleet.hup()
+    until(lambda: not fleet.pids("poller") & before and len(fleet.pids("poller", "ready")) == 2, "other pollers")
+
+
+def test_a_source_that_cannot_be_adopted_from_is_refused_with_what_to_do(fleet: RunningFleet) -> None:
+    fleet.edit(
+        adopt={
+            "queue:emial": {},
+            f"{{{fleet.namespace}}}:queue:default": {"queue": "default"},
+            "jobs": {"task": "note"},
+        }
+    )
+    done = fleet.rota("check", "--no-imports")
+    assert done.returncode == 78
+    assert 'adopt.queue:emial.queue: queue "emial" stands in no tier' in done.stderr
+    assert "the fleet's own" in done.stderr
+    assert "name no queue: say where they go" in done.stderr

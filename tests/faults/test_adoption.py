@@ -1,0 +1,89 @@
+"""Classic queues under two nodes whose pollers are killed at random: nothing is lost, nothing runs twice, and what was due
+first starts first."""
+
+import json
+import os
+import random
+import signal
+import time
+import uuid
+from typing import Final
+
+import pytest
+import redis
+
+from fleets import Fleets, Measure, RunningFleet
+from waiting import until
+
+ITEMS: Final = 150  # of each kind
+KILLS: Final = 12
+SPREAD_SECONDS: Final = 4.0
+AHEAD_SECONDS: Final = 0.5
+DRAIN_SECONDS: Final = 60.0
+NODES: Final = ("a", "b")
+
+
+@pytest.fixture
+def names(redis_client: "redis.Redis", namespace: str) -> tuple[str, str]:
+    """The list and the sorted set of these producers."""
+    return f"queue:{namespace}", f"delayed:{namespace}"
+
+
+def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
+    """Two nodes that run one task at a time over the fleet, so that starts are in the order of the lanes."""
+    nodes = [
+        fleets.node(
+            name,
+            workers=1,
+            pollers=2,
+            queues={"default": {"cap": 1}},
+            adopt={names[0]: {"queue": "default"}, names[1]: {}},
+            restarts={"backoff_seconds": 0.05, "backoff_max_seconds": 0.2},
+        ).launch()
+        for name in NODES
+    ]
+    for node in nodes:
+        until(node.is_whole, "a node that is ready")
+    return nodes
+
+
+def produce(server: "redis.Redis", names: tuple[str, str], number: int, begins_at: float) -> None:
+    """As hand-written producers do: one item for now, in one of the two classic forms, and one for later."""
+    task_id = str(uuid.uuid4())
+    label = f"now-{number}"
+    item = ["note", [label]] if number % 3 == 0 else [task_id, "default", "note", [label]]
+    server.rpush(names[0], json.dumps(item))
+    due_at = begins_at + AHEAD_SECONDS + SPREAD_SECONDS * (number + 1) / ITEMS
+    later = [str(uuid.uuid4()), "default", "note", [f"due-{number}"]]
+    server.zadd(names[1], {json.dumps(later): due_at})
+
+
+def kill_a_poller(nodes: list[RunningFleet], chance: random.Random) -> None:
+    pollers = sorted(chance.choice(nodes).pids("poller", "ready"))
+    if pollers:
+        os.kill(chance.choice(pollers), signal.SIGKILL)
+
+
+def test_pollers_killed_at_random_lose_nothing_double_nothing_and_keep_the_order(
+    fleets: Fleets, redis_client: "redis.Redis", names: tuple[str, str], measured: Measure
+) -> None:
+    nodes, chance = start_nodes(fleets, names), random.Random(13)
+    begins_at = time.time()
+    for number in range(ITEMS):
+        produce(redis_client, names, number, begins_at)
+        if number % (ITEMS // KILLS) == 0:
+            kill_a_poller(nodes, chance)
+        time.sleep(SPREAD_SECONDS / ITEMS)  # the rhythm of the producers, while pollers die
+    fleet = nodes[0]
+    until(lambda: len(fleet.journal("start")) >= 2 * ITEMS, "the start of every item", DRAIN_SECONDS)
+    fleet.wait_until_nothing_waits(DRAIN_SECONDS)
+    starts = fleet.journal("start")
+    assert [line.label for line in starts if line.label.startswith("now")] == [f"now-{n}" for n in range(ITEMS)]
+    assert [line.label for line in starts if line.label.startswith("due")] == [f"due-{n}" for n in range(ITEMS)]
+    assert not any(redis_client.exists(name) for name in names)
+    killed = sum(len(node.log("poller.exited")) for node in nodes)
+    assert killed >= KILLS / 2
+    lags = [line.at - line.due_at for line in starts if line.label.startswith("due")]
+    assert min(lags) >= 0
+    measured("most lag in seconds of an adopted item while pollers are killed", max(lags))
+    assert fleet.books_balance()

@@ -1,0 +1,124 @@
+"""A poller takes from classic queues: it is told of what is pushed, knows what is due, and another follows it."""
+
+import json
+import re
+import time
+
+import pytest
+import redis
+
+from child_harness import ChildHarness
+from rota.child.settings import ServerSettings
+from rota.child.slots import Phase
+from rota.protocol.classic import ClassicSource
+from waiting import until
+
+_BELL = re.compile(rb" name=rota:poller:\d+:bell .* flags=\w*B\w* .* cmd=blpop ")
+LATE_SECONDS = 2.0  # generous: one of them means that nobody listened
+
+
+@pytest.fixture
+def sources(harness: ChildHarness) -> tuple[ClassicSource, ClassicSource]:
+    """A list and a sorted set that only this test knows."""
+    return ClassicSource(f"queue:{harness.namespace}", "default"), ClassicSource(f"delayed:{harness.namespace}")
+
+
+def item(label: str) -> str:
+    return json.dumps([label, "default", "note", [label]])
+
+
+def push(harness: ChildHarness, source: ClassicSource, label: str) -> None:
+    harness.connection.execute("RPUSH", source.key, item(label))
+
+
+def schedule(harness: ChildHarness, source: ClassicSource, label: str, seconds: float) -> float:
+    """ZADD; returns when it is due."""
+    due_at = round(time.time() + seconds, 6)
+    harness.connection.execute("ZADD", source.key, repr(due_at), item(label))
+    return due_at
+
+
+def listens(harness: ChildHarness) -> bool:
+    """Whether the server tells a poller of changes (its flag `B`)."""
+    return any(_BELL.search(line) for line in harness.connection.execute("CLIENT", "LIST").splitlines())
+
+
+def until_heard(harness: ChildHarness) -> None:
+    until(lambda: listens(harness), "a poller that listens")
+
+
+def until_ready(harness: ChildHarness, label: str) -> float:
+    """Wait until it is a task that is ready; returns for how long."""
+    began = time.monotonic()
+    until(lambda: harness.state(label) == "ready", label)
+    return time.monotonic() - began
+
+
+def test_what_is_pushed_is_heard_and_what_is_due_is_taken_on_time(
+    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
+) -> None:
+    harness.start_poller(adopts=sources)
+    until_heard(harness)
+    for number in range(5):
+        push(harness, sources[0], f"now-{number}")
+        assert until_ready(harness, f"now-{number}") < LATE_SECONDS
+    dues = {f"due-{number}": schedule(harness, sources[1], f"due-{number}", 0.3 - number / 20) for number in range(5)}
+    for label, due_at in dues.items():
+        until_ready(harness, label)
+        assert time.time() >= due_at
+    lane = harness.connection.execute("LRANGE", harness.store.keys.delayed_lane("default"), 0, -1)
+    assert [entry.split(b" ")[0].decode() for entry in lane] == sorted(dues, reverse=True)
+    for due_us, ready_us in (map(int, entry.split(b" ")[3:5]) for entry in lane):
+        assert 0 <= ready_us - due_us < LATE_SECONDS * 1_000_000
+
+
+def test_one_poller_listens_and_when_it_is_killed_the_other_does(
+    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
+) -> None:
+    first = harness.start_poller(adopts=sources)
+    until_heard(harness)
+    harness.start_poller(5, adopts=sources).until_phase(Phase.IDLE)
+    first.kill()
+    push(harness, sources[0], "meanwhile")
+    until_ready(harness, "meanwhile")
+    until_heard(harness)
+    push(harness, sources[0], "afterwards")
+    until_ready(harness, "afterwards")
+
+
+def test_where_the_server_tells_nobody_of_changes_the_poller_looks_itself(
+    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource], redis_client: "redis.Redis"
+) -> None:
+    redis_client.acl_setuser(
+        "deaf",
+        enabled=True,
+        reset=True,
+        passwords=["+secret"],
+        categories=["+@all"],
+        commands=["-client|tracking"],
+        keys=["*"],
+    )
+    try:
+        url = harness.server.url.replace("//", "//deaf:secret@")
+        harness.start_poller(adopts=sources, server=ServerSettings(url, harness.namespace)).until_phase(Phase.IDLE)
+        for label in ("one", "two"):
+            push(harness, sources[0], label)
+            until_ready(harness, label)
+        schedule(harness, sources[1], "due", 0.05)
+        until_ready(harness, "due")
+        assert not listens(harness)
+    finally:
+        redis_client.acl_deluser("deaf")
+
+
+def test_a_source_of_another_type_is_told_once_and_keeps_nothing_from_the_others(
+    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
+) -> None:
+    harness.connection.execute("SET", sources[1].key, "no set")
+    harness.start_poller(adopts=sources)
+    until_heard(harness)
+    for label in ("one", "two"):
+        push(harness, sources[0], label)
+        until_ready(harness, label)
+    [told] = harness.events("adopt.failed")
+    assert (told["source"], "it is a string" in told["error"]) == (sources[1].key, True)
