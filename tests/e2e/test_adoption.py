@@ -68,9 +68,10 @@ def test_what_waits_in_a_source_is_shown_to_people_and_to_prometheus(
 def test_a_reload_adds_and_removes_what_is_adopted(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
     reload_with(fleet, {})
     push(redis_client, fleet, "nobody's")
-    more = {"jobs": {"queue": "default", "task": "note"}}
+    jobs = f"jobs:{fleet.namespace}"
+    more = {jobs: {"queue": "default", "task": "note"}}
     reload_with(fleet, more)
-    redis_client.rpush("jobs", json.dumps("an argument"))
+    redis_client.rpush(jobs, json.dumps("an argument"))
     fleet.wait_for("start", label="an argument")
     assert not fleet.journal("start", label="nobody's")
     reload_with(fleet, {**more, list_of(fleet.namespace): {"queue": "default"}})

@@ -1,5 +1,5 @@
-"""Classic queues under two nodes whose pollers are killed at random: nothing is lost, nothing runs twice, and what was due
-first starts first."""
+"""Classic queues under two nodes whose pollers are killed at random: nothing is lost, nothing runs twice, and what was
+due first starts first."""
 
 import json
 import os
@@ -24,7 +24,7 @@ NODES: Final = ("a", "b")
 
 
 @pytest.fixture
-def names(redis_client: "redis.Redis", namespace: str) -> tuple[str, str]:
+def names(namespace: str) -> tuple[str, str]:
     """The list and the sorted set of these producers."""
     return f"queue:{namespace}", f"delayed:{namespace}"
 

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from child_harness import ChildHarness
+from masters import ON_ONE_SERVER
 from rota.child.settings import ServerSettings
 from rota.child.slots import Phase
 from rota.protocol.classic import ClassicSource
@@ -72,6 +73,7 @@ def test_what_is_pushed_is_heard_and_what_is_due_is_taken_on_time(
         assert 0 <= ready_us - due_us < LATE_SECONDS * 1_000_000
 
 
+@ON_ONE_SERVER
 def test_one_poller_listens_and_when_it_is_killed_the_other_does(
     harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
 ) -> None:
@@ -111,6 +113,7 @@ def test_where_the_server_tells_nobody_of_changes_the_poller_looks_itself(
         redis_client.acl_deluser("deaf")
 
 
+@ON_ONE_SERVER
 def test_a_source_of_another_type_is_told_once_and_keeps_nothing_from_the_others(
     harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
 ) -> None:

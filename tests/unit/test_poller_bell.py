@@ -14,7 +14,7 @@ from rota.protocol.keys import Keys
 from rota.server.connection import Connection
 from rota.server.link import Link
 from rota.server.server_errors import ConnectionLost, ServerError
-from rota.server.session import NO_REPLY
+from rota.server.session import NO_REPLY, PushMessage
 
 LONG_SECONDS = 60.0  # a test that rests this long has failed
 BACK_OFF_SECONDS = 0.02
@@ -28,10 +28,14 @@ class FakeConnection:
         self.replies: list[Any] = []
         self.sends: list[ServerError | None] = []
         self.parked = 0
+        self.executed: list[Any] = []
         self._reading, self._writing = os.pipe()
 
     def fileno(self) -> int:
         return self._reading
+
+    def execute(self, *args: Any) -> None:
+        self.executed.append(args)
 
     def send(self, _data: bytes) -> None:
         error = self.sends.pop(0) if self.sends else None
@@ -131,6 +135,22 @@ def test_a_server_that_is_away_has_nobody_look_and_is_tried_again_after_the_back
 
 def _refuse() -> Connection:
     raise _lost()
+
+
+def test_what_has_changed_elsewhere_ends_a_rest_and_is_no_ring_of_the_bell(
+    bell: PollerBell, connection: FakeConnection
+) -> None:
+    assert not bell.rest(0)
+    connection.replies = [PushMessage([b"invalidate", [b"queue:mail"]]), PushMessage([b"invalidate", [b"delayed:"]])]
+    assert not bell.rest(LONG_SECONDS)
+    assert (bell._listening.rang, connection.parked) == (True, 1)
+
+
+def test_who_is_to_listen_for_something_else_parks_anew(bell: PollerBell, connection: FakeConnection) -> None:
+    assert not bell.rest(0)
+    bell._listening.wanted = ("queue:mail",)
+    assert not bell.rest(LONG_SECONDS)
+    assert (bell._listening.hears, connection.parked, len(connection.executed)) == (True, 2, 2)
 
 
 def test_a_bell_nobody_rings_is_parked_once(bell: PollerBell, connection: FakeConnection) -> None:

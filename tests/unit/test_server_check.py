@@ -4,6 +4,7 @@ import pytest
 
 from rota_supervisor.server_check import (
     fault_of_protocol,
+    faults_of_adoption,
     faults_of_durability,
     faults_of_server,
     parse_info,
@@ -95,3 +96,11 @@ def test_a_missing_replica_is_no_fault_and_is_told() -> None:
 def test_a_namespace_of_another_protocol_is_refused() -> None:
     assert fault_of_protocol("1", "shop") is None
     assert "'shop'" in (fault_of_protocol("7", "shop") or "")
+
+
+def test_in_a_cluster_only_what_shares_the_shard_of_the_fleet_can_be_adopted_from() -> None:
+    cluster = parse_info(REDIS.format("7.2.0", "noeviction").replace("standalone", "cluster"))
+    (fault,) = faults_of_adoption(cluster, "shop", ["queue:email", "{shop}queue:email"])
+    assert '"queue:email" has not' in fault
+    assert "hash tag {shop}" in fault
+    assert faults_of_adoption(parse_info(REDIS.format("7.2.0", "noeviction")), "shop", ["queue:email"]) == []

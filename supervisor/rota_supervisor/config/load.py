@@ -14,7 +14,7 @@ from rota_supervisor.config.convert import convert_config
 from rota_supervisor.config.faults import ConfigError, Fault, suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import warnings_of_pools
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, broken_rules, warnings_of_idle_keys
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, broken_rules, queue_in_key, warnings_of_idle_keys
 
 DEFAULT_FILE = "rota.toml"
 TIERS_VARIABLE = "ROTA_TIERS"
@@ -144,16 +144,24 @@ def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
 
 
 def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without the queues, and the pools of such queues, that `-Q` leaves out."""
+    """The values without the queues, and the pools and sources of such queues, that `-Q` leaves out."""
     narrowed = dict(values)
     served = {queue for tier in flags.tiers for queue in tier}
     queues, pools = values.get("queues"), values.get("pools")
     if served and isinstance(queues, Mapping):
         narrowed["queues"] = {name: table for name, table in queues.items() if name in served}
+    if served and isinstance(adopt := values.get("adopt"), Mapping):
+        narrowed["adopt"] = {key: table for key, table in adopt.items() if _feeds(key, table) in (*served, "")}
     if served and isinstance(pools, Mapping):
         kept = {name: _with_queues(pool, served) for name, pool in pools.items()}
         narrowed["pools"] = {name: pool for name, pool in kept.items() if pool is not None}
     return narrowed
+
+
+def _feeds(key: str, source: Any) -> str:
+    """The one queue that a source feeds, "" for any or what is no text."""
+    queue = source.get("queue") if isinstance(source, Mapping) else ""
+    return queue if queue and isinstance(queue, str) else queue_in_key(key)
 
 
 def _with_queues(pool: Any, served: set[str]) -> Any:

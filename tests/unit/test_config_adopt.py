@@ -1,0 +1,66 @@
+"""`[adopt.NAME]`: which keys a fleet adopts from, and where their items go."""
+
+from pathlib import Path
+
+import pytest
+
+from rota.child.settings import poller_settings_from_json, settings_to_json
+from rota.protocol.classic import ClassicSource
+from rota_supervisor.config.faults import ConfigError
+from rota_supervisor.config.load import Flags, Sources, load_config
+from rota_supervisor.config.model import Config
+from rota_supervisor.config.resolve import classic_sources, poller_settings
+from rota_supervisor.config.rules import MOST_SOURCES
+from rota_supervisor.config.show import as_toml
+
+TIERS = 'namespace = "shop"\ntiers = [["email"], ["default"]]\n'
+WHOLE = TIERS + '[adopt."queue:email"]\n[adopt.jobs]\nqueue = "default"\ntask = "send"\n[adopt."delayed:"]\n'
+SOURCES = (ClassicSource("queue:email", "email"), ClassicSource("jobs", "default", "send"), ClassicSource("delayed:"))
+
+
+def loaded(folder: Path, text: str, tiers: tuple[tuple[str, ...], ...] = ()) -> Config:
+    file = folder / "rota.toml"
+    file.write_text(text)
+    return load_config(Sources(file, True, flags=Flags(tiers=tiers))).config
+
+
+def test_a_list_feeds_the_queue_of_its_name_or_the_one_that_is_named(tmp_path: Path) -> None:
+    assert classic_sources(loaded(tmp_path, WHOLE)) == SOURCES
+
+
+def test_pollers_are_told_of_them_as_they_are(tmp_path: Path) -> None:
+    told = poller_settings_from_json(settings_to_json(poller_settings(loaded(tmp_path, WHOLE), 1)))
+    assert told.adopts == SOURCES
+
+
+def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "rota.toml"
+    file.write_text(WHOLE)
+    found = load_config(Sources(file, True))
+    assert loaded(tmp_path, as_toml(found, origins=True)).adopt == found.config.adopt
+
+
+def test_sources_of_queues_that_dash_q_leaves_out_are_left_out_too(tmp_path: Path) -> None:
+    kept = classic_sources(loaded(tmp_path, WHOLE, (("default",),)))
+    assert [source.key for source in kept] == ["jobs", "delayed:"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[adopt."queue:emial"]', 'adopt.queue:emial.queue: queue "emial" stands in no tier, did you mean "email"?'),
+        ('[adopt.jobs]\nqueue = "x y"', 'adopt.jobs.queue: queue "x y" stands in no tier: add it to tiers'),
+        ('[adopt.jobs]\ntask = "send"', "adopt.jobs.queue: items that are arguments of a task name no queue"),
+        ('[adopt.jobs]\nqueue = "email"\ntask = "a b"', "adopt.jobs.task: task name 'a b' is not usable"),
+        ('[adopt."{shop}:queue:email"]\nqueue = "email"', "this key is the fleet's own"),
+        ('[adopt.""]', "a key of the server has 1 to 200 characters"),
+        (f'[adopt."{"k" * 201}"]', "a key of the server has 1 to 200 characters"),
+        ('[adopt.jobs]\nqueues = "email"', 'adopt.jobs.queues: unknown key, did you mean "queue"?'),
+        ('adopt = ["queue:email"]', "adopt: expected a table, got a list"),
+        ("\n".join(f"[adopt.k{number}]" for number in range(MOST_SOURCES + 1)), "expected at most 50 keys"),
+    ],
+)
+def test_what_cannot_be_adopted_from_is_a_fault_that_says_what_to_do(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, TIERS + text)
+    assert message in str(caught.value)

@@ -1,0 +1,150 @@
+"""When a poller looks at classic queues, and what it asks the server to tell it of."""
+
+from typing import Any, cast
+
+import pytest
+
+from child_settings import poller_settings
+from rota.child.slot_memory import SlotMemory
+from rota.poller.adopting import (
+    DEAF_SECONDS,
+    LOOK_SECONDS,
+    PAUSE_SECONDS,
+    REFUSED_SECONDS,
+    AdoptingClassic,
+    seconds_to_next,
+)
+from rota.poller.listening import Listening, prefixes_of
+from rota.poller.report import PollerReport
+from rota.poller.round import Duty
+from rota.protocol.classic import AdoptedClassic, ClassicSource, FromSource
+from rota.protocol.command import Command
+from rota.protocol.store import Store
+from rota.server.connection import Connection
+from rota.server.server_errors import ConnectionLost, Refused
+from rota.telemetry import metrics
+from rota.telemetry.recorder import Recorder
+
+NOW_US = 1_000_000_000
+SOURCE = ClassicSource("queue:mail", "mail")
+
+
+def adopted(
+    *, on_duty: bool = True, due_in_seconds: float | None = None, more: bool = False, taken: int = 0
+) -> AdoptedClassic:
+    due_us = None if due_in_seconds is None else NOW_US + round(due_in_seconds * 1_000_000)
+    return AdoptedClassic(NOW_US, on_duty, due_us, more, (FromSource(taken, 7, ""),), ())
+
+
+def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_look() -> None:
+    assert seconds_to_next(adopted(), hears=True) == LOOK_SECONDS
+    assert seconds_to_next(adopted(), hears=False) == DEAF_SECONDS
+    assert seconds_to_next(adopted(due_in_seconds=0.02), hears=True) == pytest.approx(0.02)
+    assert seconds_to_next(adopted(due_in_seconds=-1), hears=True) == 0
+    assert seconds_to_next(adopted(due_in_seconds=60), hears=True) == LOOK_SECONDS
+    assert seconds_to_next(adopted(more=True), hears=True) == PAUSE_SECONDS
+
+
+def test_whoever_has_not_the_duty_only_looks() -> None:
+    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), hears=False) == LOOK_SECONDS
+
+
+def test_nothing_is_late_by_more_than_50_ms_while_a_poller_listens_or_looks() -> None:
+    assert DEAF_SECONDS < 0.05
+
+
+def test_prefixes_do_not_overlap() -> None:
+    assert prefixes_of(["queue:email2", "delayed:", "queue:email", "queue:e"]) == ["delayed:", "queue:e"]
+    assert prefixes_of([]) == []
+
+
+class FakeServer:
+    """Plays a connection: what `run` answers or raises, and the commands it was sent."""
+
+    def __init__(self, *answers: AdoptedClassic | Exception, refuses: str = "") -> None:
+        self.answers = list(answers)
+        self.refuses = refuses
+        self.sent: list[tuple[Any, ...]] = []
+
+    def run(self, _: Command[Any]) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def execute(self, *args: Any) -> Any:
+        self.sent.append(args)
+        if args[0] == self.refuses:
+            raise Refused("NOPERM", "noperm")
+        return b"OK"
+
+
+def connection(server: FakeServer) -> Connection:
+    return cast(Connection, server)
+
+
+class Adopter:
+    """The round, and what it recorded."""
+
+    def __init__(self, *sources: ClassicSource) -> None:
+        self.listening = Listening()
+        self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
+        settings, report = poller_settings(adopts=sources), PollerReport(self.recorder, 4)
+        self.round = AdoptingClassic(settings, Store("n"), report, Duty(self.listening), 0.0)
+
+
+def test_a_fleet_that_adopts_nothing_never_calls() -> None:
+    assert Adopter().round.due_at == float("inf")
+
+
+def test_the_one_on_duty_wants_to_hear_of_all_sources_and_one_that_lost_it_of_none() -> None:
+    adopter = Adopter(SOURCE, ClassicSource("delayed:"))
+    two = (FromSource(0, 0, ""),) * 2
+    server = FakeServer(*(AdoptedClassic(0, on_duty, None, False, two, ()) for on_duty in (True, False)))
+    adopter.round.step(connection(server), 0.0)
+    assert adopter.listening.wanted == ("queue:mail", "delayed:")
+    adopter.round.step(connection(server), 1.0)
+    assert adopter.listening.wanted == ()
+
+
+def test_a_ring_is_due_at_once_and_counts_once() -> None:
+    adopter = Adopter(SOURCE)
+    server = FakeServer(adopted(taken=3))
+    adopter.listening.rang = True
+    assert adopter.round.due_at < 0
+    adopter.round.step(connection(server), 5.0)
+    assert adopter.round.due_at > 5
+    counter = adopter.recorder.counter(metrics.ADOPTED, SOURCE.key)
+    assert counter._numbers[counter._at] == 3
+    gauge = adopter.recorder.gauge(metrics.ADOPT_WAITING, SOURCE.key)
+    assert gauge._numbers[gauge._at] == 7
+
+
+def test_what_was_refused_is_tried_again_and_a_lost_connection_is_for_the_loop() -> None:
+    adopter = Adopter(SOURCE)
+    server = FakeServer(Refused("WRONGTYPE", "wrongtype"), ConnectionLost("gone", "network"))
+    adopter.round.step(connection(server), 5.0)
+    assert adopter.round.due_at == 5 + REFUSED_SECONDS
+    with pytest.raises(ConnectionLost):
+        adopter.round.step(connection(server), 6.0)
+
+
+def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_look_at_what_came_before() -> None:
+    listening, server = Listening(wanted=("queue:mail",)), FakeServer()
+    assert listening.is_outdated
+    listening.begin(connection(server))
+    assert server.sent == [("HELLO", 3), ("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "queue:mail")]
+    assert (listening.hears, listening.rang, listening.is_outdated) == (True, True, False)
+
+
+@pytest.mark.parametrize("command", ["HELLO", "CLIENT"])
+def test_where_a_server_has_no_such_thing_the_bell_goes_on_without(command: str) -> None:
+    listening, server = Listening(wanted=("queue:mail",)), FakeServer(refuses=command)
+    listening.begin(connection(server))
+    assert (listening.hears, listening.is_outdated) == (False, False)
+
+
+def test_nobody_is_asked_to_tell_of_nothing() -> None:
+    listening, server = Listening(), FakeServer()
+    listening.begin(connection(server))
+    assert not server.sent
