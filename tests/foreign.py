@@ -61,7 +61,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "served": ("default", "nobody"),
     "shares": ("default", "nobody"),
     "totals": ("nonsense", "accepted:nonsense"),
-    "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker"),
+    "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker", "adopts_until", "adopter"),
     "meta": ("nonsense", "ended_keep"),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import redis
-from rq import Queue, Retry  # type: ignore[import-not-found]
+from rq import Queue, Retry
 
 from benchmarks import probe
 

@@ -186,4 +186,22 @@ MUTATIONS: Final = (
         Tests("tests/e2e/test_claims_of_several.py", "no_finished_task_of_a_killed_worker", r"assert .*"),
         150,
     ),
+    Mutation(
+        "what is adopted from a classic list stays there too",
+        LuaFunction(
+            "adopt_classic",
+            "ask",
+            "source, command, ...",
+            "if command == 'LPOP' then return original(source, 'LRANGE', 0, (...) - 1) end "
+            "return original(source, command, ...)",
+        ),
+        Tests("tests/integration/protocol/test_adopt_classic.py", "valkey and in_their_order", r"assert .*"),
+        60,
+    ),
+    Mutation(
+        "what waits in a classic sorted set is adopted 50 ms early",
+        LuaFunction("adopt_classic", "redis_now", "", "return original() + 50000"),
+        Tests("tests/e2e/test_adoption.py", "valkey and soon_after", r"assert .*"),
+        60,
+    ),
 )

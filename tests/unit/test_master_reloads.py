@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from rota_supervisor.config.model import (
+    AdoptConfig,
     Config,
     Control,
     DeadConfig,
@@ -13,8 +14,9 @@ from rota_supervisor.config.model import (
     PoolConfig,
     QueueConfig,
     Restarts,
+    TaskConfig,
 )
-from rota_supervisor.master.core.change import change_between, faults_of_change, unknown_overrides, unserved_queues
+from rota_supervisor.master.core.change import change_between, faults_of_change, unknown_tasks, unserved_queues
 from rota_supervisor.master.core.rollout import Rollout
 
 BASE = Config(workers=4, imports=("tasks",), tiers=(("high",), ("low", "default")))
@@ -61,12 +63,14 @@ def test_what_a_reload_cannot_change_is_refused_with_advice() -> None:
     assert all("start it again" in fault.message for fault in faults)
 
 
-def test_tasks_on_queues_of_no_tier_and_overrides_of_no_task_are_found() -> None:
+def test_tasks_on_queues_of_no_tier_and_names_of_no_task_are_found() -> None:
     config = _changed(tasks={})
     assert [fault.message.split("'")[1] for fault in unserved_queues(config, {"a": "low", "b": "nowhere"})] == [
         "nowhere"
     ]
-    assert unknown_overrides(config, {"a": "low"}) == []
+    assert unknown_tasks(config, {"a": "low"}) == []
+    named = _changed(tasks={"b": TaskConfig()}, adopt={"jobs": AdoptConfig("low", "c"), "queue:low": AdoptConfig()})
+    assert unknown_tasks(named, {"a": "low"}) == ["tasks.b", "adopt.jobs.task"]
 
 
 def test_a_candidate_is_in_force_only_when_promoted() -> None:

@@ -104,7 +104,7 @@ def test_the_one_on_duty_wants_to_hear_of_all_sources_and_one_that_lost_it_of_no
     adopter.round.step(connection(server), 0.0)
     assert adopter.listening.wanted == ("queue:mail", "delayed:")
     adopter.round.step(connection(server), 1.0)
-    assert adopter.listening.wanted == ()
+    assert not adopter.listening.wanted
 
 
 def test_a_ring_is_due_at_once_and_counts_once() -> None:

@@ -6,7 +6,7 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.cli.import_probe import probe_imports
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.master.core.change import unknown_overrides, unserved_queues
+from rota_supervisor.master.core.change import unknown_tasks, unserved_queues
 from rota_supervisor.server import check_server
 
 
@@ -20,8 +20,8 @@ def check(no_imports: bool) -> None:
     if not no_imports:
         command.warn_without_imports(config)
         tasks = probe_imports(config.imports, config.limits.boot_seconds)
-        for name in unknown_overrides(config, tasks):
-            output.say_warning(f"tasks.{name}: no imported module defines this task")
+        for path in unknown_tasks(config, tasks):
+            output.say_warning(f"{path}: no imported module defines this task")
         unserved = [str(fault) for fault in unserved_queues(config, tasks)]
         if unserved and config.unserved_queues == "error":
             raise Failure(ExitCode.CONFIG, *unserved)

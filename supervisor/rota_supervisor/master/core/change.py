@@ -73,6 +73,9 @@ def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
     ]
 
 
-def unknown_overrides(config: Config, tasks: dict[str, str]) -> list[str]:
-    """Names in `[tasks.NAME]` that no imported module defines."""
-    return sorted(config.tasks.keys() - tasks.keys())
+def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[str]:
+    """Where the configuration names a task that no imported module defines."""
+    overrides = [f"tasks.{name}" for name in sorted(config.tasks.keys() - tasks.keys())]
+    return overrides + [
+        f"adopt.{key}.task" for key, adopt in config.adopt.items() if adopt.task and adopt.task not in tasks
+    ]

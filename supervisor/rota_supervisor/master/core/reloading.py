@@ -101,8 +101,8 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
         return []
     config, tasks = candidate.config, state.code_of(candidate.code).tasks
     effects: list[do.Effect] = [
-        do.warning(names.CONFIG_WARNING, path=f"tasks.{name}", warning="no imported task has this name")
-        for name in changes.unknown_overrides(config, tasks)
+        do.warning(names.CONFIG_WARNING, path=path, warning="no imported task has this name")
+        for path in changes.unknown_tasks(config, tasks)
     ]
     unserved = changes.unserved_queues(config, tasks)
     if unserved and config.unserved_queues == "error":

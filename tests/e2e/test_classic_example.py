@@ -1,0 +1,43 @@
+"""examples/classic: a shop that queues by hand feeds a fleet, run as its README says."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import redis
+
+from fleet_process import DEADLINE_SECONDS, FleetProcess, environment
+from growing_files import whole_lines
+from prose import ROOT
+from servers import Server
+from waiting import until
+
+ORDERS = 20
+
+
+def test_everything_that_the_shop_queued_by_hand_is_done_once_by_the_fleet(
+    server: Server, namespace: str, tmp_path: Path, redis_client: "redis.Redis"
+) -> None:
+    ignored = shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")
+    folder = Path(shutil.copytree(ROOT / "examples/classic", tmp_path / "classic", ignore=ignored))
+    variables = {"ROTA_REDIS_URL": server.url, "ROTA_HTTP__LISTEN": "127.0.0.1:0", "ROTA_NAMESPACE": namespace}
+    fleet = FleetProcess(folder)
+    fleet.environment = variables
+    redis_client.delete("queue:email", "queue:low", "delayed:")
+    shop = [sys.executable, "shop.py", "--orders", str(ORDERS)]
+    subprocess.run(shop, cwd=folder, env=environment(folder, **variables), check=True, timeout=DEADLINE_SECONDS)
+    fleet.launch()
+    try:
+        expected = [("mail", [17, order]) for order in range(ORDERS)]
+        expected += [("feedback", [3, order]) for order in range(ORDERS)]
+        expected += [("count", [order]) for order in range(ORDERS + 1)]
+        until(lambda: len(whole_lines(folder / "done.jsonl")) >= len(expected), "all is done", DEADLINE_SECONDS)
+        done = [json.loads(line) for line in whole_lines(folder / "done.jsonl")]
+        assert sorted((line["what"], line["about"]) for line in done) == sorted(expected)
+        assert all(line["lag_seconds"] >= 0 for line in done)
+    finally:
+        fleet.term()
+        fleet.exit_code()
+    assert not redis_client.exists("queue:email", "queue:low", "delayed:")
