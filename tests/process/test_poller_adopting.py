@@ -109,6 +109,7 @@ def test_where_the_server_tells_nobody_of_changes_the_poller_looks_itself(
         schedule(harness, sources[1], "due", 0.05)
         until_ready(harness, "due")
         assert not listens(harness)
+        assert "no permissions" in harness.events("adopt.deaf")[0]["error"]
     finally:
         redis_client.acl_deluser("deaf")
 

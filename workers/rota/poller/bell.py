@@ -37,6 +37,7 @@ class PollerBell:
         deadline = time.monotonic() + seconds
         if self._listening.is_outdated and self._parked_at is not None:
             self._let_go()
+            return True  # a token may have been lost with the connection
         while True:
             if self._rang():
                 return True

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rota.server.connection import Connection
 from rota.server.server_errors import Refused
+from rota.telemetry import events, log
 
 
 @dataclass(slots=True)
@@ -33,7 +34,8 @@ class Listening:
             connection.execute("HELLO", 3)
             prefixes = [word for key in prefixes_of(self.wanted) for word in ("PREFIX", key)]
             connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-        except Refused:  # an ACL or a proxy may not have it
+        except Refused as error:  # an ACL or a proxy may not have it
+            log.logger().warning(events.ADOPT_DEAF, error=str(error))
             return
         self.hears = self.rang = True  # whatever came before nobody was told of
 

@@ -32,6 +32,7 @@ POLLER_EXITED: Final = "poller.exited"
 POLLER_RESCUED: Final = "poller.rescued"
 POLLER_GRACE: Final = "poller.grace"
 
+ADOPT_DEAF: Final = "adopt.deaf"
 ADOPT_FAILED: Final = "adopt.failed"
 
 AUDIT_UNPLACED: Final = "audit.unplaced"
