@@ -187,7 +187,9 @@ def _queues_of_adopted(config: Config) -> Iterator[Fault]:
     served = served_queues(config)
     for key, adopt in config.adopt.items():
         queue = adopt.queue or queue_in_key(key)
-        if queue and queue not in served:
+        if queue and (fault := fault_in_queue_name(queue)):
+            yield Fault(f"adopt.{key}.queue", fault)
+        elif queue and queue not in served:
             hint = suggestion(queue, served) or ": add it to tiers, or say with queue where the items are to go"
             yield Fault(f"adopt.{key}.queue", f'queue "{queue}" stands in no tier{hint}')
 

@@ -101,7 +101,7 @@ local function fill_lanes()
     if #lane.texts > 0 then
       redis.call('RPUSH', key, unpack(lane.texts))
       redis.call('SADD', PREFIX .. 'ready', lane.queue)
-      ring_if_served(lane.queue)
+      ring(lane.queue)
     end
   end
 end

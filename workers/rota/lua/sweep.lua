@@ -57,9 +57,10 @@ end
 local expired = {}
 if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', digits_of(now), 'LIMIT', 0, OWNERS) end
 
+-- What takes a walk through keys or lanes is done by one poller for all.
+local function walks() return has_duty(name, 'walker', 'walks_until', WALK, now) end
+
 -- Of another type it stops promotions, and no sweep.
 local first = redis.pcall('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
--- What takes a walk through keys or lanes is done by one poller for all.
-local walks = has_duty(name, 'walker', 'walks_until', WALK, now)
-return { now, rescues, grace, expired, next_due, walks, untold() }
+return { now, rescues, grace, expired, next_due, walks(), untold() }
