@@ -111,13 +111,20 @@ def test_a_ring_is_due_at_once_and_counts_once() -> None:
     adopter = Adopter(SOURCE)
     server = FakeServer(adopted(taken=3))
     adopter.listening.rang = True
-    assert adopter.round.due_at < 0
+    assert adopter.round.due_at <= 0
     adopter.round.step(connection(server), 5.0)
     assert adopter.round.due_at > 5
     counter = adopter.recorder.counter(metrics.ADOPTED, SOURCE.key)
     assert counter._numbers[counter._at] == 3
     gauge = adopter.recorder.gauge(metrics.ADOPT_WAITING, SOURCE.key)
     assert gauge._numbers[gauge._at] == 7
+
+
+def test_a_flood_of_changes_leaves_room_for_the_other_rounds() -> None:
+    adopter = Adopter(SOURCE)
+    adopter.round.step(connection(FakeServer(adopted(taken=3))), 5.0)
+    adopter.listening.rang = True
+    assert adopter.round.due_at == 5 + PAUSE_SECONDS
 
 
 def test_what_was_refused_is_tried_again_and_a_lost_connection_is_for_the_loop() -> None:

@@ -144,6 +144,8 @@ def test_what_has_changed_elsewhere_ends_a_rest_and_is_no_ring_of_the_bell(
     connection.replies = [PushMessage([b"invalidate", [b"queue:mail"]]), PushMessage([b"invalidate", [b"delayed:"]])]
     assert not bell.rest(LONG_SECONDS)
     assert (bell._listening.rang, connection.parked) == (True, 1)
+    connection.replies = [PushMessage([b"invalidate", [b"queue:mail"]]), TOKEN]
+    assert bell.rest(LONG_SECONDS), "what had rung before wakes nobody again"
 
 
 def test_who_is_to_listen_for_something_else_parks_anew(bell: PollerBell, connection: FakeConnection) -> None:

@@ -34,7 +34,7 @@ class PollerBell:
     def rest(self, seconds: float) -> bool:
         """Wait until the bell rings, or may have rung unheard (True); or the time is over, a stop signal came, or a
         classic queue has changed (False). Raises Orphaned."""
-        deadline = time.monotonic() + seconds
+        deadline, had_rung = time.monotonic() + seconds, self._listening.rang
         if self._listening.is_outdated and self._parked_at is not None:
             self._let_go()
             return True  # a token may have been lost with the connection
@@ -42,7 +42,8 @@ class PollerBell:
             if self._rang():
                 return True
             now = time.monotonic()
-            if now >= deadline or self._listening.rang or self._woken_by_signal(now, deadline):
+            has_changed = self._listening.rang and not had_rung
+            if now >= deadline or has_changed or self._woken_by_signal(now, deadline):
                 return False
 
     def _rang(self) -> bool:
