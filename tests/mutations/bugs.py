@@ -5,7 +5,9 @@ imported by the processes of a fleet that has a bug: what is heavy is imported w
 """
 
 import os
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +17,12 @@ from rota.protocol.scripts import Script, sha1_of
 from rota.protocol.store import Blame, Store, Turn
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
-from rota.server.server_errors import ConnectionLost
+from rota.server.server_errors import ConnectionLost, Refused
 
 if TYPE_CHECKING:
     from rota.child.life import Fence
     from rota.client.sender import Batch, Sender
+    from rota.poller.adopting import AdoptingClassic
     from rota.protocol.entry import Entry
     from rota.server.connection import Connection
     from rota.worker.begin import Beginner
@@ -96,3 +99,16 @@ def begin_without_an_answer(original: Callable[..., Any], self: "Beginner", entr
 
 def no_verdict(_: Callable[..., Any], __: "Death") -> None:
     """The master does not look at what the worker said would follow."""
+
+
+def adopt_in_two_steps(
+    original: Callable[..., None], self: "AdoptingClassic", connection: "Connection", now: float
+) -> None:
+    """An item leaves its list in one step, and becomes a task in another."""
+    for source in self._sources:
+        with suppress(Refused):  # a sorted set
+            item = connection.execute("LPOP", source.key)
+            time.sleep(0.02)
+            if item is not None:
+                connection.execute("LPUSH", source.key, item)
+    original(self, connection, now)

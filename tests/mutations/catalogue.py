@@ -199,6 +199,12 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "an item of a classic list is popped first and becomes a task then: a kill in between takes it along",
+        PythonFunction("rota.poller.adopting", "AdoptingClassic.step", bugs.adopt_in_two_steps),
+        Tests("tests/faults/test_adoption.py", "valkey", r"the start of every item|assert .*"),
+        150,
+    ),
+    Mutation(
         "what waits in a classic sorted set is adopted 50 ms early",
         LuaFunction("adopt_classic", "redis_now", "", "return original() + 50000"),
         Tests("tests/e2e/test_adoption.py", "valkey and soon_after", r"assert .*"),
