@@ -75,7 +75,7 @@ end
 -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted here,
 -- while their bodies are still there. `records`: id, record, id, record...; `forgotten`: ids that are not to be remembered.
 local function note_ends(how, ids, records, forgotten)
-  if any_waiters then tell_waiters(how, ids) end
+  if tell_waiters then tell_waiters(how, ids) end
   if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ids[1]) end -- one at a time, and of an earlier life
   if #forgotten > 0 then forget_ends(forgotten) end
   if #records > 0 then remember(records) end
