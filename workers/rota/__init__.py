@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rota.client.consumer import Consumer, LeasedTask
     from rota.client.default import configure, enqueue_many
     from rota.client.peek import QueuedTask
+    from rota.client.periodic import Cron, Every
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
@@ -54,11 +55,13 @@ __all__ = [
     "Cancelled",
     "Client",
     "Consumer",
+    "Cron",
     "CurrentTask",
     "Dead",
     "DuplicateTask",
     "EventsLost",
     "EventsOff",
+    "Every",
     "Handle",
     "InvalidArguments",
     "InvalidName",
@@ -106,6 +109,7 @@ _HOMES = {
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.peek": ("QueuedTask",),
+    "client.periodic": ("Cron", "Every"),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),

@@ -1,4 +1,4 @@
-"""Cron expressions in a time zone. The only module that imports cronsim and zoneinfo: who has no schedule loads neither.
+"""Cron expressions in a time zone. Only this module imports cronsim and zoneinfo: who has no schedule loads neither.
 
 An expression is read and stepped through by cronsim, which does as Debian's cron does at a change of daylight saving. A
 time that the clock leaves out counts as the first moment behind the gap, and one that comes twice counts once, the
@@ -62,7 +62,7 @@ def _fault_in_text(expression: str) -> str:
         end = begin + len(part)
         if fault := _fault_in_field(number + left_out, part, begin):
             return fault
-    return "" if _occurs(expression) else "it never occurs: no month that it allows has such a day"
+    return "" if _occurs(expression) else "it never occurs: no day is all that it asks for"
 
 
 def _fault_in_field(number: int, part: str, begin: int) -> str:

@@ -61,13 +61,13 @@ class Schedule:
     def __post_init__(self) -> None:
         """Raises ValueError saying what cannot be."""
         if fault := next(_faults(self), None):
-            raise ValueError(f"schedule {self.name!r}: {fault}")
+            raise ValueError(fault)
 
 
 def fault_in_schedule_name(name: str) -> str | None:
     """Say what is wrong with the name of a schedule, or None."""
     if len(name) > MOST_NAME_CHARACTERS:
-        return f"the name of a schedule has at most {MOST_NAME_CHARACTERS} characters, got {len(name)}"
+        return f"the name of a schedule may have at most {MOST_NAME_CHARACTERS} characters, got {len(name)}"
     return fault_in_name("the name of a schedule", name)
 
 

@@ -5,14 +5,13 @@ The name is not in it: it is the field of the hash. What has its default value i
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rota.protocol.body import encode_json
 from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule
 
 _NEEDED = ("task", "queue")
-_DEFAULTS = {
+_DEFAULTS: dict[str, Any] = {
     field.name: {} if field.name == "kwargs" else field.default
     for field in dataclasses.fields(Schedule)
     if field.name not in ("name", "rule", *_NEEDED)
@@ -59,15 +58,15 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
         values = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("not a schedule: it is nested too deep") from None
-    if not isinstance(values, dict):
-        raise ValueError("not a schedule: no object")
     _check_types(values)
     rule = _rule_of(values)
     args = tuple(values.pop("args", ()))
     return Schedule(name, values.pop("task"), rule, values.pop("queue"), args, **values)
 
 
-def _check_types(values: Mapping[str, Any]) -> None:
+def _check_types(values: Any) -> None:
+    if not isinstance(values, dict):
+        raise ValueError("not a schedule: no object")  # noqa: TRY004 - of a text, not of an argument
     for key, value in values.items():
         if key not in _TYPES:
             raise ValueError(f"not a schedule: nobody knows {key[:50]!r}")
