@@ -54,7 +54,7 @@ def _place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<frozen"))]
+    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<"))]
     return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
 
 
