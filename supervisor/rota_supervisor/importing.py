@@ -11,14 +11,19 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import rota
+import rota_supervisor
 from rota.protocol.scripts import load_script
 from rota.registry import default_registry
 from rota_supervisor.messages import ImportFailed
 
+if TYPE_CHECKING:
+    from rota.schedules.schedule import Schedule
+
 _FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
-_OWN = (str(Path(__file__).parent), str(Path(importlib.__file__ or "").parent))
+_OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
 
 
 def make_importable(folders: Iterable[str]) -> None:
@@ -49,13 +54,18 @@ def _place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<frozen"))]
+    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<"))]
     return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
 
 
 def tasks_and_queues() -> list[tuple[str, str]]:
     """The tasks that are registered now, each with its queue."""
     return [(task.name, task.options.queue) for task in default_registry]
+
+
+def declared_schedules() -> list["Schedule"]:
+    """The schedules that the registered tasks declare."""
+    return [schedule for task in default_registry for schedule in task.schedules]
 
 
 def warm_up() -> None:

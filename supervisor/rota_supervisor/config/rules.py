@@ -13,6 +13,7 @@ from rota.redaction import quoted
 from rota.server.address import parse_address
 from rota_supervisor.config.faults import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.schedules import faults_of_schedules
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
@@ -201,6 +202,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("tiers", "queues"), _queues_in_tiers),
     ((), _rates),
     (("tasks", "limits"), _tasks),
+    (("tiers", "schedules"), faults_of_schedules),
     (("workers", "pools"), _workers),
     (("tiers", "pools"), _pool_queues),
     (("tiers", "pools"), _queues_without_pool),

@@ -38,11 +38,10 @@ _FIELDS = (
 _ANY = ["*"] * len(_FIELDS)
 
 
-def check_cron(expression: str) -> str:
-    """An expression that can be used. Raises ValueError that names the place in it, and what is allowed there."""
-    if fault := _fault_in_text(expression):
-        raise ValueError(f'cron "{expression[:MOST_CHARACTERS]}": {fault}')
-    return expression
+def fault_in_cron(expression: str) -> str | None:
+    """Say what is wrong with an expression: the place in it, and what is allowed there; or None."""
+    fault = _fault_in_text(expression)
+    return f'cron "{expression[:MOST_CHARACTERS]}": {fault}' if fault else None
 
 
 @lru_cache(maxsize=256)
@@ -93,16 +92,16 @@ def _occurs(expression: str) -> bool:
     return True
 
 
-def check_timezone(name: str) -> str:
-    """A time zone that this node knows, as "Europe/Zurich" or "UTC". Raises ValueError."""
+def fault_in_timezone(name: str) -> str | None:
+    """Say that a name is of no time zone that this node knows, or None."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # a folder of the data base is an OSError
-        raise ValueError(
+        return (
             f'there is no time zone "{name[:MOST_CHARACTERS]}"; expected a name of the IANA data base, '
             'as in "Europe/Zurich" or "UTC"'
-        ) from None
-    return name
+        )
+    return None
 
 
 def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:

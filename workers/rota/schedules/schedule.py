@@ -14,6 +14,7 @@ Source = Literal["code", "file", "client"]
 MOST_NAME_CHARACTERS: Final = 100  # the id of an occurrence is made of the name and the time
 MOST_JITTER_US: Final = 86_400 * MICROSECONDS
 SHORTEST_INTERVAL_US: Final = MICROSECONDS
+LONGEST_INTERVAL_US: Final = int(MAX_SECONDS) * MICROSECONDS
 _LATEST_US: Final = int(2 * MAX_SECONDS) * MICROSECONDS
 
 
@@ -59,9 +60,18 @@ class Schedule:
     source: Source = "code"
 
     def __post_init__(self) -> None:
-        """Raises ValueError saying what cannot be."""
-        if fault := next(_faults(self), None):
-            raise ValueError(fault)
+        """Raises BadSchedule with all that cannot be."""
+        if faults := tuple(_faults(self)):
+            raise BadSchedule(faults)
+
+
+class BadSchedule(ValueError):
+    """What is said cannot be a schedule. `faults`: what is wrong, each with the word for what it is wrong with; the
+    message is the first."""
+
+    def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(faults[0][1])
+        self.faults = faults
 
 
 def fault_in_schedule_name(name: str) -> str | None:
@@ -71,33 +81,34 @@ def fault_in_schedule_name(name: str) -> str | None:
     return fault_in_name("the name of a schedule", name)
 
 
-def _faults(schedule: Schedule) -> Iterator[str]:
+def _faults(schedule: Schedule) -> Iterator[tuple[str, str]]:
     faults = (
-        fault_in_schedule_name(schedule.name),
-        fault_in_name("task name", schedule.task),
-        fault_in_queue_name(schedule.queue),
-        _fault_in_rule(schedule.rule),
-        _fault_in_choice("missed", schedule.missed, get_args(Missed)),
-        _fault_in_choice("overlap", schedule.overlap, get_args(Overlap)),
-        _fault_in_choice("source", schedule.source, get_args(Source)),
-        _fault_in_jitter(schedule),
-        _fault_in_span(schedule.start_us, schedule.end_us),
+        ("name", fault_in_schedule_name(schedule.name)),
+        ("task", fault_in_name("task name", schedule.task)),
+        ("queue", fault_in_queue_name(schedule.queue)),
+        *_faults_in_rule(schedule.rule),
+        ("missed", _fault_in_choice("missed", schedule.missed, get_args(Missed))),
+        ("overlap", _fault_in_choice("overlap", schedule.overlap, get_args(Overlap))),
+        ("source", _fault_in_choice("source", schedule.source, get_args(Source))),
+        ("jitter", _fault_in_jitter(schedule)),
+        ("end", _fault_in_span(schedule.start_us, schedule.end_us)),
     )
-    return (fault for fault in faults if fault)
+    return ((what, fault) for what, fault in faults if fault)
 
 
-def _fault_in_rule(rule: Rule) -> str | None:
+def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
     if isinstance(rule, EveryRule):
-        return None if SHORTEST_INTERVAL_US <= rule.interval_us <= _LATEST_US else "every must be 1 s to 200 years"
+        fits = SHORTEST_INTERVAL_US <= rule.interval_us <= LONGEST_INTERVAL_US
+        yield (
+            "every",
+            None if fits else f"every must be 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
+        )
+        return
     # Imported only here: it brings what somebody without a cron expression does without.
-    from rota.schedules.cron import check_cron, check_timezone  # noqa: PLC0415
+    from rota.schedules.cron import fault_in_cron, fault_in_timezone  # noqa: PLC0415
 
-    try:
-        check_cron(rule.expression)
-        check_timezone(rule.timezone)
-    except ValueError as error:
-        return str(error)
-    return None
+    yield "cron", fault_in_cron(rule.expression)
+    yield "timezone", fault_in_timezone(rule.timezone)
 
 
 def _fault_in_choice(what: str, value: str, choices: tuple[str, ...]) -> str | None:
