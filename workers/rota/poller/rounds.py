@@ -88,8 +88,8 @@ class Trimming(Round):
 
 
 class Rounds:
-    """Sweep and retire within each second or oftener, put in what schedules say, trim each minute, and walk when that is
-    this poller's duty: the first that is due has its step."""
+    """Sweep and retire within each second or oftener, enqueue what schedules say, trim each minute, and walk when that
+    is this poller's duty: the first that is due has its step."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, clock: Callable[[], float]

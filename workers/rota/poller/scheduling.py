@@ -42,7 +42,7 @@ class Scheduling(Round):
     def _look_seconds(self) -> float:
         return LOOK_SECONDS if self._duty.walks else STANDBY_LOOK_SECONDS
 
-    def step(self, connection: Connection, now: float) -> None:
+    def step(self, connection: Connection, now: float) -> None:  # noqa: ARG002 - the signature of all rounds
         """Forget a schedule, or enqueue occurrences of one, or look which there are. Raises ServerError."""
         if self._duty.undeclared:
             self._forget(connection, self._duty.undeclared[0])
