@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rota.client.default import configure, enqueue_many
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
+    from rota.client.schedules import ScheduleStatus
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         Retry,
         RotaError,
         RotaWarning,
+        ScheduleDeclared,
         ServerFull,
         TaskCancelled,
         TaskDead,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         TimeLimit,
         Unavailable,
         Uncertain,
+        UnknownSchedule,
         UnservedQueue,
         WaitTimeout,
     )
@@ -76,6 +79,8 @@ __all__ = [
     "Retry",
     "RotaError",
     "RotaWarning",
+    "ScheduleDeclared",
+    "ScheduleStatus",
     "ServerFull",
     "Task",
     "TaskCancelled",
@@ -86,6 +91,7 @@ __all__ = [
     "TimeLimit",
     "Unavailable",
     "Uncertain",
+    "UnknownSchedule",
     "UnservedQueue",
     "WaitTimeout",
     "__version__",
@@ -110,6 +116,7 @@ _HOMES = {
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.peek": ("QueuedTask",),
     "client.periodic": ("Cron", "Every"),
+    "client.schedules": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),
