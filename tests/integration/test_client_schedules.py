@@ -1,6 +1,5 @@
 """`client.schedules` against a real server."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,7 +19,7 @@ DECLARED = Schedule("hourly", "report", CronRule("0 * * * *"), "q")
 
 
 @pytest.fixture(autouse=True)
-def report(monkeypatch: pytest.MonkeyPatch) -> Iterator[rota.Task[[int], None]]:
+def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
     """A task that this process knows."""
     registry = Registry()
     monkeypatch.setattr("rota.client.tasks.default_registry", registry)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rota.client.default import configure, enqueue_many
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
-    from rota.client.schedules import ScheduleStatus
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
     from rota.protocol.progress import Progress
     from rota.protocol.task_events import TaskEvent
+    from rota.schedules.status import ScheduleStatus
 
 __version__ = "0.1.0"
 
@@ -116,7 +116,7 @@ _HOMES = {
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.peek": ("QueuedTask",),
     "client.periodic": ("Cron", "Every"),
-    "client.schedules": ("ScheduleStatus",),
+    "schedules.status": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),

@@ -7,20 +7,13 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from rota.client.schedules import (
-    FoundSchedule,
-    ScheduleStatus,
-    all_schedules,
-    find_schedule,
-    require_found,
-    run_schedule_now,
-)
+from rota.client.schedules import all_schedules, find_schedule, require_found, run_schedule_now
 from rota.errors import Unavailable, UnknownSchedule
 from rota.protocol.schedules import PauseWord, ScheduleStore
 from rota.schedules.schedule import fault_in_schedule_name
+from rota.schedules.status import FoundSchedule, ScheduleStatus
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.status import duration
 from rota_supervisor.exits import ExitCode, Failure
 
 _SHOWN_TIMES: Final = 5
@@ -62,7 +55,7 @@ def _rows(found: FoundSchedule | ScheduleStatus, times: int) -> Iterator[tuple[s
     zone = _zone(shown)
     first, *rest = _following(found, times)
     last = _local(shown.last_at, zone)
-    yield (shown.name, shown.task, shown.queue, when_in_words(shown), first, last, shown.source or "-")
+    yield (shown.name, shown.task, shown.queue, shown.when, first, last, shown.source or "-")
     for each in rest:
         yield ("", "", "", "", each, "", "")
 
@@ -72,13 +65,6 @@ def _following(found: FoundSchedule, times: int) -> list[str]:
         return ["paused"]
     zone = _zone(found.status())
     return [_local(each, zone) for each in found.upcoming(times)] or ["over"]
-
-
-def when_in_words(shown: ScheduleStatus) -> str:
-    """When a schedule occurs: `0 3 * * * Europe/Zurich`, `every 30 s`."""
-    if shown.every is None:
-        return f"{shown.cron} {shown.timezone}"
-    return f"every {duration(shown.every, 4)}"
 
 
 def _zone(shown: ScheduleStatus) -> tzinfo:

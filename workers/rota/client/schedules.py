@@ -2,33 +2,19 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.client.prepare import KIB, require_name
 from rota.client.status import Handle
-from rota.durations import MICROSECONDS, utc_datetime
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.protocol.command import RunCommand
-from rota.protocol.schedules import (
-    SCHEDULES_A_PAGE,
-    Kept,
-    Page,
-    PauseWord,
-    PutWord,
-    Record,
-    RemoveWord,
-    RunWord,
-    ScheduleStore,
-    read_record,
-)
+from rota.protocol.schedules import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
 from rota.registry import default_registry
 from rota.schedules.advancing import body_of
-from rota.schedules.occurrences import occurrences
-from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Schedule, Source
-from rota.schedules.text import decode_schedule, encode_schedule
+from rota.schedules.schedule import Schedule
+from rota.schedules.status import FoundSchedule, ScheduleStatus, Times, read_schedule
+from rota.schedules.text import encode_schedule
 
 if TYPE_CHECKING:
     from rota.client.client import Client
@@ -38,95 +24,6 @@ if TYPE_CHECKING:
 _TRIES: Final = 20  # while pollers change a record between our look at it and our call
 _RANDOM_BYTES: Final = 8
 
-Times = list[datetime]
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleStatus:
-    """A schedule and where it stands. Durations in seconds; what does not apply, or is not known, is None or "".
-
-    `source`: "code", "file" or "client", where it was said. `last_at`: the last occurrence whose time has come.
-    `next_at`: the next one, and `due_at` when that is to start: jitter puts it off. `paused_at`: since when it is
-    paused. `error`: why what stands in Redis under the name is no schedule.
-    """
-
-    name: str
-    task: str = ""
-    queue: str = ""
-    cron: str = ""
-    timezone: str = ""
-    every: float | None = None
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    missed: Missed = "last"
-    overlap: Overlap = "skip"
-    jitter: float = 0.0
-    start: datetime | None = None
-    end: datetime | None = None
-    source: Source | None = None
-    last_at: datetime | None = None
-    next_at: datetime | None = None
-    due_at: datetime | None = None
-    paused_at: datetime | None = None
-    error: str = ""
-
-
-class FoundSchedule(NamedTuple):
-    """What stands under a name: the record as it was read, what it says, and when that was, by Redis time."""
-
-    kept: Kept
-    record: Record
-    schedule: Schedule
-    now_us: int
-
-    def upcoming(self, count: int) -> Times:
-        """The times of its next occurrences, as if it were not paused."""
-        coming = islice(occurrences(self.schedule, self.now_us), count)
-        return [utc_datetime(each.at_us) for each in coming]
-
-    def status(self) -> ScheduleStatus:
-        """The same for people and programs."""
-        schedule, record, now_us = self.schedule, self.record, self.now_us
-        passed = [at_us for at_us in (record.last_us, *record.ahead_us) if 0 < at_us <= now_us]
-        following = None if record.paused_us else next(occurrences(schedule, now_us), None)
-        return ScheduleStatus(
-            name=self.kept.name,
-            task=schedule.task,
-            queue=schedule.queue,
-            **_rule_in_words(schedule.rule),
-            args=schedule.args,
-            kwargs=dict(schedule.kwargs),
-            missed=schedule.missed,
-            overlap=schedule.overlap,
-            jitter=schedule.jitter_us / MICROSECONDS,
-            start=_time(schedule.start_us),
-            end=_time(schedule.end_us),
-            source=schedule.source,
-            last_at=_time(max(passed, default=None)),
-            next_at=_time(following and following.at_us),
-            due_at=_time(following and following.due_us),
-            paused_at=_time(record.paused_us or None),
-        )
-
-
-def _rule_in_words(rule: CronRule | EveryRule) -> dict[str, Any]:
-    if isinstance(rule, EveryRule):
-        return {"every": rule.interval_us / MICROSECONDS}
-    return {"cron": rule.expression, "timezone": rule.timezone}
-
-
-def _time(unix_us: int | None) -> datetime | None:
-    return None if unix_us is None else utc_datetime(unix_us)
-
-
-def _read(kept: Kept, now_us: int) -> FoundSchedule | ScheduleStatus:
-    """What was found, or of what cannot be read why."""
-    try:
-        record = read_record(kept.record)
-        return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)
-    except ValueError as error:
-        return ScheduleStatus(kept.name, error=str(error))
-
 
 def all_schedules(run: RunCommand, store: ScheduleStore) -> Iterator[FoundSchedule | ScheduleStatus]:
     """All there are, those first that are due next; a ScheduleStatus with its error for what is no schedule."""
@@ -135,13 +32,13 @@ def all_schedules(run: RunCommand, store: ScheduleStore) -> Iterator[FoundSchedu
         page = run(store.page(offset))
         offset += SCHEDULES_A_PAGE
         for kept in page.schedules:
-            yield _read(kept, page.now_us)
+            yield read_schedule(kept, page.now_us)
 
 
 def find_schedule(run: RunCommand, store: ScheduleStore, name: str) -> FoundSchedule | ScheduleStatus | None:
     """What stands under a name, None when nothing does."""
     page = run(store.find([require_name("the name of a schedule", name)]))
-    return _read(page.schedules[0], page.now_us) if page.schedules else None
+    return read_schedule(page.schedules[0], page.now_us) if page.schedules else None
 
 
 def run_schedule_now(run: RunCommand, store: ScheduleStore, name: str) -> tuple[str, bool]:
