@@ -11,16 +11,13 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import rota
 import rota_supervisor
 from rota.protocol.scripts import load_script
 from rota.registry import default_registry
 from rota_supervisor.messages import ImportFailed
-
-if TYPE_CHECKING:
-    from rota.schedules.schedule import Schedule
 
 _FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
 _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
@@ -63,9 +60,14 @@ def tasks_and_queues() -> list[tuple[str, str]]:
     return [(task.name, task.options.queue) for task in default_registry]
 
 
-def declared_schedules() -> list["Schedule"]:
-    """The schedules that the registered tasks declare."""
-    return [schedule for task in default_registry for schedule in task.schedules]
+def declared_schedules() -> list[tuple[str, str]]:
+    """The schedules that the registered tasks declare, each with what it says."""
+    found = [schedule for task in default_registry for schedule in task.schedules]
+    if not found:
+        return []
+    from rota.schedules.text import encode_schedule  # noqa: PLC0415 - with what a fleet without schedules does without
+
+    return [(schedule.name, encode_schedule(schedule).decode()) for schedule in found]
 
 
 def warm_up() -> None:

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
-ABI: Final = 3
+ABI: Final = 4
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
 TASKS_A_PACKET: Final = 500
+SCHEDULES_A_PACKET: Final = 20
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
 
@@ -97,6 +98,12 @@ class Imported(NamedTuple):
     tasks: tuple[tuple[str, str], ...]
 
 
+class Scheduled(NamedTuple):
+    """Some of the schedules that the modules declare, as pairs of a schedule's name and what it says."""
+
+    schedules: tuple[tuple[str, str], ...]
+
+
 class Warned(NamedTuple):
     """Something at import that a person should mend."""
 
@@ -135,7 +142,7 @@ class ForkFailed(NamedTuple):
     error: str
 
 
-OfZygote = Importing | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
+OfZygote = Importing | Imported | Scheduled | Warned | Ready | ImportFailed | Spawned | ForkFailed
 Message = First | Slots | PoolSettings | Fork | Bye | OfZygote
 _TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_args(Message)}
 
@@ -160,9 +167,10 @@ def decode_of_zygote(packet: bytes) -> Message:
     for (name, kind), value in zip(type(message).__annotations__.items(), message, strict=True):
         if kind in (int, str) and type(value) is not kind:
             raise TypeError(f"{name} is {value!r}")
-    tasks = dict(message.tasks) if isinstance(message, Imported) else {}
-    if not all(isinstance(text, str) for each in tasks.items() for text in each):
-        raise TypeError("tasks and queues have names")
+    named = message.tasks if isinstance(message, Imported) else ()
+    named = message.schedules if isinstance(message, Scheduled) else named
+    if not all(isinstance(text, str) for each in dict(named).items() for text in each):
+        raise TypeError("tasks, queues and schedules have names")
     return message
 
 

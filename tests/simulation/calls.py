@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from rota.poller.report import PollerReport
 from rota.protocol.command import Command
 from rota.protocol.replies import Renewed, Retired, Swept
+from rota.protocol.schedules import Declared, DeclareWord, ScheduleStore
 from rota.protocol.scripts import Script
 from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
 from rota.protocol.tiers import NO_TIERS
@@ -87,7 +88,15 @@ class Calls(Store):
         return _call(lambda server: len(server.owners))
 
 
+class ScheduleCalls(ScheduleStore):
+    """What a master does with schedules."""
+
+    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
+        return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
+
+
 CALLS: Final = Calls("simulated")
+SCHEDULE_CALLS: Final = ScheduleCalls("simulated")
 
 
 class MasterConnection(AioConnection):

@@ -105,7 +105,7 @@ def main() -> None:
     importing.make_importable([folder])
     failure = importing.import_all(modules)
     if failure is None:
-        schedules = [schedule.name for schedule in importing.declared_schedules()]
+        schedules = [name for name, _ in importing.declared_schedules()]
         answer: dict[str, object] = {"tasks": importing.tasks_and_queues(), "schedules": schedules}
     else:
         answer = {"module": failure.module, "error": failure.error, "where": failure.where}

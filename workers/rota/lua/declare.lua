@@ -21,7 +21,8 @@ local function declare(name, since, text)
   end
   if s.rank == 0 then return 'client' end
   if s.text == text then return 'kept' end
-  if since <= s.rank and (tonumber(redis.call('ZSCORE', DECLARED, name) or '') or 0) > now then return 'older' end
+  local is_newer = since > s.rank or s.rank > now -- or the clock went back
+  if not is_newer and (tonumber(redis.call('ZSCORE', DECLARED, name) or '') or 0) > now then return 'older' end
   s.rank, s.text = since, text
   withdraw(name, s, now, now)
   reckon_anew(s, now)

@@ -43,6 +43,9 @@ class PollerReport:
         if promoted.buried:
             self._recorder.counter(metrics.TASKS_DEAD, _NO_QUEUE, _NO_TASK, "garbage").add(promoted.buried)
             log.logger().error(events.TASK_DEAD, reason="garbage", count=promoted.buried)
+        for name in promoted.left_out:
+            self._count_occurrences(name, "skipped", 1)
+            log.logger().info(events.SCHEDULE_SKIPPED, schedule=shown(name))
         self._last_success.set(time.time())
 
     def swept(self, swept: Swept) -> None:
@@ -78,6 +81,26 @@ class PollerReport:
             self._recorder.counter(metrics.TASKS_DEAD, queue, _NO_TASK, reason).add()
             log.logger().error(events.TASK_DEAD, queue=queue, reason=reason)
 
+    def schedule_advanced(self, name: str, enqueued: int, missed: int) -> None:
+        """Occurrences of a schedule were enqueued; some were missed, and are not made up for."""
+        self._count_occurrences(name, "enqueued", enqueued)
+        self._count_occurrences(name, "missed", missed)
+        if missed:
+            log.logger().warning(events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
+
+    def _count_occurrences(self, name: str, outcome: str, count: int) -> None:
+        if count:
+            self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(count)
+
+    def schedule_removed(self, name: str) -> None:
+        """No node declares a schedule any more."""
+        log.logger().info(events.SCHEDULE_REMOVED, schedule=shown(name))
+
+    def schedule_unreadable(self, name: str, error: str) -> None:
+        """What stands under a schedule's name is none that this node could follow; other nodes may."""
+        if self._is_new("schedule", name):
+            log.logger().error(events.SCHEDULE_UNREADABLE, schedule=shown(name), error=error)
+
     def unplaced(self, ids: Sequence[str]) -> None:
         """A walk of the audit is over: these tasks live and stand nowhere."""
         self._unplaced.set(len(ids))
@@ -93,9 +116,14 @@ class PollerReport:
     def refused(self, error: Refused, call: str, owner: str = "") -> None:
         """The server refused a call, for `owner` if it was for one; the poller goes on without it."""
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
+        if self._is_new(call, owner):
+            log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
+
+    def _is_new(self, call: str, name: str) -> bool:
+        """Whether no line was written of this within a minute."""
         if time.monotonic() - self._refusals_since > _REPEAT_SECONDS:
             self._refusals.clear()
             self._refusals_since = time.monotonic()
-        if (call, owner) not in self._refusals:
-            self._refusals.add((call, owner))
-            log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
+        is_new = (call, name) not in self._refusals
+        self._refusals.add((call, name))
+        return is_new

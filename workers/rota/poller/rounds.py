@@ -15,6 +15,7 @@ from rota.child.settings import PollerSettings
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
+from rota.poller.scheduling import Scheduling
 from rota.poller.walking import Adopting, Auditing, KeyWalk
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import LOST, Account
@@ -55,7 +56,7 @@ class Sweeping(Round):
         if swept is None:
             return None
         self._report.swept(swept)
-        self._duty.told(swept)
+        self._duty.told(swept, now)
         self._expired = deque(swept.expired)  # those of the last sweep that are still to be retired are among them
         return NextDue(swept.next_due_us, swept.now_us, now)
 
@@ -87,8 +88,8 @@ class Trimming(Round):
 
 
 class Rounds:
-    """Sweep and retire within each second or oftener, trim each minute, and walk when that is this poller's duty: the
-    first that is due has its step."""
+    """Sweep and retire within each second or oftener, enqueue what schedules say, trim each minute, and walk when that
+    is this poller's duty: the first that is due has its step."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, clock: Callable[[], float]
@@ -96,7 +97,8 @@ class Rounds:
         self._clock = clock
         now, duty = clock(), Duty()
         self._rounds: tuple[Round, ...] = tuple(
-            kind(settings, store, report, duty, now) for kind in (Sweeping, Adopting, KeyWalk, Trimming, Auditing)
+            kind(settings, store, report, duty, now)
+            for kind in (Sweeping, Scheduling, Adopting, KeyWalk, Trimming, Auditing)
         )
 
     def step(self, connection: Connection) -> NextDue | None:

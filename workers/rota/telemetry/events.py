@@ -32,6 +32,13 @@ POLLER_EXITED: Final = "poller.exited"
 POLLER_RESCUED: Final = "poller.rescued"
 POLLER_GRACE: Final = "poller.grace"
 
+SCHEDULE_DECLARED: Final = "schedule.declared"
+SCHEDULE_NOT_DECLARED: Final = "schedule.not_declared"
+SCHEDULE_REMOVED: Final = "schedule.removed"
+SCHEDULE_SKIPPED: Final = "schedule.skipped"
+SCHEDULE_MISSED: Final = "schedule.missed"
+SCHEDULE_UNREADABLE: Final = "schedule.unreadable"
+
 AUDIT_UNPLACED: Final = "audit.unplaced"
 
 EXPORTER_STARTED: Final = "exporter.started"
