@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Retry,
         RotaError,
         RotaWarning,
+        ScheduleDeclared,
         ServerFull,
         TaskCancelled,
         TaskDead,
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
         TimeLimit,
         Unavailable,
         Uncertain,
+        UnknownSchedule,
         UnservedQueue,
         WaitTimeout,
     )
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
     from rota.protocol.progress import Progress
     from rota.protocol.task_events import TaskEvent
+    from rota.schedules.status import ScheduleStatus
 
 __version__ = "0.1.0"
 
@@ -76,6 +79,8 @@ __all__ = [
     "Retry",
     "RotaError",
     "RotaWarning",
+    "ScheduleDeclared",
+    "ScheduleStatus",
     "ServerFull",
     "Task",
     "TaskCancelled",
@@ -86,6 +91,7 @@ __all__ = [
     "TimeLimit",
     "Unavailable",
     "Uncertain",
+    "UnknownSchedule",
     "UnservedQueue",
     "WaitTimeout",
     "__version__",
@@ -110,6 +116,7 @@ _HOMES = {
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.peek": ("QueuedTask",),
     "client.periodic": ("Cron", "Every"),
+    "schedules.status": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),
