@@ -17,7 +17,6 @@ MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
 TASKS_A_PACKET: Final = 500
-SCHEDULES_A_PACKET: Final = 20
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
 
@@ -99,9 +98,10 @@ class Imported(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """Some of the schedules that the modules declare, as pairs of a schedule's name and what it says."""
+    """A schedule that the modules declare: its name, and what it says."""
 
-    schedules: tuple[tuple[str, str], ...]
+    schedule: str
+    text: str
 
 
 class Warned(NamedTuple):
@@ -167,10 +167,9 @@ def decode_of_zygote(packet: bytes) -> Message:
     for (name, kind), value in zip(type(message).__annotations__.items(), message, strict=True):
         if kind in (int, str) and type(value) is not kind:
             raise TypeError(f"{name} is {value!r}")
-    named = message.tasks if isinstance(message, Imported) else ()
-    named = message.schedules if isinstance(message, Scheduled) else named
-    if not all(isinstance(text, str) for each in dict(named).items() for text in each):
-        raise TypeError("tasks, queues and schedules have names")
+    tasks = dict(message.tasks) if isinstance(message, Imported) else {}
+    if not all(isinstance(text, str) for each in tasks.items() for text in each):
+        raise TypeError("tasks and queues have names")
     return message
 
 

@@ -96,3 +96,8 @@ def begin_without_an_answer(original: Callable[..., Any], self: "Beginner", entr
 
 def no_verdict(_: Callable[..., Any], __: "Death") -> None:
     """The master does not look at what the worker said would follow."""
+
+
+def declare_what_was_first(original: Callable[..., bool], state: "MasterState", now: float) -> bool:
+    """Schedules of another generation are never taken in."""
+    return state.declarations.generation is None and original(state, now)

@@ -100,7 +100,7 @@ class Zygote(Process):
         else:
             queue = "nowhere" if self.code is Code.UNSERVED else "default"
             self.line.say(messages.Imported((("work", queue),)))
-            self.line.say(messages.Scheduled((("tick", tick_of(self._module)),)))
+            self.line.say(messages.Scheduled("tick", tick_of(self._module)))
             self.line.say(messages.Ready(1, 1))
             self.show_ready()
             self._serve()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from rota.durations import MAX_SECONDS, MICROSECONDS
+from rota.protocol.body import encode_json
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 
 Missed = Literal["last", "all", "none"]
@@ -12,6 +13,7 @@ Overlap = Literal["skip", "queue"]
 Source = Literal["code", "file", "client"]
 
 MOST_NAME_CHARACTERS: Final = 100  # the id of an occurrence is made of the name and the time
+MOST_ARGUMENT_BYTES: Final = 65_536
 MOST_JITTER_US: Final = 86_400 * MICROSECONDS
 SHORTEST_INTERVAL_US: Final = MICROSECONDS
 LONGEST_INTERVAL_US: Final = int(MAX_SECONDS) * MICROSECONDS
@@ -86,6 +88,7 @@ def _faults(schedule: Schedule) -> Iterator[tuple[str, str]]:
         ("name", fault_in_schedule_name(schedule.name)),
         ("task", fault_in_name("task name", schedule.task)),
         ("queue", fault_in_queue_name(schedule.queue)),
+        ("args", _fault_in_size(schedule)),
         *_faults_in_rule(schedule.rule),
         ("missed", _fault_in_choice("missed", schedule.missed, get_args(Missed))),
         ("overlap", _fault_in_choice("overlap", schedule.overlap, get_args(Overlap))),
@@ -109,6 +112,17 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
 
     yield "cron", fault_in_cron(rule.expression)
     yield "timezone", fault_in_timezone(rule.timezone)
+
+
+def _fault_in_size(schedule: Schedule) -> str | None:
+    # Each heartbeat of a node carries them. Whether they are JSON at all is asked where they are given.
+    try:
+        size = len(encode_json([list(schedule.args), dict(schedule.kwargs)]))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    if size <= MOST_ARGUMENT_BYTES:
+        return None
+    return f"the arguments take {size:,} bytes, the limit is {MOST_ARGUMENT_BYTES:,}: store them, and pass a reference"
 
 
 def _fault_in_choice(what: str, value: str, choices: tuple[str, ...]) -> str | None:

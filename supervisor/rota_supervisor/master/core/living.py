@@ -78,8 +78,8 @@ def zygote_said(state: MasterState, event: events.ZygoteSaid, now: float) -> lis
             state.code_of(number).importing = module
         case messages.Imported(tasks):
             state.code_of(number).tasks.update(tasks)
-        case messages.Scheduled(schedules):
-            state.code_of(number).schedules.update(schedules)
+        case messages.Scheduled(schedule, text):
+            state.code_of(number).schedules[schedule] = text
         case messages.Ready(modules, objects):
             return [do.info(names.ZYGOTE_READY, generation=number, modules=modules, objects_frozen=objects)]
         case messages.Warned(text):

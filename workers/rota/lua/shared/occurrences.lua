@@ -17,7 +17,7 @@ local function put_occurrence(id, queue, due, body, now)
   return true
 end
 
--- Which schedules may not overlap is known in `schedules-alive`: name -> ids of its occurrences that may live.
+-- Which schedules may not overlap is known in `schedules-alive`: name -> the id of its occurrence that went on last.
 local function note_overlap(name, rule)
   if rule == 'skip' then
     redis.call('HSETNX', ALIVE, name, '')

@@ -1,6 +1,6 @@
 -- Whether an occurrence whose time has come may go on: not while one before it lives, where its schedule says
--- `overlap = "skip"`. Such a schedule has a field in `schedules-alive`, the ids of its occurrences that went on and may live.
--- A key of another type keeps nothing from going on.
+-- `overlap = "skip"`. Such a schedule has a field in `schedules-alive`, the id of its occurrence that went on last. A key of
+-- another type keeps nothing from going on.
 local SCHEDULES_ALIVE = PREFIX .. 'schedules-alive'
 local any_overlaps = redis.call('EXISTS', SCHEDULES_ALIVE) == 1
 
@@ -15,10 +15,8 @@ end
 local function overlapped_by(name, id)
   local known = redis.pcall('HGET', SCHEDULES_ALIVE, name)
   if type(known) ~= 'string' then return nil end
-  for other in string.gmatch(known, '%S+') do
-    if other == id then return nil end -- it was let through before
-    if lives(other) then return other end
-  end
+  if known == id then return nil end -- it was let through before
+  if lives(known) then return known end
   redis.call('HSET', SCHEDULES_ALIVE, name, id)
   return nil
 end
