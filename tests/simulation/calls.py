@@ -16,7 +16,7 @@ from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
-from rota.server.server_errors import ConnectionLost, Refused, ServerError
+from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
 from rota_supervisor.master.effects.slots import now_seconds
 from simulation.network import Caller, Network
 from simulation.server import Server
@@ -153,5 +153,5 @@ class SilentReport(PollerReport):
     def retired(self, owner: str, retired: Retired) -> None:
         pass
 
-    def refused(self, error: Refused, call: str, owner: str = "") -> None:  # noqa: ARG002 - the signature is the product's
+    def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:  # noqa: ARG002 - the signature is the product's
         raise error

@@ -17,7 +17,7 @@ from rota.protocol.store import Store
 from rota.schedules.schedule import EveryRule, Schedule
 from rota.schedules.text import encode_schedule
 from rota.server.connection import Connection
-from rota.server.server_errors import ConnectionLost, Refused
+from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
 
@@ -100,6 +100,15 @@ def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> No
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance", "advance"]
     assert poller.advanced == ["good"]
+
+
+def test_a_full_server_is_asked_again_after_the_next_sweep_and_holds_up_nothing_else(poller: Poller) -> None:
+    poller.found, poller.fail = [kept("a"), kept("b")], {"a": PushedBack("OOM", "oom")}
+    poller.sweep(0)
+    assert poller.until_idle() == ["upcoming", "advance"]
+    poller.sweep(0)
+    poller.until_idle()
+    assert poller.advanced == ["a", "b"]
 
 
 def test_what_could_not_be_sent_for_a_lost_connection_is_next_again(poller: Poller) -> None:

@@ -95,7 +95,10 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     assert read_record(record.to_bytes()) == record
 
 
-@pytest.mark.parametrize("raw", [b"", b"1 2 3\n{}", b"a b c d e f\n{}", b"1 2 x 4 5 -\n{}"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"1 2 3\n{}", b"a b c d e f\n{}", b"1 2 x 4 5 -\n{}", b"9" * 17 + b" 0 0 0 0 -\n{}", b"-1 0 0 0 0 -\n{}"],
+)
 def test_what_is_no_record_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - what is wrong with it is nobody's business
         read_record(raw)

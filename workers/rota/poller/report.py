@@ -8,7 +8,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import AT_MOST_ONCE
 from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
 from rota.protocol.wire import shown
-from rota.server.server_errors import Refused
+from rota.server.server_errors import PushedBack, Refused
 from rota.telemetry import events, log, metrics
 from rota.telemetry.recorder import Recorder
 
@@ -113,7 +113,7 @@ class PollerReport:
         """A scan is over: so many lists had no registered owner."""
         self._orphans.set(count)
 
-    def refused(self, error: Refused, call: str, owner: str = "") -> None:
+    def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
         """The server refused a call, for `owner` if it was for one; the poller goes on without it."""
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
         if self._is_new(call, owner):

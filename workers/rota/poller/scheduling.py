@@ -7,6 +7,7 @@ not all work for nothing, the one that walks for the fleet goes first, and the o
 
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from rota.child.settings import PollerSettings
@@ -16,10 +17,12 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.schedules import SCHEDULES_A_PAGE, Kept, RemoveWord, ScheduleStore, read_record
 from rota.protocol.store import Store
 from rota.server.connection import Connection
+from rota.server.server_errors import PushedBack
 
 AHEAD_SECONDS: Final = 8.0  # what is enqueued: pollers may all be away for five seconds, and nothing is late
 LOOK_SECONDS: Final = 6.0  # before the first occurrence that is not enqueued; a sweep tells of it each 0.9 s
 STANDBY_LOOK_SECONDS: Final = 3.0
+_FULL: Final = "oom"
 
 
 class Scheduling(Round):
@@ -48,8 +51,10 @@ class Scheduling(Round):
             self._forget(connection, self._duty.undeclared[0])
             del self._duty.undeclared[0]
         elif self._upcoming:
-            self._advance(connection, self._upcoming[0])
-            self._upcoming.popleft()
+            kept = self._upcoming[0]
+            self._advance(connection, kept)
+            if self._upcoming:
+                self._upcoming.popleft()
         else:
             self._look(connection)
 
@@ -82,5 +87,16 @@ class Scheduling(Round):
         call = self._schedules.advance(
             kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap
         )
-        if self._unless_refused("advance", lambda: connection.run(call), kept.name):
+        if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
             self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
+
+    def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
+        """A full server takes nothing new, and all else goes on: this is left until the next sweep."""
+        try:
+            return call()
+        except PushedBack as error:
+            if error.reason != _FULL:
+                raise
+            self._report.refused(error, "advance")
+            self._upcoming.clear()
+            return None

@@ -4,6 +4,7 @@ A record is a line of state and, behind it, what the schedule says: see `rota/lu
 is text here; `rota.schedules` reads it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +22,10 @@ T = TypeVar("T")
 OCCURRENCES_A_CALL: Final = 100
 SCHEDULES_A_CALL: Final = 100
 SCHEDULES_A_PAGE: Final = 500
-_FIELDS: Final = 6
+_TIME: Final = rb"(\d{1,16})"  # as DIGITS in lua/shared/numbers.lua
+_STATE: Final = re.compile(
+    _TIME + b" " + _TIME + rb" (\d{1,16}|-) " + _TIME + b" " + _TIME + rb" (\d{1,16}(?:,\d{1,16})*|-)"
+)
 _NEVER = b"+inf"
 
 
@@ -59,10 +63,10 @@ class Record:
 def read_record(raw: bytes) -> Record:
     """Read what stands under a schedule's name. Raises ValueError for what no script has written."""
     state, _, text = raw.partition(b"\n")
-    parts = state.split(b" ")
-    if len(parts) != _FIELDS:
+    found = _STATE.fullmatch(state)
+    if found is None:
         raise ValueError("not a schedule: its state cannot be read")
-    passed, last, following, paused, rank, ahead = parts
+    passed, last, following, paused, rank, ahead = found.groups()
     return Record(
         int(passed),
         int(last),
