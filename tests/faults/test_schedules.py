@@ -106,7 +106,7 @@ def test_after_an_hour_away_each_schedule_makes_up_for_what_it_says(shaken: Shak
     # Between two minutes, so that none comes meanwhile, and the last one counts as missed.
     offset = 35 - shaken.redis.time()[0] % 60
     clock.shift(offset)
-    node = shaken.make(workers=1, lease=SHORT_LEASE, schedules=schedules).start()
+    node = shaken.make(workers=1, lease={"seconds": 1.2, "renew_seconds": 0.3}, schedules=schedules).start()
     until(lambda: is_reckoned(shaken, len(schedules)), "a next time for each")
     first = shaken.redis.time()[0] // 60 + 1
     node.term()
