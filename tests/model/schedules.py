@@ -44,6 +44,8 @@ class Known:
         return float("inf") if self.paused or self.following == "-" else float(self.following)
 
     def begin_anew(self, now: int) -> None:
+        if self.last > now + 86_400 * SECOND_US:
+            self.last = 0
         self.passed, self.following = max(now, self.last), "0"
 
 

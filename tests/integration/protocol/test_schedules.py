@@ -339,3 +339,16 @@ def test_a_key_of_another_type_stops_schedules_and_nothing_else(
     fleet.run(fleet.store.sweep(LEASE_MS))
     fleet.push("a", due="+1")
     assert fleet.run(fleet.store.promote()).moved == {"q": 1}
+
+
+def test_a_clock_that_was_wrong_by_days_is_forgotten_when_people_ask_for_it(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    put(fleet, schedules, TICK)
+    for days, expected in ((0.5, True), (2, False)):
+        wrong_us = fleet.now_us() + round(days * 86_400) * SECOND_US
+        record = dataclasses.replace(pollers.record(), last_us=wrong_us, passed_us=wrong_us)
+        fleet.redis.hset(fleet.keys.schedules, "tick", record.to_bytes())
+        fleet.run(schedules.pause("tick"))
+        fleet.run(schedules.resume("tick"))
+        assert (pollers.record().passed_us == wrong_us) is expected

@@ -34,7 +34,9 @@ local function keep_schedule(name, s)
 end
 
 -- It says something new, or begins again: occurrences behind now are reckoned by that, and none comes a second time, also
--- when the clock went back.
+-- when the clock went back. By more than a day means that it was wrong before.
+local MOST_BACK = 86400 * 1000000
 local function reckon_anew(s, now)
+  if s.last > now + MOST_BACK then s.last = 0 end
   s.passed, s.next = math.max(now, s.last), '0'
 end
