@@ -1,10 +1,12 @@
 """`[schedules.NAME]` of `rota.toml`: what is refused, what is read, and what a node declares."""
 
+import json
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from replaying import value_of
 from rota.durations import MICROSECONDS
 from rota.schedules.schedule import CronRule, EveryRule, Schedule
 from rota_supervisor.config.faults import ConfigError
@@ -12,6 +14,7 @@ from rota_supervisor.config.load import Loaded, Sources, load_config
 from rota_supervisor.config.schedules import schedules_in_force, unknown_tasks, without_queue
 from rota_supervisor.config.show import as_toml
 from rota_supervisor.master.core.change import change_between
+from rota_supervisor.master.shell.recording import as_json
 
 FULL = """
 tiers = [["default"], ["mail"]]
@@ -61,6 +64,12 @@ def test_what_is_printed_is_read_again_as_the_same(tmp_path: Path) -> None:
 
     assert tomllib.loads(printed)["schedules"]["nightly"]["args"] == [1, "x", {"a": [True]}]
     assert loaded(tmp_path, printed).config == first.config
+
+
+def test_a_configuration_with_schedules_can_be_recorded_and_replayed(tmp_path: Path) -> None:
+    config = loaded(tmp_path, FULL).config
+
+    assert value_of(json.loads(json.dumps(as_json(config)))) == config
 
 
 def test_a_variable_changes_a_schedule_of_the_file(tmp_path: Path) -> None:
