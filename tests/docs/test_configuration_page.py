@@ -141,7 +141,7 @@ def _another(field: inspect.Field) -> Any:
         case inspect.LiteralType(values=values):
             return next(each for each in reversed(values) if each != field.default)
         case inspect.FloatType():
-            return (field.default or 0.5) * 0.9
+            return (field.default or 2.0) * 0.9
         case inspect.IntType():
             return (field.default or 0) + 1
         case inspect.VarTupleType():

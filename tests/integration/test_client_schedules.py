@@ -13,9 +13,12 @@ from rota.protocol.schedules import Declared, ScheduleStore
 from rota.registry import Registry
 from rota.schedules.schedule import CronRule, Schedule
 from rota.schedules.text import encode_schedule
+from servers import Server
 
 NIGHTLY = rota.Cron("0 3 * * *", timezone="Europe/Zurich", args=[7], queue="q")
 DECLARED = Schedule("hourly", "report", CronRule("0 * * * *"), "q")
+
+TEXT = encode_schedule(DECLARED)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
 
 
 def declare(fleet: Fleet) -> None:
-    declared = Declared(DECLARED.name, encode_schedule(DECLARED))
+    declared = Declared(DECLARED.name, TEXT)
     fleet.run(ScheduleStore(fleet.keys.namespace).declare(60_000, [declared]))
 
 
@@ -127,7 +130,9 @@ def test_what_a_node_declares_no_client_changes_but_may_pause_and_run(client: Cl
     assert (shown.name, shown.source) == ("hourly", "code")
 
 
-def test_misuses_are_told_before_anything_is_sent(client: Client, report: rota.Task[[int], None]) -> None:
+def test_misuses_are_told_before_anything_is_sent(
+    client: Client, server: Server, report: rota.Task[[int], None]
+) -> None:
     put = client.schedules.put
     with pytest.raises(rota.InvalidName, match='elsewhere: say which queue, as in queue="default"'):
         put("nightly", "elsewhere", rota.Every(60))
@@ -139,10 +144,13 @@ def test_misuses_are_told_before_anything_is_sent(client: Client, report: rota.T
         put("two words", report, rota.Every(60, args=[1]))
     with pytest.raises(ValueError, match="at most 100 characters"):
         put("n" * 101, report, rota.Every(60, args=[1]))
+    with pytest.raises(TypeError, match=r"a schedule is put as rota.Cron\(...\) or rota.Every"):
+        put("a", report, "* * * * *")  # type: ignore[arg-type]  # the fault
     with pytest.raises(ValueError, match="put under the name 'a', and named 'b'"):
         put("a", report, rota.Every(60, args=[1], name="b"))
-    with pytest.raises(rota.PayloadTooLarge, match="the limit is 256 KiB"):
-        put("nightly", "large", rota.Every(60, args=["x" * 300_000], queue="q"))
+    narrow = rota.Client(server.url, client.namespace, max_payload_kb=1)
+    with narrow, pytest.raises(rota.PayloadTooLarge, match="the limit is 1 KiB"):
+        narrow.schedules.put("nightly", "large", rota.Every(60, args=["x" * 2000], queue="q"))
     assert client.schedules.list() == []
 
 
@@ -153,10 +161,17 @@ def test_an_unknown_schedule_is_told(client: Client) -> None:
 
 
 def test_what_a_foreign_hand_left_is_shown_with_what_is_wrong(client: Client, fleet: Fleet) -> None:
+    far = b"9" * 30
+    fleet.redis.hset(fleet.keys.schedules, "far", b" ".join([far, far, far, far, b"0", far]) + b"\n" + TEXT)
     fleet.redis.hset(fleet.keys.schedules, "odd", b"whatever")
-    fleet.redis.zadd(fleet.keys.schedules_due, {"odd": 1})
+    fleet.redis.hset(fleet.keys.schedules, b"\xff\x1b", b"whatever")
+    for place, name in enumerate((b"far", b"odd", b"\xff\x1b")):
+        fleet.redis.zadd(fleet.keys.schedules_due, {name: place})
 
-    [shown] = client.schedules.list()
+    far_away, shown, no_name = client.schedules.list()
+    assert (far_away.name, far_away.last_at, far_away.error) == ("far", None, "")
+    assert "not a schedule" in no_name.error
+    assert no_name.name.isascii()
 
     assert shown.name == "odd"
     assert "not a schedule" in shown.error

@@ -55,6 +55,8 @@ FOREIGN: list[tuple[Any, str]] = [
     ({"task": "t", "queue": "q", "cron": "0 25 * * *"}, '"25" at character 3 is no hour'),
     ({"task": "t", "queue": "q", "cron": "0 2 * * *", "timezone": "../etc"}, "there is no time zone"),
     ('{"task":"t","queue":"q","every_us":NaN}', "NaN"),
+    ('{"task":"t","queue":"q","every_us":1000000,"args":[1e999]}', "Out of range"),
+    ('{"task":"t","queue":"q","every_us":1000000,"args":["\\ud800"]}', "surrogates not allowed"),
 ]
 
 

@@ -56,7 +56,7 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
     task: str = ""
     cron: str = ""
     timezone: str = ""
-    every: Positive | None = None
+    every: Annotated[float, Meta(ge=1)] | None = None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     queue: str = ""

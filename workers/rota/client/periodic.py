@@ -108,11 +108,15 @@ def declared(given: ScheduleArguments) -> tuple[Periodic, ...]:
         found.append(Cron(cron, timezone=UTC if timezone is None else timezone))
     if every is not None:
         found.append(Every(every))
-    for each in given.get("schedules") or ():
-        if not isinstance(each, Periodic):
-            raise TypeError(f"schedules takes rota.Cron(...) and rota.Every(...), got {each!r}")
-        found.append(each)
-    return tuple(found)
+    return (*found, *_listed(given.get("schedules") or ()))
+
+
+def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
+    is_list = isinstance(schedules, list | tuple)
+    for each in schedules if is_list else (schedules,):
+        if not (is_list and isinstance(each, Periodic)):
+            raise TypeError(f"schedules takes a list of rota.Cron(...) and rota.Every(...), got {each!r}")
+    return schedules
 
 
 def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:

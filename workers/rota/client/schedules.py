@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.client.periodic import Periodic
 from rota.client.prepare import KIB, require_name
 from rota.client.status import Handle
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
@@ -18,7 +19,6 @@ from rota.schedules.text import encode_schedule
 
 if TYPE_CHECKING:
     from rota.client.client import Client
-    from rota.client.periodic import Periodic
     from rota.client.tasks import Task
 
 _TRIES: Final = 20  # while pollers change a record between our look at it and our call
@@ -88,7 +88,7 @@ class Schedules:
         """The times of its next occurrences, as if it were not paused. Raises UnknownSchedule."""
         return require_found(find_schedule(self._run, self._store, name), name).upcoming(count)
 
-    def put(self, name: str, task: "Task[..., Any] | str", when: "Periodic") -> PutWord:
+    def put(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> PutWord:
         """Have a task enqueued periodically, or change that: `put("nightly", report, rota.Cron("0 3 * * *"))`.
 
         The task by its name needs `queue` in `when`, unless it is declared in this process. It stays until a client
@@ -104,8 +104,10 @@ class Schedules:
             raise _declared(name)
         return word
 
-    def _schedule(self, name: str, task: "Task[..., Any] | str", when: "Periodic") -> Schedule:
+    def _schedule(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> Schedule:
         require_name("the name of a schedule", name)
+        if not isinstance(when, Periodic):
+            raise TypeError(f"a schedule is put as rota.Cron(...) or rota.Every(...), got {when!r}")
         if when.name not in (None, name):
             raise ValueError(f"put under the name {name!r}, and named {when.name!r}: leave one out")
         known = default_registry.get(task) if isinstance(task, str) else task

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.schedules import Kept, Page, Record, read_record
+from rota.protocol.wire import shown
 from rota.schedules.occurrences import next_occurrence, occurrences
 from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Schedule, Source
 from rota.schedules.text import decode_schedule
@@ -83,7 +84,7 @@ class FoundSchedule(NamedTuple):
             last_at=_time(max(passed, default=None)),
             next_at=_time(following and following.at_us),
             due_at=_time(following and following.due_us),
-            paused_at=_time(record.paused_us or None),
+            paused_at=_time(min(record.paused_us, now_us) or None),
         )
 
 
@@ -91,32 +92,31 @@ def rows_of(page: Page) -> list[dict[str, Any]]:
     """The schedules of a page as JSON has them, for `rota status` and the status page. `state`: waiting, paused, over
     (it occurs no more) or broken; `next_in_seconds` by Redis time, None of all but the first."""
     found = [read_schedule(kept, page.now_us) for kept in page.schedules]
-    return [
-        _row(each.status() if isinstance(each, FoundSchedule) else each, utc_datetime(page.now_us)) for each in found
-    ]
+    now = utc_datetime(page.now_us)
+    return [_row(each.status() if isinstance(each, FoundSchedule) else each, now) for each in found]
 
 
-def _row(shown: ScheduleStatus, now: datetime) -> dict[str, Any]:
+def _row(status: ScheduleStatus, now: datetime) -> dict[str, Any]:
     return {
-        "name": shown.name,
-        "task": shown.task,
-        "queue": shown.queue,
-        "when": shown.when,
-        "source": shown.source,
-        "state": _state(shown),
-        "next_at": _text(shown.next_at),
-        "next_in_seconds": shown.due_at and (shown.due_at - now).total_seconds(),
-        "last_at": _text(shown.last_at),
-        "error": shown.error,
+        "name": status.name,
+        "task": status.task,
+        "queue": status.queue,
+        "when": status.when,
+        "source": status.source,
+        "state": _state(status),
+        "next_at": _text(status.next_at),
+        "next_in_seconds": status.due_at and (status.due_at - now).total_seconds(),
+        "last_at": _text(status.last_at),
+        "error": status.error,
     }
 
 
-def _state(shown: ScheduleStatus) -> str:
-    if shown.error:
+def _state(status: ScheduleStatus) -> str:
+    if status.error:
         return "broken"
-    if shown.paused_at is not None:
+    if status.paused_at is not None:
         return "paused"
-    return "waiting" if shown.next_at is not None else "over"
+    return "waiting" if status.next_at is not None else "over"
 
 
 def _text(when: datetime | None) -> str | None:
@@ -139,4 +139,4 @@ def read_schedule(kept: Kept, now_us: int) -> FoundSchedule | ScheduleStatus:
         record = read_record(kept.record)
         return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)
     except ValueError as error:
-        return ScheduleStatus(kept.name, error=str(error))
+        return ScheduleStatus(shown(kept.name), error=str(error))

@@ -56,6 +56,7 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
     """Read what stands under a name. Raises ValueError for whatever `encode_schedule` does not write."""
     try:
         values = json.loads(text, parse_constant=_refuse_constant)
+        encode_json(values)  # a lone surrogate, say, could be read and never be enqueued
     except RecursionError:
         raise ValueError("not a schedule: it is nested too deep") from None
     _check_types(values)
