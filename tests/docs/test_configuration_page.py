@@ -140,8 +140,8 @@ def _another(field: inspect.Field) -> Any:
             return not field.default
         case inspect.LiteralType(values=values):
             return next(each for each in reversed(values) if each != field.default)
-        case inspect.FloatType():
-            return (field.default or 2.0) * 0.9
+        case inspect.FloatType(ge=least):
+            return (field.default or 2 * (least or 0.5)) * 0.9
         case inspect.IntType():
             return (field.default or 0) + 1
         case inspect.VarTupleType():
