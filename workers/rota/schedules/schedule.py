@@ -115,7 +115,9 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_in_size(schedule: Schedule) -> str | None:
-    # Each heartbeat of a node carries them. Whether they are JSON at all is asked where they are given.
+    # Each heartbeat of a node carries what it declares. Whether it is JSON at all is asked where it is given.
+    if schedule.source == "client":
+        return None
     try:
         size = len(encode_json([list(schedule.args), dict(schedule.kwargs)]))
     except (TypeError, ValueError, RecursionError):
