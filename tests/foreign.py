@@ -51,6 +51,10 @@ TYPES: Final = {
     "meta": "hash",
     "events": "stream",
     "events_on": "hash",
+    "schedules": "hash",
+    "schedules_due": "zset",
+    "schedules_declared": "zset",
+    "schedules_alive": "hash",
 }
 """The type of each key, as docs/protocol.md has it."""
 
@@ -63,6 +67,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "totals": ("nonsense", "accepted:nonsense"),
     "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker", "adopts_until", "adopter"),
     "meta": ("nonsense", "ended_keep"),
+    "schedules_alive": ("nonsense",),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""
 

@@ -39,7 +39,7 @@ def value_of(raw: Any) -> Any:
     kind: Any = importlib.import_module(module)
     for part in name.split("."):
         kind = getattr(kind, part)
-    if issubclass(kind, Enum):
-        return kind[raw["parts"]]
+    if isinstance(raw["parts"], str):
+        return kind[raw["parts"]] if issubclass(kind, Enum) else kind.fromisoformat(raw["parts"])
     parts = value_of(raw["parts"])
     return kind(parts) if kind in (tuple, frozenset) else kind(*parts)

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+import rota
+import rota_supervisor
 from rota.protocol.scripts import load_script
 from rota.registry import default_registry
 from rota_supervisor.messages import ImportFailed
 
 _FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
-_OWN = (str(Path(__file__).parent), str(Path(importlib.__file__ or "").parent))
+_OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
 
 
 def make_importable(folders: Iterable[str]) -> None:
@@ -49,13 +51,23 @@ def _place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<frozen"))]
+    theirs = [frame for frame in frames if not frame.filename.startswith((*_OWN, "<"))]
     return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
 
 
 def tasks_and_queues() -> list[tuple[str, str]]:
     """The tasks that are registered now, each with its queue."""
     return [(task.name, task.options.queue) for task in default_registry]
+
+
+def declared_schedules() -> list[tuple[str, str]]:
+    """The schedules that the registered tasks declare, each with what it says."""
+    found = [schedule for task in default_registry for schedule in task.schedules]
+    if not found:
+        return []
+    from rota.schedules.text import encode_schedule  # noqa: PLC0415 - with what a fleet without schedules does without
+
+    return [(schedule.name, encode_schedule(schedule).decode()) for schedule in found]
 
 
 def warm_up() -> None:

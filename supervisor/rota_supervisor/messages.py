@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
-ABI: Final = 3
+ABI: Final = 4
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
@@ -97,6 +97,13 @@ class Imported(NamedTuple):
     tasks: tuple[tuple[str, str], ...]
 
 
+class Scheduled(NamedTuple):
+    """A schedule that the modules declare: its name, and what it says."""
+
+    schedule: str
+    text: str
+
+
 class Warned(NamedTuple):
     """Something at import that a person should mend."""
 
@@ -135,7 +142,7 @@ class ForkFailed(NamedTuple):
     error: str
 
 
-OfZygote = Importing | Imported | Warned | Ready | ImportFailed | Spawned | ForkFailed
+OfZygote = Importing | Imported | Scheduled | Warned | Ready | ImportFailed | Spawned | ForkFailed
 Message = First | Slots | PoolSettings | Fork | Bye | OfZygote
 _TYPES: Final[dict[str, type[Message]]] = {kind.__name__: kind for kind in get_args(Message)}
 

@@ -81,6 +81,8 @@ def _load(entrance: child.Entrance, imports: list[str], path: list[str]) -> bool
     tasks = importing.tasks_and_queues()
     for at in range(0, len(tasks), messages.TASKS_A_PACKET):
         messages.send(channel, messages.Imported(tuple(tasks[at : at + messages.TASKS_A_PACKET])))
+    for name, says in importing.declared_schedules():
+        messages.send(channel, messages.Scheduled(name, says))
     importing.warm_up()
     messages.send(channel, messages.Ready(len(imports), importing.freeze()))
     return True

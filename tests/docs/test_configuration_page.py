@@ -48,8 +48,8 @@ def in_the_code() -> dict[str, dict[str, str]]:
 
 def shown(field: inspect.Field) -> str:
     """A default as TOML; "" for none."""
-    assert field.default is not NODEFAULT
-    return "" if field.default is None else json.dumps(field.default)
+    default = field.default_factory() if field.default is NODEFAULT else field.default
+    return "" if default is None else json.dumps(default)
 
 
 def test_the_page_lists_every_key_with_its_default() -> None:
@@ -80,7 +80,13 @@ def test_the_page_marks_every_key_without_effect() -> None:
 REFUSED, EXPORTER = "refused", "exporter"
 _ROLES = ("workers", "pollers", EXPORTER)
 _EFFECT = re.compile(r"^\| (?P<keys>`[^|]*`) \| (?P<who>[^|]+) \|$", re.MULTILINE)
-_PLAIN = {"tiers": [["default"]], "queues": {"default": {}}, "tasks": {"note": {}}, "adopt": {"jobs": {}}}
+_PLAIN = {
+    "tiers": [["default"]],
+    "queues": {"default": {}},
+    "tasks": {"note": {}},
+    "adopt": {"jobs": {}},
+    "schedules": {"hourly": {}},
+}
 _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
@@ -113,7 +119,9 @@ def _effect(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
 def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     for field in schema().fields:
         kind = without_none(field.type)
-        name = {"queues": "default", "tasks": "note", "pools": "all", "adopt": "jobs"}.get(field.name)
+        name = {"queues": "default", "tasks": "note", "pools": "all", "adopt": "jobs", "schedules": "hourly"}.get(
+            field.name
+        )
         table = kind.value_type if isinstance(kind, inspect.DictType) else kind
         if not isinstance(table, inspect.StructType):
             yield field.name, _PLAIN, {**_PLAIN, field.name: _another(field)}
@@ -127,6 +135,12 @@ def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
             yield f"{field.name}.{'NAME.' if name else ''}{each.name}", old, new
 
 
+_OTHERS: Mapping[type[inspect.Type], Any] = {
+    inspect.DictType: {"more": 1},
+    inspect.DateTimeType: "2027-01-31T08:00:00Z",
+}
+
+
 def _another(field: inspect.Field) -> Any:
     """Another value than the default."""
     match without_none(field.type):
@@ -134,14 +148,14 @@ def _another(field: inspect.Field) -> Any:
             return not field.default
         case inspect.LiteralType(values=values):
             return next(each for each in reversed(values) if each != field.default)
-        case inspect.FloatType():
-            return (field.default or 0.5) * 0.9
+        case inspect.FloatType(ge=least):
+            return (field.default or 2 * (least or 0.5)) * 0.9
         case inspect.IntType():
             return (field.default or 0) + 1
         case inspect.VarTupleType():
             return [["default"], ["more"]] if field.name == "tiers" else ["more"]
-        case _:
-            return "5/s" if field.name == "rate" else "another"
+        case other:
+            return _OTHERS.get(type(other), "5/s" if field.name == "rate" else "another")
 
 
 def test_the_page_says_of_every_key_whom_a_reload_replaces() -> None:

@@ -4,7 +4,10 @@ import tomllib
 
 from prose import ROOT
 
-PURE = ("The protocol does no I/O", "What the master decides waits for nothing, reaches nobody, and reads no clock")
+PURE = (
+    "The protocol and schedules do no I/O",
+    "What the master decides waits for nothing, reaches nobody, and reads no clock",
+)
 
 
 def test_every_module_that_a_contract_calls_pure_is_counted() -> None:

@@ -17,6 +17,7 @@ from protocol import ACCOUNT, LEASE_MS, tiers
 from rota.protocol.command import Command
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
+from rota.protocol.schedules import Kept
 from rota.protocol.store import Announced
 from rota.protocol.tiers import QueueShare
 from rota.server.server_errors import PushedBack
@@ -40,7 +41,7 @@ SERVINGS: Final[dict[str, Serving]] = {
 SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, PLAIN)}
 QUEUES: Final = list(SHARES)
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
-REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
+REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive", "advance", "put_schedule", "run_schedule"})
 """The scripts that a full server refuses."""
 
 ANSWERED, REPEATED, DROPPED, LATE, COPIED = "answered", "repeated", "dropped", "late", "copied"
@@ -101,6 +102,7 @@ class Machine(RuleBasedStateMachine):
         self.retired: set[str] = set()
         self.forgotten: set[str] = set()
         self.in_transit: list[Sent] = []
+        self.readings: list[tuple[int, Kept]] = []
         self.is_full = False
         self.unheard: set[str] = set()
         self.bare_is_unseen = False

@@ -28,6 +28,7 @@ class Invariants(Machine):
         self.i5_in_flight_lists_belong_to_registered_owners(picture)
         self.i6_first_attempts_stand_in_the_order_they_came(picture)
         self.i7_nothing_is_ready_before_it_is_due(picture)
+        self.each_occurrence_goes_on_once()
         self.i12_a_unique_key_is_held_by_one_live_task(picture)
         self.an_account_is_kept_exactly_as_long_as_its_task(picture)
         self.what_has_begun_waits_for_no_second_start(picture)
@@ -49,6 +50,9 @@ class Invariants(Machine):
         assert picture.rotation == self.model.rotation.as_kept()
         assert picture.former == places.former
         assert (picture.ended, picture.ended_before) == (places.memory.ended, places.memory.before)
+        assert picture.schedules == {name: known.record for name, known in self.model.schedules.items()}
+        assert picture.schedules_due == {name: known.look_at for name, known in self.model.schedules.items()}
+        assert picture.alive == self.model.alive
         assert picture.rates == self.model.rates.paid_off
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
 
@@ -105,6 +109,10 @@ class Invariants(Machine):
                 if id_of(text) in picture.tasks:
                     due, ready = text.split(" ")[3:5]
                     assert int(due) <= int(ready)
+
+    def each_occurrence_goes_on_once(self) -> None:
+        """However many pollers read of it, and whatever the clock does."""
+        assert all(times == 1 for times in self.model.went_on.values())
 
     def i12_a_unique_key_is_held_by_one_live_task(self, picture: Picture) -> None:
         """For its life, or for the time it asked for; released when it ends, at the latest."""

@@ -29,6 +29,9 @@ class Picture:
     former: dict[str, tuple[int, int]]
     ended: dict[str, str]
     ended_before: dict[str, str]
+    schedules: dict[str, str]
+    schedules_due: dict[str, float]
+    alive: dict[str, str]
     events: int
     poller_bell: int
 
@@ -56,7 +59,7 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
     holders = {unique_key: next(answers) for unique_key in unique_keys}
     (
         tasks, tickets, epitaphs, delayed, dead, expires, held_keys,
-        counts, marked, rotation, rates, former, ended, ended_before, events, poller_bell,
+        counts, marked, rotation, rates, former, ended, ended_before, schedules, look_at, alive, events, poller_bell,
     ) = answers  # fmt: skip
     return Picture(
         lanes,
@@ -77,6 +80,9 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         {task_id: (int(text.split(" ")[0]), int(text.split(" ")[1])) for task_id, text in former.items()},
         ended,
         ended_before,
+        schedules,
+        dict(look_at),
+        alive,
         events,
         poller_bell,
     )
@@ -96,7 +102,9 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
     pipe.zrange(keys.owners, 0, -1, withscores=True)
     pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
     pipe.hgetall(keys.rotation).hgetall(keys.rates).hgetall(keys.former)
-    pipe.hgetall(keys.ended).hgetall(keys.ended_before).xlen(keys.events).llen(keys.poller_doorbell)
+    pipe.hgetall(keys.ended).hgetall(keys.ended_before)
+    pipe.hgetall(keys.schedules).zrange(keys.schedules_due, 0, -1, withscores=True).hgetall(keys.schedules_alive)
+    pipe.xlen(keys.events).llen(keys.poller_doorbell)
     answers: list[Any] = pipe.execute()
     return answers
 

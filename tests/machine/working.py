@@ -261,6 +261,7 @@ class Working(Producing):
             expected = self.model.promote(self.now, limit)
             assert (reply.moved, reply.buried) == (expected.moved, expected.buried)
             assert (reply.next_due_us, reply.more) == (expected.next_due, expected.more)
+            assert list(reply.left_out) == expected.left_out
 
         self.fleet.redis.delete(self.fleet.keys.poller_doorbell)
         reply = self.call(self.fleet.store.promote(limit), check, delivery)

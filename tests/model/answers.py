@@ -33,3 +33,4 @@ class Promoted:
     buried: int
     next_due: int | None
     more: bool
+    left_out: list[str]

@@ -12,7 +12,8 @@ from model.ends import NO_RUN
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
 from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
-from model.steering import NONCE_US, Steering
+from model.schedules import Schedules
+from model.steering import NONCE_US
 
 CRASH_LIMIT = 3
 LOSS_LIMIT = 5
@@ -26,7 +27,7 @@ Outcome = tuple[str, int, str]
 epitaph of a dead one."""
 
 
-class Model(Steering):
+class Model(Schedules):
     """The whole fleet, as Redis should know it."""
 
     # Producing
@@ -56,16 +57,21 @@ class Model(Steering):
         self.places.at(now)
         due = sorted((at, member) for member, (at, _) in self.places.scheduled.items() if at <= now)[:limit]
         moved: dict[str, int] = {}
-        buried = 0
+        buried, left_out = 0, []
         for _, member in due:
             queue = self._promote(member)
             buried += queue == UNKNOWN_QUEUE
-            if queue != UNKNOWN_QUEUE:
+            if not queue:
+                left_out.append(member.rpartition(":")[0])
+            elif queue != UNKNOWN_QUEUE:
                 moved[queue] = moved.get(queue, 0) + 1
-        return Promoted(moved, buried, self.next_due(), len(due) >= limit)
+        return Promoted(moved, buried, self.next_due(), len(due) >= limit, left_out)
 
     def _promote(self, member: str) -> str:
+        """Answers its queue, "" for an occurrence that was left out."""
         due, item = self.places.scheduled.pop(member)
+        if isinstance(item, Task) and self.is_left_out(item, due):
+            return ""
         if isinstance(item, Task):
             self.places.counts[f"delayed:{item.queue}"] -= 1
             self.places.ready(item, due)

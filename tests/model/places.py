@@ -107,6 +107,12 @@ class Places:
             self.news.tell("enqueued", task)
         return task
 
+    def adopt_occurrence(self, task_id: str, queue: str, body: str) -> Task:
+        """A task of a schedule, in no place yet."""
+        task = self._accept(task_id, queue, body)
+        task.kind = "p"
+        return task
+
     def _accept(self, task_id: str, queue: str, body: str) -> Task:
         self._order += 1
         self.accepted[queue] += 1

@@ -112,3 +112,8 @@ def adopt_in_two_steps(
             if item is not None:
                 connection.execute("LPUSH", source.key, item)
     original(self, connection, now)
+
+
+def declare_what_was_first(original: Callable[..., bool], state: "MasterState", now: float) -> bool:
+    """Schedules of another generation are never taken in."""
+    return state.declarations.generation is None and original(state, now)

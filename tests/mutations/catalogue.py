@@ -210,4 +210,34 @@ MUTATIONS: Final = (
         Tests("tests/e2e/test_adoption.py", "valkey and soon_after", r"assert .*"),
         60,
     ),
+    Mutation(
+        "two pollers that read the same schedule both enqueue its occurrences, and set what follows back",
+        RedisAnswer("advance", "HGET", "return ARGV[2]"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a schedule goes on to what follows, and its occurrence is not enqueued",
+        LuaFunction("advance", "put_occurrence", "", "return true"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "whether an occurrence overlaps is not looked at when its time has come",
+        LuaFunction("promote", "overlapped_by", "", "return nil"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a pause leaves what was enqueued ahead of its time",
+        LuaFunction("pause_schedule", "withdraw", "", ""),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "what a node declared first it declares for ever, whatever is reloaded",
+        PythonFunction("rota_supervisor.master.core.declaring", "take_in", bugs.declare_what_was_first),
+        Tests("tests/simulation/test_fleet_simulation.py", "becomes_whole", "is declared while"),
+        120,
+    ),
 )

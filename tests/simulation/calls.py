@@ -9,13 +9,14 @@ from typing import Any, Final, TypeVar
 from rota.poller.report import PollerReport
 from rota.protocol.command import Command
 from rota.protocol.replies import Renewed, Retired, Swept
+from rota.protocol.schedules import Declared, DeclareWord, ScheduleStore
 from rota.protocol.scripts import Script
 from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
-from rota.server.server_errors import ConnectionLost, Refused, ServerError
+from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
 from rota_supervisor.master.effects.slots import now_seconds
 from simulation.network import Caller, Network
 from simulation.server import Server
@@ -87,7 +88,15 @@ class Calls(Store):
         return _call(lambda server: len(server.owners))
 
 
+class ScheduleCalls(ScheduleStore):
+    """What a master does with schedules."""
+
+    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
+        return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
+
+
 CALLS: Final = Calls("simulated")
+SCHEDULE_CALLS: Final = ScheduleCalls("simulated")
 
 
 class MasterConnection(AioConnection):
@@ -144,5 +153,5 @@ class SilentReport(PollerReport):
     def retired(self, owner: str, retired: Retired) -> None:
         pass
 
-    def refused(self, error: Refused, call: str, owner: str = "") -> None:  # noqa: ARG002 - the signature is the product's
+    def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:  # noqa: ARG002 - the signature is the product's
         raise error

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
-from rota_supervisor.master.core.effects import Effect, FreeSlot, Order, Register, Retire, Spawn, Tell
+from rota_supervisor.master.core.effects import Effect, FreeSlot, Order, Register, RenewLeases, Retire, Spawn, Tell
 from rota_supervisor.master.core.events import Ticked
 from rota_supervisor.master.core.plan import (
     DUMP_SECONDS,
@@ -16,7 +16,7 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.stopping import Stage
 from rota_supervisor.master.core.take import take
 from simulation.capacity import Capacity
-from simulation.process import Process
+from simulation.process import Process, tick_of
 from simulation.violation import require
 from simulation.workers import Worker
 
@@ -55,6 +55,8 @@ class Checks:
                     self._retired[slot] = owner
                 case FreeSlot(slot):
                     self._check_free(slot)
+                case RenewLeases():
+                    self._check_declared(effect)
                 case _:
                     pass
         self._note_abandoned()
@@ -102,6 +104,15 @@ class Checks:
         owner = self._retired.pop(slot, "")
         registered = owner in self._node.world.server.owners
         require(not registered, f"slot {slot} is free, and its owner {owner} is not retired")
+
+    def _check_declared(self, effect: RenewLeases) -> None:
+        state = self._node.state
+        module = state.config.imports[0]
+        is_loaded = state.code_of(state.rollout.in_force.code).is_loaded
+        expected = {"tick": tick_of(module).encode()} if is_loaded else {}
+        declared = {each.name: each.text for each in effect.schedules}
+        require(declared == expected, f"{declared} is declared while {module} is in force")
+        require(all(each.age_seconds >= 0 for each in effect.schedules), "a schedule is declared before its time")
 
     def _note_abandoned(self) -> None:
         now = {(child.slot, child.nonce) for child in self._node.state.children.of(Role.WORKER, ChildState.REGISTERING)}

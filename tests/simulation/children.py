@@ -16,7 +16,7 @@ from rota_supervisor import messages
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child
 from simulation.calls import CALLS, PollerConnection, SilentReport
-from simulation.process import Code, Process, code_of
+from simulation.process import Code, Process, code_of, tick_of
 from simulation.timeline import MICROSECOND
 from simulation.workers import Worker, settings_of
 
@@ -101,6 +101,7 @@ class Zygote(Process):
         else:
             queue = "nowhere" if self.code is Code.UNSERVED else "default"
             self.line.say(messages.Imported((("work", queue),)))
+            self.line.say(messages.Scheduled("tick", tick_of(self._module)))
             self.line.say(messages.Ready(1, 1))
             self.show_ready()
             self._serve()

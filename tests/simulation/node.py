@@ -28,11 +28,12 @@ from rota_supervisor.master.core.effects import (
 from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested
 from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.orders import Orders
 from rota_supervisor.master.effects.redis_calls import RedisCalls
 from rota_supervisor.master.effects.shown import write_log
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop
-from simulation.calls import CALLS, MasterConnection
+from simulation.calls import CALLS, SCHEDULE_CALLS, MasterConnection
 from simulation.cancels import OrdersLine
 from simulation.checks import Checks
 from simulation.children import Zygote
@@ -103,7 +104,8 @@ class Node:
         self.kernel = SimulatedKernel(self)
         self.connection = MasterConnection(self, self.world.network, self.world.server)
         self._listen_for_orders()
-        calls = RedisCalls(self.connection, CALLS, self.name, self.memory, self._background, self._happened)
+        declaring = Declaring(self.connection, SCHEDULE_CALLS)
+        calls = RedisCalls(self.connection, CALLS, self.name, self.memory, self._background, declaring, self._happened)
         ignored = dict.fromkeys(
             (AddToCounter, SetGauge, SetGaugeToNow, PutUpNotice, ListenAt, DropPreparedPlace), _ignore
         )

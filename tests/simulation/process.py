@@ -30,6 +30,11 @@ class Code(StrEnum):
     UNSERVED = "unserved"  # a task of a queue that no tier serves
 
 
+def tick_of(module: str) -> str:
+    """What a module says of the schedule that each of them has."""
+    return f"as {module} says"
+
+
 def code_of(imports: tuple[str, ...] | list[str]) -> Code:
     """`good.2` is GOOD, of version 2."""
     return Code(imports[0].split(".")[0])

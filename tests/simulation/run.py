@@ -20,7 +20,7 @@ from simulation.faults import AT_STAKE, EVERYTHING, FILES, KILLS, NETWORK, PROCE
 from simulation.nemesis import SPELLS, Fault, Nemesis, draw_config
 from simulation.network import Up
 from simulation.orders import BAD_CODES
-from simulation.process import Code
+from simulation.process import Code, tick_of
 from simulation.violation import Violation, require
 from simulation.world import World
 
@@ -212,6 +212,7 @@ class _Story:
         return any(node.ready_workers for node in self._world.living)
 
     def _check_reloads(self) -> None:
+        self._check_schedules()
         for node in self._world.living:
             require(all(asked.result for asked in node.asked), "a reload was never answered")
             accepted = [asked.config for asked in node.asked if asked.result == "success"]
@@ -219,6 +220,14 @@ class _Story:
             require(node.state.config == expected, "another configuration is in force than the last one accepted")
             if self._profile is FILES and node.asked and is_good(node.asked[-1].config):
                 require(node.state.config == node.asked[-1].config, "the last configuration does not win")
+
+    def _check_schedules(self) -> None:
+        """What stands on the server is what a node in force says; of one node that is its last word."""
+        world = self._world
+        self._run(max(node.state.config.lease.renew_seconds for node in world.living) + LOOK_SECONDS)
+        said = {tick_of(node.state.config.imports[0]).encode() for node in world.living}
+        text, _, _ = world.server.schedules["tick"]
+        require(text in said, f"a schedule is {text!r}, and no node says so: {said}")
 
     def _stop(self) -> None:
         world = self._world

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from rota.protocol.schedules import DeclareWord
+
 MICROSECONDS: Final = 1_000_000
 CRASH_LIMIT: Final = 3
 LOSS_LIMIT: Final = 5
@@ -79,6 +81,7 @@ class Server:
     parked: list[Parked] = field(default_factory=list)
     orders: dict[str, list[bytes]] = field(default_factory=dict)
     lines: dict[str, Callable[[bytes], None]] = field(default_factory=dict)
+    schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # by name: what it says, rank, until
 
     @property
     def now_us(self) -> int:
@@ -172,6 +175,23 @@ class Server:
     def _serve_line(self, node: str) -> None:
         if self.orders.get(node) and node in self.lines:
             self.lines.pop(node)(self.orders[node][0])
+
+    # Schedules
+
+    def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareWord:
+        """A node says what a schedule is: what was said last counts, as long as a node goes on saying so."""
+        until, rank = self.now_us + ttl_ms * 1000, self.now_us - round(age_seconds * MICROSECONDS)
+        if name not in self.schedules:
+            self.schedules[name] = (text, rank, until)
+            return DeclareWord.NEW
+        known, known_rank, known_until = self.schedules[name]
+        if known == text:
+            self.schedules[name] = (text, known_rank, until)
+            return DeclareWord.KEPT
+        if rank <= known_rank <= self.now_us < known_until:
+            return DeclareWord.OLDER
+        self.schedules[name] = (text, rank, until)
+        return DeclareWord.CHANGED
 
     # Owning
 

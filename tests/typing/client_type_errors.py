@@ -27,3 +27,10 @@ def calls(client: rota.Client) -> None:
     client.enqueue("resize", arguments=[7])  # type: ignore[call-overload]  # no such option
     rota.configure("redis://localhost")  # type: ignore[call-arg]  # keyword only
     rota.task(retires=3)  # type: ignore[call-overload]  # no such option
+    rota.task(cron=5)  # type: ignore[call-overload]  # not a str
+    rota.task(every="30s")  # type: ignore[call-overload]  # not seconds
+    rota.task(schedules=["* * * * *"])  # type: ignore[list-item]  # not a rota.Cron
+    rota.Cron("0 3 * * *", "UTC")  # type: ignore[call-arg]  # keyword only
+    rota.Every(30, missed="some")  # type: ignore[arg-type]  # no such rule
+    rota.Every(30, timezone="UTC")  # type: ignore[call-arg]  # an interval goes by no clock
+    client.schedules.put("nightly", resize, "0 3 * * *")  # type: ignore[arg-type]  # not a rota.Cron

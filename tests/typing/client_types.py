@@ -26,6 +26,25 @@ async def crawl(url: str) -> int:
     return len(url)
 
 
+@rota.task(cron="*/5 * * * *", timezone="Europe/Zurich")
+def refresh() -> int:
+    return 1
+
+
+@rota.task(every=timedelta(seconds=30), queue="mail")
+async def ping() -> str:
+    return "pong"
+
+
+@rota.task(
+    schedules=[
+        rota.Cron("0 3 * * *", timezone="Europe/Zurich", args=["day"], kwargs={"n": 1}, missed="all", overlap="queue"),
+        rota.Every(3600, jitter=60, start=datetime.now(UTC), end=datetime.now(UTC), name="hourly", queue="mail"),
+    ]
+)
+def report(span: str, n: int = 0) -> None: ...
+
+
 @rota.on_worker_start
 def start() -> None: ...
 
@@ -83,6 +102,23 @@ def by_name(client: rota.Client) -> None:
     assert_type(client.pause("q"), bool)
     with rota.Client("redis://localhost", namespace="shop") as other:
         assert_type(other, rota.Client)
+
+
+def periodic(client: rota.Client) -> None:
+    assert_type(refresh(), int)
+    assert_type(refresh.enqueue(), rota.Handle[int])
+    assert_type(ping.enqueue(), rota.Handle[str])
+    assert_type(report.enqueue("day"), rota.Handle[None])
+    schedules = client.schedules
+    assert_type(schedules.list(), list[rota.ScheduleStatus])
+    assert_type(schedules.get("hourly"), rota.ScheduleStatus | None)
+    assert_type(schedules.upcoming("hourly", 3), list[datetime])
+    assert_type(schedules.remove("hourly"), bool)
+    assert_type(schedules.pause("hourly"), bool)
+    assert_type(schedules.resume("hourly"), bool)
+    assert_type(schedules.run_now("hourly"), rota.Handle[Any])
+    schedules.put("nightly", report, rota.Cron("0 3 * * *", args=["day"]))
+    schedules.put("nightly", "report", rota.Every(timedelta(hours=1), queue="mail"))
 
 
 def consuming(client: rota.Client) -> None:

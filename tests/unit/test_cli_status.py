@@ -16,13 +16,20 @@ def child(**fields: Any) -> dict[str, Any]:
     return {**row, **idle, **fields}
 
 
+def schedule(**fields: Any) -> dict[str, Any]:
+    """A schedule's row."""
+    row = {"name": "nightly", "task": "report", "when": "0 3 * * * UTC", "state": "waiting", "next_in_seconds": 3.0}
+    return {**row, **fields}
+
+
 def fleet(**fields: Any) -> dict[str, Any]:
     """A fleet at rest, but for what is said."""
     who = {"node": "host.1", "pid": 7, "namespace": "shop", "state": "running", "uptime_seconds": 7380.0}
     what = {"redis": "redis://h:1/0", "redis_up": True, "listen": "", "generation": 1, "loading": False}
     pool = {"pool": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
     counts = {"ready": 1, "busy": 0, "quiet": 0}
-    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "adopts": None, "consumers": None}
+    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "adopts": None}
+    events |= {"consumers": None, "schedules": None}
     return {**who, **what, **events, "pools": [{**pool, **counts}], "children": [child()], **fields}
 
 
@@ -52,6 +59,7 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
             {"key": LONG, "queue": "", "task": "", "type": "", "waiting": None, "next_due_at": None, "error": LONG},
         ],
         consumers=[{"owner": LONG, "held": 500, "lease_left_us": 86_399_000_000, "queues": LONG}],
+        schedules=[schedule(name=LONG, when=LONG, task=LONG, next_in_seconds=86_399.0)],
     )
     assert max(map(len, said.splitlines())) <= COLUMNS
 
@@ -83,6 +91,15 @@ def test_consumers_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[s
     [header, line] = shown(capsys, consumers=[row]).splitlines()[-2:]
     assert header.split() == ["CONSUMER", "HELD", "LEASE", "LEFT", "QUEUES"]
     assert line.split() == ["consumer-host-7-ab:0:3", "2", "29", "s", "mail"]
+
+
+def test_the_next_schedules_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "SCHEDULE" not in shown(capsys, schedules=[])
+    rows = [schedule(), schedule(name="tick", state="paused", next_in_seconds=None)]
+    [header, first, second] = shown(capsys, schedules=rows).splitlines()[-3:]
+    assert header.split() == ["SCHEDULE", "WHEN", "NEXT", "IN", "TASK"]
+    assert first.split() == ["nightly", "0", "3", "*", "*", "*", "UTC", "3.0", "s", "report"]
+    assert second.split()[-2:] == ["paused", "report"]
 
 
 def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:

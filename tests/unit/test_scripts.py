@@ -87,7 +87,7 @@ def is_own_name(text: str, thing: str) -> bool:
 def test_only_what_adds_tasks_is_refused_when_the_server_is_full() -> None:
     flags = {name: load_script(name).text.partition(b"\n")[0] for name in script_names()}
     refused = {name for name, line in flags.items() if b"allow-oom" not in line and b"no-writes" not in line}
-    assert refused == {"enqueue", "revive"}
+    assert refused == {"enqueue", "revive", "advance", "put_schedule", "run_schedule"}
 
 
 def test_an_unknown_script_is_a_missing_file() -> None:

@@ -41,6 +41,7 @@ def state(**changes: Any) -> dict[str, Any]:
         "held": [],
         "processes": [process],
         "queues": [queue],
+        "schedules": [],
         "restarts": [{"role": "worker", "reason": "signal", "count": 2}],
         **changes,
     }
@@ -150,3 +151,14 @@ def test_an_empty_fleet_is_a_page_too() -> None:
 )
 def test_durations_are_written_for_people(value: float, text: str) -> None:
     assert seconds(value) == text
+
+
+def test_schedules_are_shown_where_there_are_any() -> None:
+    assert "Schedules" not in page(state())
+    assert "Schedules" not in page(state(schedules=None))
+    row = {"name": "nightly", "task": EVIL, "when": "0 3 * * * UTC", "last_at": "2026-11-22T03:00:00+00:00"}
+    rows = [{**row, "state": "waiting", "next_in_seconds": 3.1}, {**row, "state": "paused", "next_in_seconds": None}]
+    outline = Outline(page(state(schedules=rows)))
+    for shown in ("Schedules", "nightly", "0 3 * * * UTC", "2026-11-22T03:00:00+00:00", "3.1 s", "paused"):
+        assert shown in outline.text
+    assert "script" not in outline.tags

@@ -19,6 +19,8 @@ _HEAVY = (
     "psutil",
     "prometheus_client",
     "ssl",
+    "cronsim",
+    "zoneinfo",
     "rota_supervisor",
 )
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rota.client.consumer import Consumer, LeasedTask
     from rota.client.default import configure, enqueue_many
     from rota.client.peek import QueuedTask
+    from rota.client.periodic import Cron, Every
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         Retry,
         RotaError,
         RotaWarning,
+        ScheduleDeclared,
         ServerFull,
         TaskCancelled,
         TaskDead,
@@ -39,12 +41,14 @@ if TYPE_CHECKING:
         TimeLimit,
         Unavailable,
         Uncertain,
+        UnknownSchedule,
         UnservedQueue,
         WaitTimeout,
     )
     from rota.hooks import around_task, on_dead, on_worker_start, on_worker_stop
     from rota.protocol.progress import Progress
     from rota.protocol.task_events import TaskEvent
+    from rota.schedules.status import ScheduleStatus
 
 __version__ = "0.1.0"
 
@@ -54,11 +58,13 @@ __all__ = [
     "Cancelled",
     "Client",
     "Consumer",
+    "Cron",
     "CurrentTask",
     "Dead",
     "DuplicateTask",
     "EventsLost",
     "EventsOff",
+    "Every",
     "Handle",
     "InvalidArguments",
     "InvalidName",
@@ -73,6 +79,8 @@ __all__ = [
     "Retry",
     "RotaError",
     "RotaWarning",
+    "ScheduleDeclared",
+    "ScheduleStatus",
     "ServerFull",
     "Task",
     "TaskCancelled",
@@ -83,6 +91,7 @@ __all__ = [
     "TimeLimit",
     "Unavailable",
     "Uncertain",
+    "UnknownSchedule",
     "UnservedQueue",
     "WaitTimeout",
     "__version__",
@@ -106,6 +115,8 @@ _HOMES = {
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.peek": ("QueuedTask",),
+    "client.periodic": ("Cron", "Every"),
+    "schedules.status": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
     "client.tasks": ("Task", "task"),

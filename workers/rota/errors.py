@@ -33,6 +33,14 @@ class DuplicateTask(RotaError, ValueError):
     """Two functions were declared as tasks of one name."""
 
 
+class UnknownSchedule(RotaError, LookupError):
+    """There is no schedule of that name."""
+
+
+class ScheduleDeclared(RotaError, ValueError):
+    """The code or the configuration of a node has a schedule of that name, which no client can change or remove."""
+
+
 class NotConfigured(RotaError, RuntimeError):
     """Nothing says which server tasks go to."""
 

@@ -1,7 +1,7 @@
 """The options of a task: every default, once, and what overrides them in which order."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
@@ -13,6 +13,7 @@ from rota.protocol.store import MOST_CRASHES
 
 if TYPE_CHECKING:
     from rota.child.settings import TaskOverride
+    from rota.client.periodic import Periodic
 
 OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")
 """What the `options` of a body may say."""
@@ -23,7 +24,16 @@ Unique = bool | Callable[..., object]
 Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 
 
-class TaskArguments(TypedDict, total=False):
+class ScheduleArguments(TypedDict, total=False):
+    """Those arguments of `@rota.task` that have a task enqueued periodically."""
+
+    cron: str
+    timezone: str
+    every: Duration
+    schedules: "Sequence[Periodic]"
+
+
+class TaskArguments(ScheduleArguments, total=False):
     """The keyword arguments of `@rota.task` besides `name`. Durations are seconds or timedelta."""
 
     queue: str
@@ -42,6 +52,9 @@ class TaskArguments(TypedDict, total=False):
     unique_for: Duration | None
     result_ttl: Duration
     remember: bool
+
+
+_PERIODIC: Final = tuple(ScheduleArguments.__annotations__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +95,14 @@ class TaskOptions:
 
 
 def check_options(given: TaskArguments) -> TaskOptions:
-    """Check what a decorator was given and fill in the defaults.
+    """Check what a decorator was given and fill in the defaults; what makes the task periodic is left to
+    `rota.client.periodic`.
 
     Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
     """
-    if unknown := sorted(set(given).difference(_CHECKS)):
-        raise TypeError(f"@rota.task has no option {unknown[0]!r}; its options are {', '.join(_CHECKS)}")
-    values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items()}
+    if unknown := sorted(set(given).difference(_CHECKS, _PERIODIC)):
+        raise TypeError(f"@rota.task has no option {unknown[0]!r}; its options are {', '.join((*_CHECKS, *_PERIODIC))}")
+    values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items() if name in _CHECKS}
     options = TaskOptions(**values)
     soft, hard = options.soft_time_limit, options.time_limit
     if soft is not None and hard is not None and soft >= hard:

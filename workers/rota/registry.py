@@ -20,7 +20,7 @@ class Registry:
     def add(self, task: "AnyTask") -> None:
         """Add a task; one of the same module and qualified name replaces the earlier.
 
-        Raises DuplicateTask when the name is taken by another function.
+        Raises DuplicateTask when the name is taken by another function, or that of a schedule by another task's.
         """
         known = self._tasks.get(task.name)
         if known is not None and known.place != task.place:
@@ -28,7 +28,17 @@ class Registry:
                 f"two tasks are named {task.name!r}: {known.place} and {task.place}; "
                 f'give one of them another name, as in @rota.task(name="...")'
             )
+        for schedule in task.schedules:
+            self._check_unused(schedule.name, task)
         self._tasks[task.name] = task
+
+    def _check_unused(self, schedule: str, task: "AnyTask") -> None:
+        for other in self._tasks.values():
+            if other.name != task.name and any(each.name == schedule for each in other.schedules):
+                raise DuplicateTask(
+                    f"two schedules are named {schedule!r}, of the tasks {other.name!r} and {task.name!r}: "
+                    'give one another name, as in schedules=[rota.Cron(..., name="...")]'
+                )
 
     def get(self, name: str) -> "AnyTask | None":
         """The task of that name, or None."""

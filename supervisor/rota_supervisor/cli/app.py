@@ -27,6 +27,7 @@ COMMANDS = {
     "health": ("health", "Ask whether the fleet is alive or ready, for probes."),
     "queue": ("queue", "List, pause, resume and purge queues."),
     "task": ("task", "Enqueue, list, show and cancel tasks."),
+    "cron": ("cron", "List, show, run, pause and resume schedules."),
     "events": ("events", "Show what happens to tasks, as it happens with -f."),
     "dead": ("dead", "List, show, revive and purge dead tasks."),
     "audit": ("audit", "Check that every accepted task is accounted for and stands somewhere."),

@@ -3,7 +3,9 @@
 import click
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.cli.import_probe import probe_imports
+from rota_supervisor.cli.import_probe import Imports, probe_imports
+from rota_supervisor.config import schedules as of_file
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core.change import unknown_tasks, unserved_queues
@@ -16,20 +18,29 @@ def check(no_imports: bool) -> None:
     """Check the configuration, the server and the imports. Exit 78 for a fault, 69 when Redis does not answer."""
     state = command.current_state()
     config = state.load_with_warnings().config
-    tasks: dict[str, str] = {}
+    found = Imports({}, [])
     if not no_imports:
         command.warn_without_imports(config)
-        tasks = probe_imports(config.imports, config.limits.boot_seconds)
-        for path in unknown_tasks(config, tasks):
-            output.say_warning(f"{path}: no imported module defines this task")
-        unserved = [str(fault) for fault in unserved_queues(config, tasks)]
-        if unserved and config.unserved_queues == "error":
-            raise Failure(ExitCode.CONFIG, *unserved)
-        for fault in unserved:
-            output.say_warning(fault)
+        found = probe_imports(config.imports, config.limits.boot_seconds)
+        _check_against_code(config, found.tasks)
     checked = check_server(config, begin=False)
     for warning in checked.warnings:
         output.say_warning(warning)
     queues, server = served_queues(config), str(checked.version)
-    counts = f"{output.counted(len(queues), 'queue')}, {output.counted(len(tasks), 'task')}"
-    state.answer({"server": server, "queues": queues, "tasks": tasks}, f"ready to run: {counts}, {server}")
+    schedules = sorted({*found.schedules, *config.schedules})
+    counts = ", ".join((output.counted(len(queues), "queue"), output.counted(len(found.tasks), "task")))
+    counts += f", {output.counted(len(schedules), 'schedule')}" * bool(schedules)
+    facts = {"server": server, "queues": queues, "tasks": found.tasks, "schedules": schedules}
+    state.answer(facts, f"ready to run: {counts}, {server}")
+
+
+def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
+    """What the configuration says of tasks and queues that the code does not have, or the other way round."""
+    for path in unknown_tasks(config, tasks):
+        output.say_warning(f"{path}: no imported module defines this task")
+    unserved = unserved_queues(config, tasks)
+    is_strict = config.unserved_queues == "error"
+    if faults := [*(unserved if is_strict else ()), *of_file.without_queue(config, tasks)]:
+        raise Failure(ExitCode.CONFIG, *map(str, faults))
+    for fault in (*unserved, *of_file.unknown_tasks(config, tasks)):
+        output.say_warning(str(fault))

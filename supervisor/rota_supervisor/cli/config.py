@@ -29,6 +29,12 @@ tiers = [
 # rate   = "100/m"                        # starts: /s, /m or /h
 # lag_objective_seconds = 5               # how late a task may start
 
+# [schedules.nightly]                     # enqueued periodically: docs/schedules.md
+# task     = "greet"
+# cron     = "30 2 * * *"                 # or every = 60, in seconds
+# timezone = "Europe/Zurich"
+# args     = ["everybody"]
+
 # [limits]
 # time_limit_seconds = 3600               # a task that runs longer is killed
 # drain_seconds = 25                      # how long a stop waits for what runs

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -21,11 +22,17 @@ ANSWER_FD = 3
 READ_BYTES = 65_536
 
 
-def probe_imports(imports: Sequence[str], seconds: float) -> dict[str, str]:
-    """Import modules in a child, at most for so long; answers the queue of each task that they define. Raises Failure
-    78 with the error."""
+class Imports(NamedTuple):
+    """What modules define: the queue of each task, and the names of schedules."""
+
+    tasks: dict[str, str]
+    schedules: list[str]
+
+
+def probe_imports(imports: Sequence[str], seconds: float) -> Imports:
+    """Import modules in a child, at most for so long; answers what they define. Raises Failure 78 with the error."""
     if not imports:
-        return {}
+        return Imports({}, [])
     reading, writing = os.pipe()
     try:
         pid = _spawn(imports, writing)
@@ -38,7 +45,7 @@ def probe_imports(imports: Sequence[str], seconds: float) -> dict[str, str]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
-    return _tasks(answer, status, imports, seconds)
+    return _found(answer, status, imports, seconds)
 
 
 def _spawn(imports: Sequence[str], writing: int) -> int:
@@ -70,7 +77,7 @@ def _read_line(fd: int, deadline: float) -> bytes | None:
     return None
 
 
-def _tasks(answer: bytes | None, status: int, imports: Sequence[str], seconds: float) -> dict[str, str]:
+def _found(answer: bytes | None, status: int, imports: Sequence[str], seconds: float) -> Imports:
     modules = ", ".join(imports)
     if answer is None:
         raise Failure(
@@ -86,7 +93,7 @@ def _tasks(answer: bytes | None, status: int, imports: Sequence[str], seconds: f
     if "error" in found:
         where = f" ({found['where']})" if found["where"] else ""
         raise Failure(ExitCode.CONFIG, f"the module {found['module']} does not import: {found['error']}{where}")
-    return dict(found["tasks"])
+    return Imports(dict(found["tasks"]), found["schedules"])
 
 
 def main() -> None:
@@ -98,7 +105,8 @@ def main() -> None:
     importing.make_importable([folder])
     failure = importing.import_all(modules)
     if failure is None:
-        answer: dict[str, object] = {"tasks": importing.tasks_and_queues()}
+        schedules = [name for name, _ in importing.declared_schedules()]
+        answer: dict[str, object] = {"tasks": importing.tasks_and_queues(), "schedules": schedules}
     else:
         answer = {"module": failure.module, "error": failure.error, "where": failure.where}
     os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")

@@ -1,4 +1,5 @@
-"""`rota status`: the fleet in words, then its pools, its children and all consumers in tables of at most 100 columns.
+"""`rota status`: the fleet in words, then its pools, its children, all consumers and the next schedules in tables of at
+most 100 columns.
 
 How much memory each child takes is measured here: looking at 500 processes would hold up the master's loop. A page that
 several processes share counts in RSS whole in each of them, and in PSS by its share: the PSS of all children add up to
@@ -18,7 +19,9 @@ import psutil
 from rota.printable import printable
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.progress import progress_words
+from rota.protocol.schedules import ScheduleStore
 from rota.protocol.store import Store
+from rota.schedules.status import rows_of
 from rota_supervisor.cli import command, master, output, sources
 from rota_supervisor.exits import Failure
 from rota_supervisor.notice import sentence
@@ -34,7 +37,9 @@ _MOST_SOURCE: Final = 26
 _NONE: Final = "-"
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 _MEMORY: Final = ("rss", "pss", "shared", "private")
-_NOT_ASKED: Final = {"consumers": None, "adopts": None}
+_MOST_SCHEDULES: Final = 100
+_SHOWN_SCHEDULES: Final = 10
+_NOT_ASKED: Final = {"consumers": None, "adopts": None, "schedules": None}
 _UNKNOWN: Final = dict.fromkeys(f"{name}_bytes" for name in _MEMORY)
 
 Row = Mapping[str, Any]
@@ -43,7 +48,7 @@ Table = tuple[list[str], list[list[object]]]
 
 @click.command(cls=command.RotaCommand)
 def status() -> None:
-    """Show what this node's master supervises, and the consumers of the whole fleet."""
+    """Show what this node's master supervises, and the consumers and next schedules of the whole fleet."""
     state = command.current_state()
     found = master.ask("status")
     found["children"] = with_memory(found["children"], found["pid"])
@@ -56,14 +61,18 @@ def status() -> None:
 
 
 def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
-    """The consumers of the whole fleet, and what waits in classic queues; None when the server does not tell."""
+    """The consumers of the whole fleet, what waits in classic queues, and the next schedules; None when the server does
+    not tell."""
+    namespace = found["namespace"]
     try:
         with state.redis(state.load_what_can_be()[0]) as (_, _, connection):
-            consumers = connection.run(Store(found["namespace"]).consumers()).rows
+            consumers = connection.run(Store(namespace).consumers()).rows
             adopts = sources.with_what_waits(found["adopts"], connection)
-            return {"consumers": [dataclasses.asdict(row) for row in consumers], "adopts": adopts}
+            schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))
     except Failure:
         return _NOT_ASKED
+    rows = [dataclasses.asdict(row) for row in consumers]
+    return {"consumers": rows, "adopts": adopts, "schedules": rows_of(schedules)}
 
 
 def put_status(found: Row, *, no_color: bool) -> None:
@@ -78,6 +87,8 @@ def put_status(found: Row, *, no_color: bool) -> None:
         tables.append(_adopts(found["adopts"]))
     if found["consumers"]:
         tables.append(_consumers(found["consumers"]))
+    if found["schedules"]:
+        tables.append(_schedules(found["schedules"]))
     for header, rows in tables:
         output.put("")
         output.put_table(header, rows, no_color=no_color)
@@ -170,6 +181,20 @@ def _adopts(rows: Sequence[Row]) -> Table:
     for row in cells:
         row[2:4] = [_cut(str(cell), _MOST_SOURCE) for cell in row[2:4]]
     return header, _narrowed(header, cells, 0)
+
+
+def _schedules(rows: Sequence[Row]) -> Table:
+    """What is enqueued periodically, the next first: `rota cron ls` shows all."""
+    header = ["SCHEDULE", "WHEN", "NEXT IN", "TASK"]
+    cells: list[list[object]] = [
+        [_cut(row["name"], _MOST_OWNER // 2), _cut(row["when"], _MOST_OWNER // 2), _next_in(row), row["task"]]
+        for row in rows[:_SHOWN_SCHEDULES]
+    ]
+    return header, _narrowed(header, cells, header.index("TASK"))
+
+
+def _next_in(row: Row) -> str:
+    return str(row["state"]) if row["next_in_seconds"] is None else duration(row["next_in_seconds"])
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:

@@ -7,6 +7,7 @@ looks at the faults.
 
 import operator
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -32,6 +33,13 @@ _TAKEN: Final[dict[type[inspect.Type], tuple[Any, str]]] = {
     inspect.FloatType: (int | float, "a number"),
     inspect.BoolType: (bool, "true or false"),
     inspect.StrType: (str, "text"),
+    inspect.DateTimeType: (datetime, "a date and time with its offset, as in 2027-01-31T08:00:00+01:00"),
+    inspect.AnyType: (object, "a value"),
+}
+_ITEMS: Final[dict[type[inspect.Type], str]] = {
+    inspect.StrType: "texts",
+    inspect.VarTupleType: "lists of texts",
+    inspect.AnyType: "values",
 }
 _FAILED: Final = object()
 _MISPLACED: Final = (
@@ -78,11 +86,10 @@ class _Conversion:
 
     def convert(self, raw: Any, optional: inspect.Type, path: str) -> Any:
         kind = without_none(optional)
-        if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
-            return self._failed(path, _MISPLACED)
-        if not _fits(raw, kind):
-            got = "something else" if path in SECRET_PATHS else shown(raw)
-            return self._failed(path, f"expected {expectation(kind)}{_at_most(raw, kind)}, got {got}")
+        if isinstance(kind, inspect.DateTimeType):
+            raw = _moment(raw)
+        if fault := _fault(raw, kind, path):
+            return self._failed(path, fault)
         match kind:
             case inspect.StructType():
                 return self._table(raw, kind, path)
@@ -93,6 +100,8 @@ class _Conversion:
             case inspect.VarTupleType(item_type=inner):
                 items = [self.convert(value, inner, f"{path}[{place}]") for place, value in enumerate(raw)]
                 return tuple(item for item in items if item is not _FAILED)
+            case inspect.AnyType():
+                return self._argument(raw, path)
         return float(raw) if isinstance(kind, inspect.FloatType) else raw
 
     def _table(self, raw: Mapping[str, Any], kind: inspect.StructType, path: str) -> Any:
@@ -106,9 +115,43 @@ class _Conversion:
                 self._failed(at, f"unknown key{suggestion(str(key), fields)}")
         return kind.cls(**_usable(values))
 
+    def _argument(self, raw: Any, path: str) -> Any:
+        """A value that is the application's. Whether JSON has it is looked at with the schedule that it is of."""
+        for key, value in _inside(raw):
+            self.convert(value, inspect.AnyType(), f"{path}{key}")
+        return raw
+
     def _failed(self, path: str, message: str) -> Any:
         self.faults.append(Fault(path, message))
         return _FAILED
+
+
+def _fault(raw: Any, kind: inspect.Type, path: str) -> str:
+    """What is wrong with a value itself, "" when nothing is."""
+    if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
+        return _MISPLACED
+    if _fits(raw, kind):
+        return ""
+    got = "something else" if path in SECRET_PATHS else shown(raw)
+    return f"expected {expectation(kind)}{_at_most(raw, kind)}, got {got}"
+
+
+def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
+    match raw:
+        case Mapping():
+            yield from ((f".{key}", value) for key, value in raw.items())
+        case list():
+            yield from ((f"[{place}]", value) for place, value in enumerate(raw))
+
+
+def _moment(raw: Any) -> Any:
+    """A date and time with its offset, which TOML knows and a variable has as text; anything else as it came."""
+    try:
+        moment = datetime.fromisoformat(raw) if isinstance(raw, str) else raw
+    except ValueError:
+        return raw
+    is_one = isinstance(moment, datetime) and moment.utcoffset() is not None
+    return moment if is_one else raw
 
 
 def _at(path: str, key: str) -> str:
@@ -126,7 +169,7 @@ def _taken(kind: inspect.Type) -> tuple[Any, str]:
         case inspect.StructType() | inspect.DictType():
             return Mapping, "a table"
         case inspect.VarTupleType(item_type=item):
-            return list | tuple, f"a list of {'texts' if isinstance(item, inspect.StrType) else 'lists of texts'}"
+            return list | tuple, f"a list of {_ITEMS[type(item)]}"
         case inspect.LiteralType(values=values):
             return str, "one of " + ", ".join(f'"{value}"' for value in values)
         case _:
@@ -154,7 +197,11 @@ def _at_most(raw: Any, kind: inspect.Type) -> str:
 
 def _fits(raw: Any, kind: inspect.Type) -> bool:
     types, _ = _taken(kind)
+    if types is object:
+        return raw is not None  # TOML has no null, and what is in force can be written as TOML
     if not isinstance(raw, types) or isinstance(raw, bool) != (types is bool):
+        return False
+    if isinstance(raw, datetime) and raw.utcoffset() is None:
         return False
     if isinstance(kind, Number) and not abs(raw) <= _greatest(kind):  # so written, it leaves out NaN too
         return False

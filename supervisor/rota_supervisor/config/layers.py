@@ -183,7 +183,7 @@ def _folded(name: str) -> str:
 def _value(text: str, kind: inspect.Type) -> Any:
     """The value that a text stands for. Raises KeyError, ValueError or RecursionError when it stands for none."""
     match kind:
-        case inspect.StrType() | inspect.LiteralType():
+        case inspect.StrType() | inspect.LiteralType() | inspect.DateTimeType():
             return text
         case inspect.IntType():
             return int(text)

@@ -4,7 +4,8 @@
 at once. Times are seconds unless the name says otherwise.
 """
 
-from typing import Annotated, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -17,6 +18,7 @@ from rota.protocol.store import (
     MOST_CRASHES,
     MOST_ENDED_KEEP,
 )
+from rota.schedules.schedule import Missed, Overlap
 from rota.server.durability import Durability
 from rota.telemetry.recorder import MAX_SERIES
 
@@ -54,6 +56,23 @@ class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     queue: str = ""
     task: str = ""
+
+
+class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[schedules.NAME]`: a task that is enqueued periodically, by `cron` or `every`."""
+
+    task: str = ""
+    cron: str = ""
+    timezone: str = ""
+    every: Annotated[float, Meta(ge=1)] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    queue: str = ""
+    missed: Missed = "last"
+    overlap: Overlap = "skip"
+    jitter: Seconds = 0.0
+    start: datetime | None = None
+    end: datetime | None = None
 
 
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -160,6 +179,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     watch_config: bool = False
     queues: dict[str, QueueConfig] = field(default_factory=dict)
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
+    schedules: dict[str, ScheduleConfig] = field(default_factory=dict)
     pools: dict[str, PoolConfig] = field(default_factory=dict)
     adopt: dict[str, AdoptConfig] = field(default_factory=dict)
     limits: Limits = Limits()

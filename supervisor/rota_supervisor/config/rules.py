@@ -14,6 +14,7 @@ from rota.server.address import parse_address
 from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.faults import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.schedules import faults_of_schedules
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
@@ -235,6 +236,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("tiers", "queues"), _queues_in_tiers),
     ((), _rates),
     (("tasks", "limits"), _tasks),
+    (("tiers", "schedules"), faults_of_schedules),
     (("workers", "pools"), _workers),
     (("tiers", "pools"), _pool_queues),
     (("tiers", "pools"), _queues_without_pool),

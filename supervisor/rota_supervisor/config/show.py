@@ -54,6 +54,10 @@ def _key(key: str) -> str:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_literal(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
     # JSON text is TOML text but for DEL, which JSON lets through.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rota.printable import printable
 from rota.protocol.progress import progress_row, progress_words
+from rota.protocol.schedules import Page
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.exporter import libraries
@@ -21,7 +22,9 @@ from rota_supervisor.notice import Condition, Json, states_of_pools
 REFRESH_SECONDS: Final = 5
 _DASH: Final = "–"  # noqa: RUF001 - an en dash is what stands for "none" in a table
 # Columns of words.
-_WORDS: Final = frozenset({"queue", "pool", "workers", "role", "state", "task", "progress", "reason", "last error"})
+_WORDS: Final = frozenset(
+    {"queue", "schedule", "pool", "workers", "role", "state", "task", "when", "progress", "reason", "last error"}
+)
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #777; --bad: #c0392b; --good: #1e8449; --busy: #2471a3; }
 * { box-sizing: border-box; }
@@ -60,6 +63,7 @@ def status(settings: ExporterSettings, seen: Observation) -> Json:
         "held": list(seen.held),
         "processes": [_process(member) for member in seen.fleet],
         "queues": [_queue(name, configured.get(name), states.get(name), seen) for name in names],
+        "schedules": None if seen.reading is None else _schedules(seen.reading.schedules),
         "restarts": [{"role": role, "reason": reason, "count": int(n)} for (role, reason), (n,) in restarts if n],
     }
 
@@ -107,6 +111,14 @@ def _queue(name: str, settings: QueueSettings | None, state: QueueState | None, 
     }
 
 
+def _schedules(found: Page) -> list[Json]:
+    if not found.total:
+        return []
+    from rota.schedules.status import rows_of  # noqa: PLC0415 - a fleet without schedules does without
+
+    return rows_of(found)
+
+
 # The page
 
 
@@ -131,6 +143,7 @@ def page(state: Json) -> str:
 {_missing(state["missing_tasks"])}
 <h2>Queues</h2>
 {_table(_QUEUES, state["queues"], "No queue is configured.")}
+{_next_schedules(state["schedules"])}
 <h2>Pools</h2>
 {_table(_POOLS, state["pools"], "The master has not said how many workers it wants.")}
 {_held(state["held"])}
@@ -168,6 +181,11 @@ def _held(held: Sequence[Json]) -> str:
     return f"<h2>Starts held back</h2>\n{_table(_HELD, held, '')}" if held else ""
 
 
+def _next_schedules(rows: Sequence[Json] | None) -> str:
+    """What is enqueued periodically, the next first; nothing at all where nothing is."""
+    return f"<h2>Schedules</h2>\n{_table(_SCHEDULES, rows, '')}" if rows else ""
+
+
 # Tables: a column has a head, and makes its cell of a row of the dictionary, in HTML
 
 _Columns = Mapping[str, Callable[[Any], str]]
@@ -188,6 +206,11 @@ def _name(queue: Json) -> str:
     remarks = ["paused"] if state and state["paused"] else []
     remarks += ["not served"] if state and not state["served"] else []
     return escape(queue["name"]) + "".join(f' <span class="bad">{remark}</span>' for remark in remarks)
+
+
+def _next_of(row: Json) -> str:
+    is_waiting = row["next_in_seconds"] is not None
+    return seconds(max(0.0, row["next_in_seconds"])) if is_waiting else f'<span class="bad">{row["state"]}</span>'
 
 
 def _count_in(key: str) -> Callable[[Json], str]:
@@ -237,6 +260,13 @@ _QUEUES: Final[_Columns] = {
     "oldest ready": _oldest_ready,
     "lag p50": lambda queue: seconds(queue["lag"] and queue["lag"]["p50_seconds"]),
     "lag p99": _p99,
+}
+_SCHEDULES: Final[_Columns] = {
+    "schedule": lambda row: escape(row["name"]),
+    "task": lambda row: escape(row["task"]),
+    "when": lambda row: escape(row["when"]),
+    "last": lambda row: escape(row["last_at"] or _DASH),
+    "next in": _next_of,
 }
 _POOLS: Final[_Columns] = {
     "pool": lambda pool: escape(pool["name"]),

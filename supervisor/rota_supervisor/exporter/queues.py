@@ -15,6 +15,7 @@ from rota.child.settings import ServerSettings
 from rota.protocol import store, views
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.schedules import Page, ScheduleStore
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
 from rota_supervisor.exporter.settings import ExporterSettings
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 FRESH_SECONDS: Final = 1.0
 LIMIT_SECONDS: Final = 0.5
+SCHEDULES_SHOWN: Final = 100
+NO_SCHEDULES: Final = Page(0, 0, ())
 
 
 class Runs(Protocol):
@@ -36,12 +39,14 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """`missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock."""
+    """`missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock; `schedules`: the next
+    ones."""
 
     overview: views.Overview
     missing_tasks: int
     clock_offset_seconds: float
     consumers: views.Consumers
+    schedules: Page = NO_SCHEDULES
 
 
 def queue_row(state: views.QueueState) -> dict[str, float]:
@@ -65,14 +70,15 @@ def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
     if not settings.ask_redis:
         return lambda: None
     names = tuple(queue.name for queue in settings.queues)
-    return QueueWatch(store.Store(settings.server.namespace), names, connector(settings.server)).read
+    return QueueWatch(settings.server.namespace, names, connector(settings.server)).read
 
 
 class QueueWatch:
     """Asks when somebody wants to know. `connect` makes a connection or raises ServerError."""
 
-    def __init__(self, scripts: store.Store, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
-        self._scripts = scripts
+    def __init__(self, namespace: str, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
+        self._scripts = store.Store(namespace)
+        self._schedules = ScheduleStore(namespace)
         self._queues = queues
         self._connect = connect
         self._connection: Runs | None = None
@@ -125,4 +131,5 @@ class QueueWatch:
         wall = (before + time.time()) / 2
         consumers = on.run(self._scripts.consumers())
         missing = on.run(self._scripts.audit()).missing
-        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall, consumers)
+        planned = on.run(self._schedules.page(0, SCHEDULES_SHOWN))
+        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall, consumers, planned)

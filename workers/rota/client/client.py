@@ -13,7 +13,7 @@ from rota.client.events import TaskEvents, WantedEvents
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
-from rota.client.prepare import KIB, prepare, require_name
+from rota.client.prepare import KIB, check_chosen, prepare, require_name
 from rota.client.results import result_of
 from rota.client.sender import Sender
 from rota.client.status import Handle, State, TaskStatus, status_of
@@ -33,6 +33,7 @@ from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
     from rota.client.consumer import Consumer
+    from rota.client.schedules import Schedules
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -168,7 +169,7 @@ class Client:
         Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
         a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
         """
-        _check_chosen(queue, task)
+        check_chosen(queue, task)
         wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
         return find(self._run, self._store, wanted).tasks
 
@@ -187,10 +188,17 @@ class Client:
         Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents`
         says.
         """
-        _check_chosen(queue, task)
+        check_chosen(queue, task)
         waits = None if timeout is None else seconds(timeout, "timeout")
         wanted = WantedEvents(after, queue or "", task or "", waits)
         return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
+
+    @property
+    def schedules(self) -> "Schedules":
+        """What is enqueued periodically, to be looked at and steered: see `Schedules`."""
+        from rota.client.schedules import Schedules  # noqa: PLC0415 - as above
+
+        return Schedules(self, self._run, self._max_payload_kb)
 
     # Waiting
 
@@ -278,14 +286,6 @@ class Client:
                 stacklevel=_frames_of_ours(),
             )
         return Handle(word.holder or task.id, word.duplicate, self)
-
-
-def _check_chosen(queue: str | None, task: str | None) -> None:
-    """What of all is wanted; None for all. Raises InvalidName."""
-    if queue is not None:
-        check_queue(queue)
-    if task is not None:
-        require_name("task name", task)
 
 
 def _frames_of_ours() -> int:

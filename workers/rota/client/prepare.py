@@ -58,6 +58,14 @@ def require_name(what: str, text: str) -> str:
     return text
 
 
+def check_chosen(queue: str | None, task: str | None) -> None:
+    """Which of all queues and tasks is wanted; None for all. Raises InvalidName."""
+    if queue is not None:
+        check_queue(queue)
+    if task is not None:
+        require_name("task name", task)
+
+
 def _fresh_id() -> str:
     # A random UUID (version 4), in a third of the time that the module `uuid` takes.
     digits = os.urandom(16).hex()

@@ -12,13 +12,15 @@ from rota.client.call import Call, CallOptions, plain_call
 from rota.client.default import default_client
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName
-from rota.options import TaskArguments, TaskOptions, check_options
+from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
 from rota.protocol.names import fault_in_name
 from rota.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.client import Client
+    from rota.client.periodic import Periodic
     from rota.client.status import Handle
+    from rota.schedules.schedule import Schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,6 +37,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.name = name
         self.options = options
+        self.schedules: tuple[Schedule, ...] = ()
         functools.update_wrapper(self, function, updated=())  # not its attributes: they might be named as ours are
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -149,9 +152,10 @@ class AsyncTask(Task[P, R]):
 class Declare:
     """What `@rota.task(...)` with options gives: it takes the function."""
 
-    def __init__(self, name: str | None, options: TaskOptions) -> None:
+    def __init__(self, name: str | None, options: TaskOptions, periodic: "tuple[Periodic, ...]" = ()) -> None:
         self._name = name
         self._options = options
+        self._periodic = periodic
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -168,6 +172,8 @@ class Declare:
         if fault:
             raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
         made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
+        if self._periodic:
+            made.schedules = _schedules_of(made, self._periodic)
         default_registry.add(made)
         return made
 
@@ -192,9 +198,29 @@ def task(
     is done when it returns, and has failed when TimeLimit comes out of it. In a coroutine it is a cancellation
     (`asyncio.CancelledError`) of what it awaits, and TimeLimit only when that comes out. After `time_limit` the worker
     is killed. `current_task().beat()` starts both anew.
+
+    `cron="*/5 * * * *"` (by the clock of `timezone`, UTC without one) or `every=30` has the fleet enqueue it
+    periodically, without arguments; `schedules=[rota.Cron(...), rota.Every(...)]` says more, and several.
     """
-    declare = Declare(name, check_options(options))
+    declare = Declare(name, check_options(options), _periodic_of(options))
     return declare if function is None else declare(function)
+
+
+# Imported by those alone who have something periodic, with what reads their cron expressions.
+
+
+def _periodic_of(given: ScheduleArguments) -> "tuple[Periodic, ...]":
+    if not any(name in given for name in ScheduleArguments.__annotations__):
+        return ()
+    from rota.client.periodic import declared  # noqa: PLC0415
+
+    return declared(given)
+
+
+def _schedules_of(made: Task[..., Any], periodic: "tuple[Periodic, ...]") -> "tuple[Schedule, ...]":
+    from rota.client.periodic import schedules_of  # noqa: PLC0415
+
+    return schedules_of(made, periodic)
 
 
 _PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Move tasks that are due to the delayed lanes of their queues, in order of due.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending adopt anew
+-- with: prefix clock numbers entry lists doorbell books in_use former bare news waiters ending adopt anew overlap leaving_out
 -- KEYS[1]  tasks
 -- ARGV     limit
--- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)...
+-- returns  now, next due us or '', more 0|1, how many garbage members were set aside, (queue, count)..., the schedule of
+--          each occurrence that was left out, as one before it lives
 -- Invariant: nothing is moved before its due time; each member ends in one lane or in dead.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
@@ -78,10 +79,24 @@ local function without_ticket(task)
   return entry_anew(id, queue, 'd', task.due.us, lives_of(id), now)
 end
 
+-- Whether it is an occurrence that may not overlap with the one before it: then it ends here.
+local left_out = {}
+local function is_left_out(task)
+  if string.sub(task.head, -1) ~= 'p' then return false end
+  local name = schedule_in(task.member)
+  if not name or not overlapped_by(name, task.member) then return false end
+  local e = parse_ticket(task.member, task.head .. ' ' .. task.counters)
+  e.due, e.ready = task.due.us, now
+  leave_out(e, now)
+  left_out[#left_out + 1] = name
+  return true
+end
+
 local buried = 0
 local function move(task)
   local queue = task.queue
   if task.head then queue.delayed = queue.delayed + 1 end
+  if any_overlaps and task.head and is_left_out(task) then return end
   if task.head and queue.usable then
     local text = task.member .. ' ' .. task.head .. ' ' .. task.due.text .. ' ' .. ready .. ' ' .. task.counters
     queue.texts[#queue.texts + 1] = text
@@ -123,4 +138,4 @@ end
 
 local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
 local next_due = first[1] and digits_of(from_score(first[2])) or ''
-return { now, next_due, #members >= limit and 1 or 0, buried, moved }
+return { now, next_due, #members >= limit and 1 or 0, buried, moved, left_out }

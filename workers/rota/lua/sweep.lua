@@ -5,10 +5,11 @@
 -- KEYS[1]  tasks
 -- ARGV     lease ms, the name of this poller, '' for one that walks never
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
---          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted
+--          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted,
+--          when a schedule is next to be looked at in us or '', schedules that no node declares any more
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
-local QUEUES, OWNERS, RECOUNT, WALK = 500, 100, 10 * 1000000, 5 * 1000000
+local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
 local now, lease, name = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
 local last = whole(redis.call('HGET', pulse, 'at'))
@@ -63,4 +64,14 @@ local function walks() return has_duty(name, 'walker', 'walks_until', WALK, now)
 -- Of another type it stops promotions, and no sweep.
 local first = redis.pcall('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
-return { now, rescues, grace, expired, next_due, walks(), untold() }
+-- Nor does one of these stop a sweep. What a node declares counts for as long again as its word held: who declares something
+-- else under that name takes over before that.
+local schedule = redis.pcall('ZRANGE', PREFIX .. 'schedules-due', 0, 0, 'WITHSCORES')
+local look_at = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''
+local undeclared = {}
+if grace <= now then
+  local since = digits_of(now - longest)
+  undeclared = redis.pcall('ZRANGEBYSCORE', PREFIX .. 'schedules-declared', '-inf', since, 'LIMIT', 0, UNDECLARED)
+  if undeclared.err then undeclared = {} end
+end
+return { now, rescues, grace, expired, next_due, walks(), untold(), look_at, undeclared }

@@ -9,7 +9,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import AT_MOST_ONCE
 from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
 from rota.protocol.wire import shown
-from rota.server.server_errors import Refused
+from rota.server.server_errors import PushedBack, Refused
 from rota.telemetry import events, log, metrics
 from rota.telemetry.recorder import Recorder
 
@@ -44,6 +44,9 @@ class PollerReport:
         if promoted.buried:
             self._recorder.counter(metrics.TASKS_DEAD, _NO_QUEUE, _NO_TASK, "garbage").add(promoted.buried)
             log.logger().error(events.TASK_DEAD, reason="garbage", count=promoted.buried)
+        for name in promoted.left_out:
+            self._count_occurrences(name, "skipped", 1)
+            log.logger().info(events.SCHEDULE_SKIPPED, schedule=shown(name))
         self._last_success.set(time.time())
 
     def swept(self, swept: Swept) -> None:
@@ -92,6 +95,26 @@ class PollerReport:
                 log.logger().error(events.ADOPT_FAILED, source=shown(source.key), error=shown(found.fault))
         self._dead_at_once(adopted.dead)
 
+    def schedule_advanced(self, name: str, enqueued: int, missed: int) -> None:
+        """Occurrences of a schedule were enqueued; some were missed, and are not made up for."""
+        self._count_occurrences(name, "enqueued", enqueued)
+        self._count_occurrences(name, "missed", missed)
+        if missed:
+            log.logger().warning(events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
+
+    def _count_occurrences(self, name: str, outcome: str, count: int) -> None:
+        if count:
+            self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(count)
+
+    def schedule_removed(self, name: str) -> None:
+        """No node declares a schedule any more."""
+        log.logger().info(events.SCHEDULE_REMOVED, schedule=shown(name))
+
+    def schedule_unreadable(self, name: str, error: str) -> None:
+        """What stands under a schedule's name is none that this node could follow; other nodes may."""
+        if self._is_new("schedule", name):
+            log.logger().error(events.SCHEDULE_UNREADABLE, schedule=shown(name), error=error)
+
     def unplaced(self, ids: Sequence[str]) -> None:
         """A walk of the audit is over: these tasks live and stand nowhere."""
         self._unplaced.set(len(ids))
@@ -104,17 +127,17 @@ class PollerReport:
         """A scan is over: so many lists had no registered owner."""
         self._orphans.set(count)
 
-    def refused(self, error: Refused, call: str, owner: str = "") -> None:
+    def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
         """The server refused a call, for `owner` if it was for one; the poller goes on without it."""
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
         if self._is_new(call, owner):
             log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
 
-    def _is_new(self, call: str, owner: str) -> bool:
-        """Whether the same was not logged just now."""
+    def _is_new(self, call: str, name: str) -> bool:
+        """Whether no line was written of this within a minute."""
         if time.monotonic() - self._refusals_since > _REPEAT_SECONDS:
             self._refusals.clear()
             self._refusals_since = time.monotonic()
-        is_new = (call, owner) not in self._refusals
-        self._refusals.add((call, owner))
+        is_new = (call, name) not in self._refusals
+        self._refusals.add((call, name))
         return is_new

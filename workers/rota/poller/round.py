@@ -1,13 +1,15 @@
 """What all rounds of a poller have in common, and what its sweeps tell them."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rota.child.settings import PollerSettings
 from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.replies import Swept
 from rota.protocol.store import Store
 from rota.server.connection import Connection
@@ -20,16 +22,23 @@ T = TypeVar("T")
 class Duty:
     """What the last sweep said: whether this is the poller that walks for the fleet, and how many items of the delayed
     set are without a ticket. `left` of these a search did not find: they are ours, with a ticket that was lost.
-    `listening`: for classic queues, which is another duty."""
+    `listening`: for classic queues, which is another duty.
+    `schedule_at`: when a schedule has an occurrence that nobody has enqueued (monotonic), `inf` for none or when that
+    is not known. `undeclared`: schedules that are to be forgotten."""
 
     listening: Listening
     walks: bool = False
     untold: int = 0
     left: int = 0
+    schedule_at: float = math.inf
+    undeclared: list[str] = field(default_factory=list)
 
-    def told(self, swept: Swept) -> None:
+    def told(self, swept: Swept, sent_at: float) -> None:
         self.walks, self.untold = swept.walks, swept.untold
         self.left = min(self.left, self.untold)
+        following = swept.next_schedule_us
+        self.schedule_at = math.inf if following is None else sent_at + (following - swept.now_us) / MICROSECONDS
+        self.undeclared = list(swept.undeclared)
 
     def searched(self, begun_with: int, found: int) -> None:
         """A search through the delayed set is over."""

@@ -17,6 +17,7 @@ from rota.poller.listening import Listening
 from rota.poller.promoting import NextDue
 from rota.poller.report import PollerReport
 from rota.poller.round import Duty, Round
+from rota.poller.scheduling import Scheduling
 from rota.poller.walking import Adopting, Auditing, KeyWalk
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import LOST, Account
@@ -57,7 +58,7 @@ class Sweeping(Round):
         if swept is None:
             return None
         self._report.swept(swept)
-        self._duty.told(swept)
+        self._duty.told(swept, now)
         self._expired = deque(swept.expired)  # those of the last sweep that are still to be retired are among them
         return NextDue(swept.next_due_us, swept.now_us, now)
 
@@ -89,8 +90,8 @@ class Trimming(Round):
 
 
 class Rounds:
-    """Sweep and retire within each second or oftener, take from classic queues, trim each minute, and walk when that is
-    this poller's duty: the first that is due has its step."""
+    """Sweep and retire within each second or oftener, enqueue what schedules say, take from classic queues, trim each
+    minute, and walk when that is this poller's duty: the first that is due has its step."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Rounds:
     ) -> None:
         self._clock = clock
         now, duty = clock(), Duty(listening)
-        kinds = Sweeping, AdoptingClassic, Adopting, KeyWalk, Trimming, Auditing
+        kinds = Sweeping, Scheduling, AdoptingClassic, Adopting, KeyWalk, Trimming, Auditing
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, duty, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:

@@ -56,6 +56,10 @@ class Keys:
     events = _Single("events")
     events_on = _Single("events-on")
     waiters = _Single("waiters")
+    schedules = _Single("schedules")
+    schedules_due = _Single("schedules-due")
+    schedules_declared = _Single("schedules-declared")
+    schedules_alive = _Single("schedules-alive")
 
     def _key(self, rest: str) -> str:
         return f"{{{self.namespace}}}:{rest}"

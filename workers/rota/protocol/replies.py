@@ -120,20 +120,22 @@ def parse_turn(raw: Raw) -> TurnReply:
 @dataclass(frozen=True, slots=True)
 class Promoted:
     """`moved`: how many a queue. `next_due_us`: the earliest due time still waiting, or None.
-    `buried`: garbage set aside. `more`: the limit was reached, call again."""
+    `buried`: garbage set aside. `more`: the limit was reached, call again. `left_out`: the schedule of each occurrence
+    that was left out, as one before it had not ended."""
 
     moved: Mapping[str, int]
     buried: int
     next_due_us: int | None
     now_us: int
     more: bool
+    left_out: tuple[str, ...] = ()
 
 
 def parse_promoted(raw: Raw) -> Promoted:
-    """`[now, next due or "", more 0|1, buried, [queue, count, ...]]`"""
-    now, next_due, more, buried, pairs = raw
+    """`[now, next due or "", more 0|1, buried, [queue, count, ...], [schedule, ...]]`"""
+    now, next_due, more, buried, pairs, left_out = raw
     moved = {text_of(queue): int(count) for queue, count in _pairs(pairs)}
-    return Promoted(moved, int(buried), time_or_none(next_due), int(now), bool(more))
+    return Promoted(moved, int(buried), time_or_none(next_due), int(now), bool(more), names_of(left_out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,8 @@ class Swept:
     """`rescues`: doorbells rung for entries for which nobody had rung. `expired`: owners whose lease ran
     out. `grace_until_us`: before this Redis time nobody may be retired as expired. `next_due_us`: the
     earliest due time of the delayed set, or None. `walks`: whether this poller is the one that walks for the
-    fleet. `untold`: how many items of the delayed set nobody adopted yet."""
+    fleet. `untold`: how many items of the delayed set nobody adopted yet. `next_schedule_us`: when a schedule is to be
+    looked at, or None. `undeclared`: schedules that no node declares any more."""
 
     now_us: int
     rescues: int
@@ -194,9 +197,11 @@ class Swept:
     next_due_us: int | None
     walks: bool = False
     untold: int = 0
+    next_schedule_us: int | None = None
+    undeclared: tuple[str, ...] = ()
 
 
-parse_swept = reply(Swept, int, int, int, names_of, time_or_none, bool, int)
+parse_swept = reply(Swept, int, int, int, names_of, time_or_none, bool, int, time_or_none, names_of)
 
 
 @dataclass(frozen=True, slots=True)

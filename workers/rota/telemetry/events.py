@@ -34,6 +34,12 @@ POLLER_GRACE: Final = "poller.grace"
 
 ADOPT_DEAF: Final = "adopt.deaf"
 ADOPT_FAILED: Final = "adopt.failed"
+SCHEDULE_DECLARED: Final = "schedule.declared"
+SCHEDULE_NOT_DECLARED: Final = "schedule.not_declared"
+SCHEDULE_REMOVED: Final = "schedule.removed"
+SCHEDULE_SKIPPED: Final = "schedule.skipped"
+SCHEDULE_MISSED: Final = "schedule.missed"
+SCHEDULE_UNREADABLE: Final = "schedule.unreadable"
 
 AUDIT_UNPLACED: Final = "audit.unplaced"
 

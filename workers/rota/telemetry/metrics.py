@@ -233,6 +233,12 @@ POLLER_LAST_SUCCESS = _gauge(
     "slot",
     highest=True,
 )
+SCHEDULE_OCCURRENCES = _counter(
+    "rota_schedule_occurrences_total",
+    _POLLER,
+    "Occurrences of schedules: enqueued, missed and not made up for, or skipped as one before had not ended.",
+    "schedule outcome",
+)
 DOORBELL_RESCUES = _counter(
     "rota_doorbell_rescues_total", _POLLER, "Doorbells the sweep rang for entries nobody had been told of."
 )

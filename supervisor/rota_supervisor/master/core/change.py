@@ -35,6 +35,7 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
         "counts": resolve.pool_sizes(old) != resolve.pool_sizes(new) or old.pollers != new.pollers,
         "workers": code or bool(stale),
         "pollers": resolve.poller_settings(old, 0) != resolve.poller_settings(new, 0),
+        "schedules": old.schedules != new.schedules,
         "exporter": exporter_settings(old) != exporter_settings(new),
         "listen": old.http.listen != new.http.listen,
     }

@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
 from rota.protocol.outcome import Settlement
+from rota.protocol.schedules import Declared
 from rota.protocol.store import Announced, Blame
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
@@ -100,13 +101,14 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and what holds for the whole
-    fleet. Followed by LeasesRenewed."""
+    """Renew all leases, and announce for `lease_seconds` which queues this node serves, what holds for the whole fleet,
+    and which schedules this node declares. Followed by LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
     lease_seconds: float
     announced: Announced
+    schedules: tuple[Declared, ...] = ()
 
 
 class Retire(NamedTuple):

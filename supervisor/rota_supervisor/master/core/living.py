@@ -14,7 +14,7 @@ from rota_supervisor import messages
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
-from rota_supervisor.master.core import dying, events, reloading
+from rota_supervisor.master.core import declaring, dying, events, reloading
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
 from rota_supervisor.master.core.reasons import RECYCLED
@@ -78,6 +78,8 @@ def zygote_said(state: MasterState, event: events.ZygoteSaid, now: float) -> lis
             state.code_of(number).importing = module
         case messages.Imported(tasks):
             state.code_of(number).tasks.update(tasks)
+        case messages.Scheduled(schedule, text):
+            state.code_of(number).schedules[schedule] = text
         case messages.Ready(modules, objects):
             return [do.info(names.ZYGOTE_READY, generation=number, modules=modules, objects_frozen=objects)]
         case messages.Warned(text):
@@ -202,14 +204,18 @@ def _note_drain(child: Child, look: events.Look, looked_before: float) -> None:
 
 
 def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Renew the leases of all living workers, each for as long as its worker was told."""
+    """Renew the leases of all living workers, each for as long as its worker was told; at once when there is something
+    new to be declared."""
     leases, lease = state.leases, state.config.lease
+    if declaring.take_in(state, now):
+        hurry(state)
     if leases.is_renewing or now < leases.due_at:
         return []
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds, _announced(state.config))]
+    queues, announced, declared = tuple(state.taken_queues), _announced(state.config), declaring.declared(state, now)
+    return [do.RenewLeases(held, queues, lease.seconds, announced, declared)]
 
 
 def _announced(config: Config) -> Announced:

@@ -12,6 +12,7 @@ from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
+from rota_supervisor.config.schedules import unknown_tasks, without_queue
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
@@ -105,9 +106,11 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
         for path in changes.unknown_tasks(config, tasks)
     ]
     unserved = changes.unserved_queues(config, tasks)
-    if unserved and config.unserved_queues == "error":
-        return [*effects, *_refuse(state, unserved, ExitCode.CONFIG, now)]
-    effects += [do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in unserved]
+    is_strict = config.unserved_queues == "error"
+    if faults := [*(unserved if is_strict else ()), *without_queue(config, tasks)]:
+        return [*effects, *_refuse(state, faults, ExitCode.CONFIG, now)]
+    to_be_known = (*unserved, *unknown_tasks(config, tasks))
+    effects += [do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in to_be_known]
     return [*effects, *_move_rollout(state, state.rollout.promote())]
 
 

@@ -10,7 +10,10 @@
 from typing import assert_never
 
 from rota.telemetry import events as names
+from rota_supervisor.config.faults import Fault
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.config.schedules import without_queue
 from rota_supervisor.control.port import RequestKind, RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
@@ -139,11 +142,20 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
     faults = event.faults or (
         *faults_of_change(state.config, config),
         *oversized_pools(config),
+        *_schedules_without_queue(state, reload, config),
         *state.wanted.scaling.faults(pool_sizes(config)),
     )
     if faults:
         return place_prepared(state, PlacePrepared(event.ticket, faults), now)
     return [do.PreparePlace(event.ticket, config.http.listen, only_try=reload.only_shown)]
+
+
+def _schedules_without_queue(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
+    """Where the code stays, its tasks are known already; else a candidate is looked at when its own are."""
+    latest = state.rollout.latest
+    code = state.code_of(latest.code)
+    stays = code.is_loaded and not reload.fresh and config.imports == latest.config.imports
+    return without_queue(config, code.tasks) if stays else []
 
 
 def place_prepared(state: MasterState, event: PlacePrepared, now: float) -> list[do.Effect]:

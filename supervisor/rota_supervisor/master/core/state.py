@@ -38,11 +38,22 @@ class Surroundings:
 
 @dataclass(slots=True)
 class Code:
-    """One loading of the task modules: the `tasks` they define with their queues, and the module being imported."""
+    """One loading of the task modules: the `tasks` they define with their queues, what their `schedules` say, and the
+    module being imported."""
 
     tasks: dict[str, str] = field(default_factory=dict)
+    schedules: dict[str, str] = field(default_factory=dict)
     importing: str = ""
     is_loaded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """What the `generation` in force declares: what each schedule says, and `since` when this node has said so."""
+
+    generation: Generation | None = None
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+    since: Mapping[str, float] = field(default_factory=dict)
 
 
 class Quiet(Enum):
@@ -160,6 +171,7 @@ class MasterState:
     has_worked: bool = False
     has_ended: bool = False
     leases: Leases = field(default_factory=Leases)
+    declarations: Declarations = field(default_factory=Declarations)
     shown: Shown = field(default_factory=Shown)
     recalled: dict[int, tuple[int, int]] = field(default_factory=dict)
     redis_up: bool | None = None

@@ -28,11 +28,13 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import events as seen
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.orders import PARK_SECONDS, cancelled_in
 from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
-_SCRIPTS: Final = ("announce", "overview", "progress", "recall", "register", "renew", "retire")  # what a master runs
+# What a master runs.
+_SCRIPTS: Final = ("announce", "declare", "overview", "progress", "recall", "register", "renew", "retire")
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
@@ -51,6 +53,7 @@ class RedisCalls:
     _node: str
     _memory: SlotMemory
     _background: Background
+    _declaring: Declaring
     _happened: Callable[[seen.Event], None]
 
     @property
@@ -127,11 +130,13 @@ class RedisCalls:
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives, which queues it serves, and what holds for the whole fleet."""
+        """Publish that this master lives, which queues it serves, what holds for the whole fleet, and its schedules."""
         heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         await self._connection.run(call)
+        if effect.schedules:
+            await self._declaring.declare(effect.schedules, milliseconds)
 
     # Claims
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -34,8 +35,8 @@ def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recor
 def as_json(value: Any) -> Any:
     """A value as JSON has it; whatever JSON does not know as an object with the class and what it is made of."""
     match value:
-        case Enum():
-            return _tagged(value, value.name)
+        case Enum() | datetime():
+            return _tagged(value, value.name if isinstance(value, Enum) else value.isoformat())
         case bytes():
             return {"bytes": value.decode("latin-1")}
         case Mapping():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rota.protocol.schedules import ScheduleStore
 from rota.redaction import redact
 from rota.telemetry import events, log
 from rota_supervisor import spawn
@@ -23,6 +24,7 @@ from rota_supervisor.master.core.events import ConfigurationRead
 from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects import shown
 from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.listening import Listening
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.orders import Orders
@@ -129,8 +131,9 @@ class _Master:
         self._claims = ClaimWatch(state, memory, background, happened)
         run, store = self._redis.connection.run, self._redis.store
         self._progress = ProgressCarrier(state, memory, lambda told: run(store.carry_progress(told)))
+        declaring = Declaring(self._redis.connection, ScheduleStore(state.config.namespace))
         self._calls = RedisCalls(
-            self._redis.connection, self._redis.store, state.surroundings.node, memory, background, happened
+            self._redis.connection, self._redis.store, state.surroundings.node, memory, background, declaring, happened
         )
         orders = self._redis.store.keys.orders(state.surroundings.node)
         self._orders = Orders(

@@ -1,0 +1,155 @@
+"""`rota cron`: the schedules of the fleet, wherever they were declared."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import click
+
+from rota.client.schedules import all_schedules, find_schedule, require_found, run_schedule_now
+from rota.errors import Unavailable, UnknownSchedule
+from rota.protocol.schedules import PauseWord, ScheduleStore
+from rota.schedules.schedule import fault_in_schedule_name
+from rota.schedules.status import FoundSchedule, ScheduleStatus
+from rota.server.connection import Connection
+from rota_supervisor.cli import command, output
+from rota_supervisor.exits import ExitCode, Failure
+
+_SHOWN_TIMES: Final = 5
+_MOST_TIMES: Final = 1000
+_HEADER: Final = ("NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SAID BY")
+_NAME: Final = click.argument("name")
+_NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+
+
+@click.group(cls=command.Group)
+def cron() -> None:
+    """List, show, run, pause and resume schedules."""
+
+
+@cron.command("ls")
+@click.option("--next", "times", default=1, show_default=True, type=click.IntRange(1, _MOST_TIMES), metavar="N")
+def list_schedules(times: int) -> None:
+    """List all schedules, those first that are due next, with the next N times of each."""
+    state = command.current_state()
+    with state.redis() as (config, _, connection):
+        found = list(all_schedules(connection.run, ScheduleStore(config.namespace)))
+    rows = [row for each in found for row in _rows(each, times)]
+    state.table([_facts(each, times) for each in found], _HEADER, rows)
+
+
+def _facts(found: FoundSchedule | ScheduleStatus, times: int) -> dict[str, Any]:
+    if isinstance(found, ScheduleStatus):
+        return output.facts_of(found)
+    following = [] if found.record.paused_us else [each.isoformat() for each in found.upcoming(times)]
+    shown = found.status()
+    return output.facts_of(shown) | {"args": list(shown.args), "next": following}
+
+
+def _rows(found: FoundSchedule | ScheduleStatus, times: int) -> Iterator[tuple[str, ...]]:
+    if isinstance(found, ScheduleStatus):
+        yield (found.name, "-", "-", found.error, "-", "-", "-")
+        return
+    shown = found.status()
+    zone = _zone(shown)
+    first, *rest = _following(found, times)
+    last = _local(shown.last_at, zone)
+    yield (shown.name, shown.task, shown.queue, shown.when, first, last, shown.source or "-")
+    for each in rest:
+        yield ("", "", "", "", each, "", "")
+
+
+def _following(found: FoundSchedule, times: int) -> list[str]:
+    if found.record.paused_us:
+        return ["paused"]
+    zone = _zone(found.status())
+    return [_local(each, zone) for each in found.upcoming(times)] or ["over"]
+
+
+def _zone(shown: ScheduleStatus) -> tzinfo:
+    return ZoneInfo(shown.timezone) if shown.timezone else UTC
+
+
+def _local(when: datetime | None, zone: tzinfo) -> str:
+    return "-" if when is None else f"{when.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
+
+
+@cron.command()
+@_NAME
+def show(name: str) -> None:
+    """Show a schedule, and its next times. Exit 1 when there is none of that name."""
+    state = command.current_state()
+    _check_names((name,))
+    with state.redis() as (config, _, connection):
+        found = _found(connection, ScheduleStore(config.namespace), name)
+    facts = _facts(found, _SHOWN_TIMES)
+    if state.json:
+        output.put_json(facts)
+        return
+    for key, value in (facts | {"next": "\n".join(_following(found, _SHOWN_TIMES))}).items():
+        output.put_field(key, value)
+
+
+def _found(connection: Connection, store: ScheduleStore, name: str) -> FoundSchedule:
+    try:
+        return require_found(find_schedule(connection.run, store, name), name)
+    except UnknownSchedule as error:
+        raise Failure(ExitCode.NO, str(error)) from None
+
+
+@cron.command()
+@_NAME
+def run(name: str) -> None:
+    """Enqueue it once more, due now, and write the id. Exit 1 when one has not ended and they may not overlap."""
+    state = command.current_state()
+    _check_names((name,))
+    with state.redis() as (config, _, connection):
+        try:
+            task_id, overlaps = run_schedule_now(connection.run, ScheduleStore(config.namespace), name)
+        except UnknownSchedule as error:
+            raise Failure(ExitCode.NO, str(error)) from None
+        except Unavailable as error:
+            raise Failure(ExitCode.UNREACHABLE, str(error)) from None
+    if state.json:
+        output.put_json({"id": task_id, "overlaps": overlaps})
+    if overlaps:
+        raise Failure(ExitCode.NO, f'{task_id} has not ended, and overlap is "skip": nothing was enqueued')
+    if not state.json:
+        output.put(task_id)
+
+
+@cron.command()
+@_NAMES
+def pause(names: tuple[str, ...]) -> None:
+    """Have nothing of schedules enqueued any more; what waits or runs goes on."""
+    _switch(names, paused=True)
+
+
+@cron.command()
+@_NAMES
+def resume(names: tuple[str, ...]) -> None:
+    """Let schedules go on with their next occurrence; those of the pause were not missed."""
+    _switch(names, paused=False)
+
+
+def _switch(names: tuple[str, ...], *, paused: bool) -> None:
+    _check_names(names)
+    word = "paused" if paused else "resumed"
+    unknown = []
+    with command.current_state().redis() as (config, _, connection):
+        store = ScheduleStore(config.namespace)
+        for name in names:
+            answer = connection.run(store.pause(name) if paused else store.resume(name))
+            if answer is PauseWord.UNKNOWN:
+                unknown.append(f"there is no schedule {name!r}")
+            else:
+                already = " already" * (answer is PauseWord.SAME)
+                output.say(f'schedule "{name}" {"was" if already else "is"} {word}{already}')
+    if unknown:
+        raise Failure(ExitCode.NO, *unknown)
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if faults := [fault for fault in map(fault_in_schedule_name, names) if fault]:
+        raise Failure(ExitCode.USAGE, *faults)

@@ -1,0 +1,106 @@
+"""Schedules of a fleet: run from the first second on, whoever said them, changed by a reload as one transaction, and
+skipped where one occurrence would overlap with the one before it."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+import rota
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from waiting import until
+
+_CODE: Final = """
+
+@rota.task(every=1)
+def tick(label="{label}"):
+    write("start", label)
+
+
+@rota.task(every=1)
+def drag():
+    hold("drag")
+"""
+
+_PERIODIC: Final = """
+import rota
+from tasks import write
+
+
+@rota.task(every=1)
+def tick():
+    write("start", "code")
+"""
+
+
+@ON_ONE_SERVER
+def test_schedules_of_code_run_are_reloaded_and_skip_what_would_overlap(fleets: Fleets) -> None:
+    fleet = fleets.make(workers=2)
+    path = fleet.folder / "tasks.py"
+    others = path.read_text()
+    path.write_text(others + _CODE.format(label="first"))
+    fleet.start()
+    fleet.wait_for("start", 2, label="first")
+    assert {line["schedule"] for line in fleet.log("schedule.declared")} == {"tick", "drag"}
+    fleet.wait_for("start", label="drag")
+    until(lambda: fleet.log("schedule.skipped"), "an occurrence that would overlap")
+    assert fleet.metrics().total("rota_schedule_occurrences_total", schedule="drag", outcome="skipped") >= 1
+    path.write_text(others + _CODE.format(label="second") + "\n1 / 0\n")
+    assert fleet.rota("restart").returncode != 0
+    runs = len(fleet.journal("start", label="first"))
+    fleet.wait_for("start", runs + 2, label="first")  # what does not import has changed nothing
+    assert fleet.journal("start", label="second") == []
+    path.write_text(others + _CODE.format(label="second").replace("def drag", "def dragged"))
+    fleet.release("drag")
+    assert fleet.rota("restart").returncode == 0
+    fleet.wait_for("start", 2, label="second")
+    scrape = fleet.metrics()
+    assert scrape.total("rota_task_lag_seconds_count", kind="periodic") > 0
+    starts = [line.id for line in fleet.journal("start", name="tick")]
+    assert len(starts) == len(set(starts))
+
+
+def filed(label: str, **more: Any) -> dict[str, Any]:
+    return {"filed": {"task": "note", "every": 1, "args": [label], **more}}
+
+
+@ON_ONE_SERVER
+def test_schedules_of_code_file_and_client_run_side_by_side_and_a_reload_changes_the_files(fleets: Fleets) -> None:
+    fleet = fleets.make(imports=["tasks", "periodic"], workers=1, schedules=filed("file"))
+    (fleet.folder / "periodic.py").write_text(_PERIODIC)
+    fleet.start()
+    fleet.client.schedules.put("put", "note", rota.Every(1, args=["client"], queue="default"))
+    for label in ("code", "file", "client"):
+        fleet.wait_for("start", 2, label=label)
+    says_where_each_comes_from(fleet)
+    workers = fleet.workers()
+
+    fleet.edit(schedules=filed("changed"))
+    fleet.hup()
+    fleet.wait_for("start", 2, label="changed")
+    assert [line["changes"] for line in fleet.log("config.reloaded")] == [["schedules"]]
+    assert fleet.workers() == workers
+    is_refused(fleet, filed("broken", queue="nowhere"), 'schedules.filed.queue: queue "nowhere" stands in no tier')
+    is_refused(fleet, filed("broken", task="nothing"), "schedules.filed.task: no imported module defines the task")
+    assert fleet.client.schedules.remove("put")
+    assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}
+
+
+def says_where_each_comes_from(fleet: RunningFleet) -> None:
+    sources = {"tick": "code", "filed": "file", "put": "client"}
+    assert {each.name: each.source for each in fleet.client.schedules.list()} == sources
+    assert {row["name"]: row["source"] for row in fleet.asked("status")["schedules"]} == sources
+    rows = json.loads(fleet.get("/status.json")[1])["schedules"]
+    assert {row["name"]: row["state"] for row in rows} == dict.fromkeys(sources, "waiting")
+    assert ">filed<" in fleet.get("/")[1]
+    with pytest.raises(rota.ScheduleDeclared):
+        fleet.client.schedules.remove("filed")
+
+
+def is_refused(fleet: RunningFleet, schedules: dict[str, Any], fault: str) -> None:
+    """Such a file is not taken, neither by a check nor by a reload."""
+    fleet.edit(schedules=schedules)
+    for verb in ("check", "reload"):
+        done = fleet.rota(verb)
+        assert (done.returncode, fault in done.stderr) == (78, True), (verb, done.stderr)

@@ -1,0 +1,130 @@
+"""Schedules under fire: pollers of two nodes are killed and stopped, files reloaded, the server's clock jumps. Each
+occurrence runs exactly once."""
+
+import os
+import signal
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from fleets import Measure, RunningFleet
+from server_fixtures import SHORT_LEASE, Shaken
+from shifted_clock import ShiftedClock
+from waiting import until
+
+SCHEDULES: Final = 100
+OCCURRENCES: Final = 1000
+JUMP_SECONDS: Final = 2.5
+HOUR: Final = 3600
+SECOND_US: Final = 1_000_000
+GENEROUS_LAG_SECONDS: Final = 1.0
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> ShiftedClock:
+    return ShiftedClock(tmp_path)
+
+
+@pytest.fixture
+def server_environment(clock: ShiftedClock) -> dict[str, str]:
+    return clock.environment
+
+
+def schedule(number: int, **more: Any) -> dict[str, Any]:
+    """One that occurs each second, a hundredth of a second after the one before."""
+    start = f"2026-01-01T00:00:00.{number * 10:03}Z"
+    said = {"task": "note", "args": [f"s{number}"], "every": 1, "start": start, "missed": "all", "overlap": "queue"}
+    return said | more
+
+
+def times_of(fleet: RunningFleet) -> dict[str, list[int]]:
+    """When each schedule occurred, in microseconds, in order, as the ids of what ran say."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for line in fleet.journal("start", name="note"):
+        name, _, seconds = line.id.rpartition(":")
+        found[name].append(round(float(seconds) * 1_000_000))
+    return {name: sorted(times) for name, times in found.items()}
+
+
+def wait_for_more(fleet: RunningFleet, count: int) -> None:
+    wanted = len(fleet.journal("start", name="note")) + count
+    fleet.wait_for("start", wanted, name="note")
+
+
+def harm_pollers(node: RunningFleet, number: int) -> None:
+    for pid in node.pids("poller", "ready"):
+        os.kill(pid, number)
+
+
+def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: ShiftedClock, measured: Measure) -> None:
+    schedules = {f"s{number}": schedule(number) for number in range(SCHEDULES)}
+    nodes = [
+        shaken.node(name, workers=2, pollers=2, lease=SHORT_LEASE, schedules=schedules).start() for name in ("a", "b")
+    ]
+    a, b = nodes
+    wait_for_more(a, 2 * SCHEDULES)
+    calm = len(a.journal("start"))
+    harm_pollers(a, signal.SIGKILL)
+    wait_for_more(a, SCHEDULES)
+    clock.shift(JUMP_SECONDS)
+    harm_pollers(b, signal.SIGKILL)
+    a.edit(schedules=schedules | {"s0": schedule(0, every=2)})
+    a.hup()
+    wait_for_more(a, SCHEDULES)
+    harm_pollers(a, signal.SIGSTOP)  # until their master kills them
+    b.edit(schedules=schedules | {"s0": schedule(0, every=2)})
+    b.hup()
+    clock.shift(0)
+    for node in nodes:
+        harm_pollers(node, signal.SIGKILL)
+    until(lambda: sum(map(len, times_of(a).values())) > OCCURRENCES, "a thousand occurrences")
+    none_is_left_out(a, until_us=max(map(max, times_of(a).values())) - SECOND_US)
+    starts = Counter(line.id for line in a.journal("start", name="note"))
+    assert {task_id: count for task_id, count in starts.items() if count > 1} == {}
+    lags = sorted(line.at - line.due_at for line in a.journal("start")[SCHEDULES:calm])
+    measured("lag p99 of occurrences in the calm, s", lags[int(len(lags) * 0.99)])
+    assert lags[len(lags) // 2] < GENEROUS_LAG_SECONDS
+
+
+def none_is_left_out(fleet: RunningFleet, until_us: int) -> None:
+    """Wait until each schedule, but for one that was changed, has run each second up to then."""
+
+    def gaps() -> set[int]:
+        times = {name: [time for time in each if time <= until_us] for name, each in times_of(fleet).items()}
+        assert len(times) == SCHEDULES
+        return {later - time for name, each in times.items() if name != "s0" for time, later in pairwise(each)}
+
+    until(lambda: gaps() == {SECOND_US}, "all occurrences up to now")
+
+
+def test_after_an_hour_away_each_schedule_makes_up_for_what_it_says(shaken: Shaken, clock: ShiftedClock) -> None:
+    said = {"task": "note", "cron": "* * * * *", "overlap": "queue"}
+    schedules = {missed: {**said, "missed": missed} for missed in ("all", "last", "none")}
+    # Between two minutes, so that none comes meanwhile, and the last one counts as missed.
+    offset = 35 - shaken.redis.time()[0] % 60
+    clock.shift(offset)
+    node = shaken.make(workers=1, lease={"seconds": 1.2, "renew_seconds": 0.3}, schedules=schedules).start()
+    until(lambda: is_reckoned(shaken, len(schedules)), "a next time for each")
+    first = shaken.redis.time()[0] // 60 + 1
+    node.term()
+    assert node.exit_code() == 0
+    clock.shift(offset + HOUR)
+    node.start()
+    expected = {f"all:{60 * minute}" for minute in range(first, first + 60)} | {f"last:{60 * (first + 59)}"}
+    node.wait_for("end", len(expected))
+    assert {line.id for line in node.journal("end")} == expected
+    assert {(line["schedule"], line["count"]) for line in node.log("schedule.missed")} == {("last", 59), ("none", 60)}
+    assert node.metrics().total("rota_schedule_occurrences_total", outcome="missed") == 119
+    node.edit(schedules={"all": schedules["all"]})
+    node.hup()
+    until(lambda: {line["schedule"] for line in node.log("schedule.removed")} == {"last", "none"}, "they are gone")
+    assert node.books_balance()
+
+
+def is_reckoned(shaken: Shaken, count: int) -> bool:
+    """Whether a poller has reckoned when each of so many schedules is next."""
+    due = f"{{{shaken.namespace}}}:schedules-due"
+    return shaken.redis.zcount(due, 1, "+inf") == count

@@ -1,0 +1,354 @@
+"""Schedules: each occurrence is enqueued once, whoever reckons it; what people and nodes do to a schedule meanwhile."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from protocol import SECOND_US, Fleet, one_tier
+from rota.protocol.command import Command
+from rota.protocol.outcome import DeadOutcome, Done
+from rota.protocol.replies import CancelWord
+from rota.protocol.schedules import (
+    Declared,
+    DeclareWord,
+    Kept,
+    NewOccurrence,
+    PauseWord,
+    PutWord,
+    Record,
+    RemoveWord,
+    RunWord,
+    ScheduleStore,
+    occurrence_id,
+    read_record,
+)
+from rota.schedules.advancing import Advance, advance, body_of
+from rota.schedules.schedule import EveryRule, Schedule
+from rota.schedules.text import decode_schedule, encode_schedule
+from rota.server.server_errors import Refused
+
+AHEAD_US = 5 * SECOND_US
+LEASE_MS = 20_000
+TICK = Schedule("tick", "work", EveryRule(SECOND_US), "q", overlap="queue")
+SLOW = dataclasses.replace(TICK, rule=EveryRule(3 * SECOND_US))
+ALONE = dataclasses.replace(TICK, name="alone", overlap="skip")
+TEXT = encode_schedule(TICK)
+
+
+@pytest.fixture
+def schedules(fleet: Fleet) -> ScheduleStore:
+    """The transitions of schedules."""
+    return ScheduleStore(fleet.keys.namespace)
+
+
+class Pollers:
+    """What pollers do, one call at a time."""
+
+    def __init__(self, fleet: Fleet, schedules: ScheduleStore) -> None:
+        self.fleet = fleet
+        self.store = schedules
+
+    def look(self) -> tuple[int, tuple[Kept, ...]]:
+        return self.fleet.run(self.store.upcoming(AHEAD_US))
+
+    def plan(self, kept: Kept, now_us: int) -> tuple[Command[bool], Advance]:
+        schedule, record = decode_schedule(kept.name, read_record(kept.record).text), read_record(kept.record)
+        planned = advance(schedule, record, now_us, AHEAD_US)
+        may_overlap = schedule.overlap == "queue"
+        call = self.store.advance(kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap)
+        return call, planned
+
+    def work(self) -> list[int]:
+        """Deal with all that is upcoming; the times that were enqueued."""
+        now_us, found = self.look()
+        enqueued: list[int] = []
+        for kept in found:
+            call, planned = self.plan(kept, now_us)
+            if self.fleet.run(call):
+                enqueued += [int(each.id.rpartition(":")[2]) for each in planned.occurrences]
+        return enqueued
+
+    def record(self, name: str = "tick") -> Record:
+        return read_record(self.fleet.run(self.store.find([name])).schedules[0].record)
+
+
+@pytest.fixture
+def pollers(fleet: Fleet, schedules: ScheduleStore) -> Iterator[Pollers]:
+    yield Pollers(fleet, schedules)
+    assert_books_balance(fleet)
+
+
+def assert_books_balance(fleet: Fleet) -> None:
+    audit = fleet.run(fleet.store.audit())
+    assert audit.missing == 0
+
+
+def scheduled(fleet: Fleet) -> list[str]:
+    return [str(item) for item in fleet.redis.zrange(fleet.keys.delayed, 0, -1)]
+
+
+def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutWord:
+    return fleet.run(store.put(schedule.name, encode_schedule(schedule)))
+
+
+def declare(fleet: Fleet, store: ScheduleStore, schedule: Schedule, age: float = 0.0, ttl_ms: int = LEASE_MS) -> str:
+    declared = Declared(schedule.name, encode_schedule(schedule), age)
+    (word,) = fleet.run(store.declare(ttl_ms, [declared]))
+    return word
+
+
+def test_occurrences_are_enqueued_ahead_of_their_time_as_tasks_of_their_own_kind(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    assert put(fleet, schedules, TICK) is PutWord.NEW
+    times = pollers.work()
+    assert times == list(range(times[0], times[0] + 5))
+    assert scheduled(fleet) == [f"tick:{at}" for at in times]
+    assert [fleet.score(fleet.keys.delayed, f"tick:{at}") for at in times] == times
+    assert fleet.redis.hget(fleet.keys.tickets, f"tick:{times[0]}") == "q p 0 0 0 0 -"
+    assert pollers.record().ahead_us == tuple(at * SECOND_US for at in times)
+
+
+def test_of_pollers_that_read_the_same_one_enqueues(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
+    put(fleet, schedules, TICK)
+    now_us, found = pollers.look()
+    calls = [pollers.plan(found[0], now_us)[0] for _ in range(4)]
+    assert [fleet.run(call) for call in calls] == [True, False, False, False]
+    assert len(scheduled(fleet)) == 5
+    assert fleet.run(calls[0]) is False  # an answer that was lost
+
+
+def test_an_occurrence_whose_id_lives_is_not_enqueued_again(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    put(fleet, schedules, TICK)
+    now_us, found = pollers.look()
+    call, planned = pollers.plan(found[0], now_us)
+    assert fleet.run(call)
+    fleet.redis.hset(fleet.keys.schedules, "tick", found[0].record)  # by whoever restores a backup
+    assert fleet.run(call)
+    assert len(scheduled(fleet)) == len(planned.occurrences)
+
+
+def test_a_paused_schedule_takes_back_what_is_not_due_and_goes_on_from_when_it_is_resumed(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    put(fleet, schedules, TICK)
+    pollers.work()
+    assert fleet.run(schedules.pause("tick")) is PauseWord.PAUSED
+    assert (scheduled(fleet), fleet.redis.hlen(fleet.keys.tasks)) == ([], 0)
+    assert fleet.run(schedules.pause("tick")) is PauseWord.SAME
+    assert pollers.work() == []
+    assert fleet.run(schedules.resume("tick")) is PauseWord.RESUMED
+    resumed_us = pollers.record().passed_us
+    assert pollers.work()[0] == resumed_us // SECOND_US + 1
+    assert fleet.run(schedules.resume("tick")) is PauseWord.SAME
+    assert {fleet.run(schedules.pause("no")), fleet.run(schedules.resume("no"))} == {PauseWord.UNKNOWN}
+
+
+def test_what_has_gone_on_does_not_come_again_after_a_pause(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    put(fleet, schedules, TICK)
+    times = pollers.work()
+    fleet.redis.zrem(fleet.keys.delayed, f"tick:{times[-1]}")  # it was promoted by a clock that went back since
+    fleet.run(schedules.pause("tick"))
+    fleet.run(schedules.resume("tick"))
+    assert pollers.record().passed_us == times[-1] * SECOND_US
+    fleet.redis.hdel(fleet.keys.tickets, f"tick:{times[-1]}")
+    fleet.redis.zadd(fleet.keys.delayed, {f"tick:{times[-1]}": times[0]})
+
+
+def test_a_changed_schedule_takes_back_what_it_no_longer_says(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    put(fleet, schedules, TICK)
+    pollers.work()
+    assert put(fleet, schedules, TICK) is PutWord.SAME
+    assert put(fleet, schedules, SLOW) is PutWord.CHANGED
+    assert scheduled(fleet) == []
+    times = pollers.work()
+    assert times
+    assert all(at % 3 == 0 for at in times)
+    assert scheduled(fleet) == [f"tick:{at}" for at in times]
+
+
+def test_a_schedule_that_is_removed_leaves_nothing(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
+    put(fleet, schedules, ALONE)
+    pollers.work()
+    assert fleet.run(schedules.remove("alone")) is RemoveWord.REMOVED
+    assert fleet.run(schedules.remove("alone")) is RemoveWord.UNKNOWN
+    keys = fleet.keys
+    left = (keys.schedules, keys.schedules_due, keys.schedules_declared, keys.schedules_alive, keys.delayed, keys.tasks)
+    assert fleet.redis.exists(*left) == 0
+
+
+def test_each_of_two_owners_keeps_what_is_its_own(fleet: Fleet, schedules: ScheduleStore) -> None:
+    assert declare(fleet, schedules, TICK) is DeclareWord.NEW
+    assert put(fleet, schedules, SLOW) is PutWord.DECLARED
+    assert fleet.run(schedules.remove("tick")) is RemoveWord.DECLARED
+    put(fleet, schedules, ALONE)
+    assert declare(fleet, schedules, ALONE) is DeclareWord.CLIENT
+    page = fleet.run(schedules.page(0))
+    assert (page.total, {kept.name for kept in page.schedules}) == (2, {"tick", "alone"})
+
+
+def test_what_was_declared_last_counts_as_long_as_a_node_declares_it(fleet: Fleet, schedules: ScheduleStore) -> None:
+    declare(fleet, schedules, TICK, age=60)
+    assert declare(fleet, schedules, SLOW, age=1, ttl_ms=0) is DeclareWord.CHANGED
+    assert declare(fleet, schedules, SLOW, age=1) is DeclareWord.KEPT
+    assert declare(fleet, schedules, TICK, age=61) is DeclareWord.OLDER
+    declare(fleet, schedules, SLOW, age=1, ttl_ms=0)  # the last word of that node
+    assert declare(fleet, schedules, TICK, age=62) is DeclareWord.CHANGED
+
+
+def test_a_sweep_names_what_nobody_declares_any_more_and_only_that_is_forgotten(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    fleet.run(fleet.store.sweep(1))
+    declare(fleet, schedules, TICK)
+    pollers.work()
+    assert fleet.run(schedules.forget("tick", 1)) is RemoveWord.DECLARED
+    fleet.redis.zadd(fleet.keys.schedules_declared, {"tick": 1})
+    fleet.redis.hset(fleet.keys.pulse, "grace_until", 0)
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).undeclared == ("tick",)
+    assert fleet.run(schedules.forget("tick", 1)) is RemoveWord.REMOVED
+    assert scheduled(fleet) == []
+
+
+def test_nothing_is_forgotten_after_nobody_swept_for_a_while(fleet: Fleet, schedules: ScheduleStore) -> None:
+    declare(fleet, schedules, TICK)
+    fleet.redis.zadd(fleet.keys.schedules_declared, {"tick": 1})
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).undeclared == ()
+
+
+def test_a_sweep_says_when_a_schedule_is_next_to_be_looked_at(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us is None
+    put(fleet, schedules, TICK)
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us == 0
+    times = pollers.work()
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us == (times[-1] + 1) * SECOND_US
+    fleet.run(schedules.pause("tick"))
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us is None
+
+
+def overdue(fleet: Fleet, schedule: Schedule, at_us: int, pollers: Pollers) -> str:
+    """Have an occurrence enqueued whose time has come."""
+    put(fleet, pollers.store, schedule)
+    kept = fleet.run(pollers.store.find([schedule.name])).schedules[0]
+    task_id = occurrence_id(schedule.name, at_us)
+    new = [NewOccurrence(task_id, at_us, body_of(schedule, task_id))]
+    may_overlap = schedule.overlap == "queue"
+    assert fleet.run(pollers.store.advance(kept, read_record(kept.record), "q", new, may_overlap=may_overlap))
+    return task_id
+
+
+def test_an_occurrence_is_left_out_while_the_one_before_it_lives(fleet: Fleet, pollers: Pollers) -> None:
+    owner = fleet.register()
+    first = overdue(fleet, ALONE, SECOND_US, pollers)
+    assert fleet.run(fleet.store.promote()).left_out == ()
+    second = overdue(fleet, ALONE, 2 * SECOND_US, pollers)
+    assert fleet.run(fleet.store.promote()).left_out == ("alone",)
+    assert fleet.run(fleet.store.status(second)).state == "cancelled"
+    claim = fleet.turn(owner, one_tier("q")).claims[0]
+    assert (claim.entry.id, claim.entry.kind.label) == (first, "periodic")
+    third = overdue(fleet, ALONE, 3 * SECOND_US, pollers)
+    assert fleet.run(fleet.store.promote()).left_out == ("alone",)
+    fleet.turn(owner, one_tier("q"), (claim, Done()), limit=0)
+    fourth = overdue(fleet, ALONE, 4 * SECOND_US, pollers)
+    assert fleet.run(fleet.store.promote()).left_out == ()
+    assert fleet.run(fleet.store.status(third)).state == "cancelled"
+    assert fleet.run(fleet.store.status(fourth)).state == "ready"
+
+
+def test_occurrences_that_may_overlap_queue_up(fleet: Fleet, pollers: Pollers) -> None:
+    for at in (1, 2, 3):
+        overdue(fleet, TICK, at * SECOND_US, pollers)
+    assert fleet.run(fleet.store.promote()).moved == {"q": 3}
+
+
+@pytest.mark.parametrize("fate", ["dead", "cancelled"])
+def test_what_will_never_run_does_not_stand_in_the_way(fleet: Fleet, pollers: Pollers, fate: str) -> None:
+    first = overdue(fleet, ALONE, SECOND_US, pollers)
+    fleet.run(fleet.store.promote())
+    if fate == "cancelled":
+        assert fleet.run(fleet.store.cancel(first)) is CancelWord.CANCELLED
+    else:
+        owner = fleet.register()
+        claim = fleet.turn(owner, one_tier("q")).claims[0]
+        fleet.turn(owner, one_tier("q"), (claim, DeadOutcome(b"{}")), limit=0)
+    overdue(fleet, ALONE, 2 * SECOND_US, pollers)
+    assert fleet.run(fleet.store.promote()).left_out == ()
+
+
+def test_a_run_out_of_turn_is_due_at_once_and_stands_in_the_way_of_the_next(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    put(fleet, schedules, ALONE)
+    kept = fleet.run(schedules.find(["alone"])).schedules[0]
+    run = schedules.run(kept, "q", "alone:now-1", body_of(ALONE, "alone:now-1"), may_overlap=False)
+    assert fleet.run(run) == (RunWord.OK, "")
+    assert fleet.run(run) == (RunWord.OK, "")  # an answer that was lost
+    again = schedules.run(kept, "q", "alone:now-2", body_of(ALONE, "alone:now-2"), may_overlap=False)
+    assert fleet.run(again) == (RunWord.OVERLAPS, "alone:now-1")
+    assert fleet.run(fleet.store.promote()).moved == {"q": 1}
+    overdue(fleet, ALONE, SECOND_US, pollers)
+    assert fleet.run(fleet.store.promote()).left_out == ("alone",)
+    changed = schedules.run(kept._replace(record=b""), "q", "x", b"", may_overlap=True)
+    assert fleet.run(changed) == (RunWord.CHANGED, "")
+
+
+def test_names_that_are_none_are_refused_before_anything_is_done(fleet: Fleet, schedules: ScheduleStore) -> None:
+    with pytest.raises(Refused, match="not a name"):
+        fleet.run(schedules.put("n" * 101, TEXT))
+    assert fleet.run(schedules.declare(LEASE_MS, [Declared("a b", TEXT)])) == [DeclareWord.REFUSED]
+    put(fleet, schedules, TICK)
+    kept = fleet.run(schedules.find(["tick"])).schedules[0]
+    for queue, task_id in (("q q", "tick:1"), ("q", "tick 1")):
+        bad = [NewOccurrence(task_id, 1, b"")]
+        with pytest.raises(Refused, match="ROTA not a"):
+            fleet.run(schedules.advance(kept, read_record(kept.record), queue, bad, may_overlap=True))
+    assert scheduled(fleet) == []
+
+
+def test_a_name_without_a_record_is_forgotten(fleet: Fleet, schedules: ScheduleStore) -> None:
+    fleet.redis.zadd(fleet.keys.schedules_due, {"ghost": 0})
+    assert fleet.run(schedules.upcoming(AHEAD_US))[1] == ()
+    assert fleet.redis.zcard(fleet.keys.schedules_due) == 0
+
+
+def test_a_record_of_another_hand_is_none(fleet: Fleet, schedules: ScheduleStore) -> None:
+    for bytes_ in (b"", b"nonsense", b"1 2 3", b"9" * 99 + b" 0 0 0 0 -\n{}"):
+        fleet.redis.hset(fleet.keys.schedules, "tick", bytes_)
+        assert fleet.run(schedules.pause("tick")) is PauseWord.UNKNOWN
+    assert put(fleet, schedules, TICK) is PutWord.NEW
+
+
+@pytest.mark.parametrize("key", ["schedules", "schedules_due", "schedules_alive", "schedules_declared"])
+def test_a_key_of_another_type_stops_schedules_and_nothing_else(
+    fleet: Fleet, schedules: ScheduleStore, key: str
+) -> None:
+    fleet.redis.set(getattr(fleet.keys, key), "x")
+    with pytest.raises((Refused, redis.ResponseError)):
+        put(fleet, schedules, TICK)
+    assert scheduled(fleet) == []
+    fleet.run(fleet.store.sweep(LEASE_MS))
+    fleet.push("a", due="+1")
+    assert fleet.run(fleet.store.promote()).moved == {"q": 1}
+
+
+def test_a_clock_that_was_wrong_by_days_is_forgotten_when_people_ask_for_it(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
+    put(fleet, schedules, TICK)
+    for days, expected in ((0.5, True), (2, False)):
+        wrong_us = fleet.now_us() + round(days * 86_400) * SECOND_US
+        record = dataclasses.replace(pollers.record(), last_us=wrong_us, passed_us=wrong_us)
+        fleet.redis.hset(fleet.keys.schedules, "tick", record.to_bytes())
+        fleet.run(schedules.pause("tick"))
+        fleet.run(schedules.resume("tick"))
+        assert (pollers.record().passed_us == wrong_us) is expected

@@ -1,0 +1,107 @@
+"""`rota cron` on a real server: what it shows, what it does, its exit codes."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import rota
+from rota.client.client import Client
+from rota_supervisor.cli.app import run_app
+from servers import Server
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cron = Callable[..., Done]
+
+
+@pytest.fixture
+def cron(
+    server: Server,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Cron:
+    """`rota cron`, in this process."""
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    Path("rota.toml").write_text(f'redis_url = "{server.url}"\nnamespace = "{namespace}"\n')
+
+    def run(*arguments: str) -> Done:
+        code = run_app(("cron", *arguments))
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def schedules(client: Client) -> rota.Client:
+    """Two schedules, of which the nightly one comes first in no list."""
+    client.schedules.put("nightly", "report", rota.Cron("30 2 1 1 *", timezone="Europe/Zurich", queue="q", args=[7]))
+    client.schedules.put("tick", "work", rota.Every(30, queue="q", jitter=5))
+    return client
+
+
+def test_all_are_listed_with_their_next_times(cron: Cron, schedules: rota.Client) -> None:
+    header, *lines = cron("ls", "--next", "2").out.splitlines()
+
+    assert header.split() == ["NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SAID", "BY"]
+    assert sorted(line.split()[0] for line in lines if not line.startswith(" ")) == ["nightly", "tick"]
+    [nightly] = [line for line in lines if line.startswith("nightly")]
+    assert "30 2 1 1 * Europe/Zurich" in nightly
+    assert "-01-01 02:30:00 CET" in nightly
+    assert sum("-01-01 02:30:00 CET" in line for line in lines) == 2
+
+    found = {each["name"]: each for each in json.loads(cron("ls", "--json", "--next", "3").out)}
+    expected = [each.isoformat() for each in schedules.schedules.upcoming("nightly", 3)]
+    assert found["nightly"]["next"] == expected
+    assert (found["nightly"]["args"], found["tick"]["every"], found["tick"]["source"]) == ([7], 30, "client")
+
+
+@pytest.mark.usefixtures("schedules")
+def test_one_is_shown_with_all_that_is_known(cron: Cron) -> None:
+    shown = cron("show", "nightly").out
+
+    assert "cron:              30 2 1 1 *" in shown
+    assert shown.count("-01-01 02:30:00 CET") == 5
+    assert json.loads(cron("show", "tick", "--json").out)["jitter"] == 5
+
+
+@pytest.mark.usefixtures("schedules")
+def test_pause_and_resume_say_what_they_did(cron: Cron) -> None:
+    assert cron("pause", "tick").err == 'rota: schedule "tick" is paused\n'
+    assert cron("pause", "tick").err == 'rota: schedule "tick" was paused already\n'
+    [line] = [line for line in cron("ls").out.splitlines() if line.startswith("tick")]
+    assert "paused" in line
+    assert json.loads(cron("show", "tick", "--json").out)["next"] == []
+    assert cron("resume", "tick", "nightly").err == (
+        'rota: schedule "tick" is resumed\nrota: schedule "nightly" was resumed already\n'
+    )
+
+
+def test_run_enqueues_once_and_refuses_what_would_overlap(cron: Cron, schedules: rota.Client) -> None:
+    first = cron("run", "nightly")
+    assert (first.code, schedules.status(first.out.strip()).kind) == (0, "periodic")
+
+    second = cron("run", "nightly", "--json")
+    assert (second.code, json.loads(second.out)) == (1, {"id": first.out.strip(), "overlaps": True})
+    assert "has not ended" in second.err
+
+
+@pytest.mark.parametrize("verb", ["show", "run", "pause", "resume"])
+def test_an_unknown_schedule_and_an_impossible_name_are_told(cron: Cron, verb: str) -> None:
+    unknown = cron(verb, "nope")
+    assert (unknown.code, unknown.err) == (1, "rota: error: there is no schedule 'nope'\n")
+    assert cron(verb, "two words").code == 2

@@ -1,0 +1,169 @@
+"""`[schedules.NAME]` of `rota.toml`: what is refused, what is read, and what a node declares."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from replaying import value_of
+from rota.durations import MICROSECONDS
+from rota.schedules.schedule import CronRule, EveryRule, Schedule
+from rota_supervisor.config.faults import ConfigError
+from rota_supervisor.config.load import Loaded, Sources, load_config
+from rota_supervisor.config.schedules import schedules_in_force, unknown_tasks, without_queue
+from rota_supervisor.config.show import as_toml
+from rota_supervisor.master.core.change import change_between
+from rota_supervisor.master.shell.recording import as_json
+
+FULL = """
+tiers = [["default"], ["mail"]]
+[schedules.nightly]
+task = "report"
+cron = "0 3 * * *"
+timezone = "Europe/Zurich"
+args = [1, "x", {a = [true]}]
+kwargs = {to = "all"}
+queue = "mail"
+missed = "all"
+overlap = "queue"
+jitter = 60
+start = 2027-01-01T00:00:00+01:00
+end = 2028-01-01T00:00:00+01:00
+"""
+NIGHTLY = Schedule(
+    name="nightly",
+    task="report",
+    rule=CronRule("0 3 * * *", "Europe/Zurich"),
+    queue="mail",
+    args=(1, "x", {"a": [True]}),
+    kwargs={"to": "all"},
+    missed="all",
+    overlap="queue",
+    jitter_us=60 * MICROSECONDS,
+    start_us=1_798_758_000 * MICROSECONDS,
+    end_us=1_830_294_000 * MICROSECONDS,
+    source="file",
+)
+
+
+def loaded(folder: Path, text: str, environment: dict[str, str] | None = None) -> Loaded:
+    file = folder / "rota.toml"
+    file.write_text(text)
+    return load_config(Sources(file, True, environment or {}))
+
+
+def test_a_schedule_of_the_file_says_all_that_one_in_the_code_can(tmp_path: Path) -> None:
+    assert schedules_in_force(loaded(tmp_path, FULL).config, {}) == (NIGHTLY,)
+
+
+def test_what_is_printed_is_read_again_as_the_same(tmp_path: Path) -> None:
+    first = loaded(tmp_path, FULL)
+
+    printed = as_toml(first, origins=False)
+
+    assert tomllib.loads(printed)["schedules"]["nightly"]["args"] == [1, "x", {"a": [True]}]
+    assert loaded(tmp_path, printed).config == first.config
+
+
+def test_a_configuration_with_schedules_can_be_recorded_and_replayed(tmp_path: Path) -> None:
+    config = loaded(tmp_path, FULL).config
+
+    assert value_of(json.loads(json.dumps(as_json(config)))) == config
+
+
+def test_a_variable_changes_a_schedule_of_the_file(tmp_path: Path) -> None:
+    environment = {
+        "ROTA_SCHEDULES__NIGHTLY__CRON": "0 4 * * *",
+        "ROTA_SCHEDULES__NIGHTLY__ARGS": "[2]",
+        "ROTA_SCHEDULES__NIGHTLY__START": "2027-01-01T00:00:00Z",
+    }
+
+    [schedule] = schedules_in_force(loaded(tmp_path, FULL, environment).config, {})
+
+    assert schedule.rule == CronRule("0 4 * * *", "Europe/Zurich")
+    assert (schedule.args, schedule.start_us) == ((2,), 1_798_761_600 * MICROSECONDS)
+
+
+FAULTS = {
+    "every = 30": "schedules.n.task: is missing: the name of the task that is to be enqueued",
+    'task = "t"': 'schedules.n: expected one of cron, as in "0 3 * * *", and every, in seconds',
+    'task = "t"\ncron = "* * * * *"\nevery = 3': 'schedules.n: expected one of cron, as in "0 3 * * *", and every',
+    'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: says by which clock cron goes: there is no cron",
+    'task = "t"\ncron = "0 25 * * *"': 'schedules.n.cron: cron "0 25 * * *": "25" at character 3 is no hour',
+    'task = "t"\ncron = "0 2 * * *"\ntimezone = "Mars"': 'schedules.n.timezone: there is no time zone "Mars"',
+    'task = "t t"\nevery = 3': "schedules.n.task: task name 't t' is not usable",
+    'task = "t"\nevery = 0.5': "schedules.n.every: expected a number >= 1, got 0.5",
+    'task = "t"\nevery = "3"': 'schedules.n.every: expected a number >= 1, got "3"',
+    'task = "t"\nevery = 3\njitter = 4': "schedules.n.jitter: jitter must be no longer than the interval",
+    'task = "t"\nevery = 3\nmised = "all"': 'schedules.n.mised: unknown key, did you mean "missed"?',
+    'task = "t"\nevery = 3\nmissed = "some"': 'schedules.n.missed: expected one of "all", "last", "none", got "some"',
+    'task = "t"\nevery = 3\nargs = "x"': 'schedules.n.args: expected a list of values, got "x"',
+    'task = "t"\nevery = 3\nargs = [2027-01-01]': "schedules.n: arguments: args[0] is of type date (pass its .isoforma",
+    'task = "t"\nevery = 3\nargs = [nan]': "schedules.n: arguments: args[0] is nan, not a finite number",
+    'task = "t"\nevery = 3\nstart = 2027-01-01T00:00:00': "schedules.n.start: expected a date and time with its offset",
+    'task = "t"\nevery = 3\nstart = "soon"': "schedules.n.start: expected a date and time with its offset, as in",
+    'task = "t"\nevery = 3\nstart = 2027-01-01T00:00:00Z\nend = 2026-01-01T00:00:00Z': (
+        "schedules.n.end: end must lie behind start"
+    ),
+    'task = "t"\nevery = 3\nqueue = "defalt"': 'schedules.n.queue: queue "defalt" stands in no tier, did you mean "de',
+    'task = "t"\nevery = 3\nargs = ["redis://u:secret@h"]': "schedules.n.args[0]: looks like a URL or like credentials",
+    'task = "t"\nevery = 3\nkwargs = {a = [{b = "redis://u:secret@h"}]}': "schedules.n.kwargs.a[0].b: looks like a URL",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_fault_names_the_schedule_and_the_key(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, f"[schedules.n]\n{text}")
+
+    [fault] = map(str, caught.value.faults)
+    assert fault.startswith(FAULTS[text])
+    assert "secret" not in fault
+
+
+def test_all_faults_of_all_schedules_are_told_at_once(tmp_path: Path) -> None:
+    first = '[schedules.a]\ntask = "t"\ncron = "0 25 * * *"\ntimezone = "Mars"\n'
+    second = f'[schedules.{"b" * 101}]\ntask = "t"\nevery = 3\n'
+
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, first + second)
+
+    assert [fault.path for fault in caught.value.faults] == [
+        "schedules.a.cron",
+        "schedules.a.timezone",
+        f"schedules.{'b' * 101}",
+    ]
+
+
+def test_a_queue_of_no_tier_is_allowed_where_only_warnings_are_wanted(tmp_path: Path) -> None:
+    text = 'unserved_queues = "warn"\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "elsewhere"'
+
+    assert schedules_in_force(loaded(tmp_path, text).config, {})[0].queue == "elsewhere"
+
+
+def test_a_schedule_without_a_queue_goes_to_that_of_the_task(tmp_path: Path) -> None:
+    config = loaded(tmp_path, '[schedules.n]\ntask = "t"\nevery = 3\n[schedules.m]\ntask = "tt"\nevery = 3').config
+
+    assert [(each.name, each.queue) for each in schedules_in_force(config, {"t": "mail"})] == [("n", "mail")]
+    [fault] = without_queue(config, {"t": "mail"})
+    assert fault.path == "schedules.m.task"
+    assert fault.message.startswith('no imported module defines the task "tt", did you mean "t"?; if another fleet has')
+    assert unknown_tasks(config, {"t": "mail"}) == []
+
+
+def test_the_file_wins_over_the_code_of_the_same_name(tmp_path: Path) -> None:
+    config = loaded(tmp_path, '[schedules.report]\ntask = "report"\nevery = 3\nqueue = "default"').config
+    of_code = [Schedule(name, "report", EveryRule(60 * MICROSECONDS), "default") for name in ("report", "other")]
+
+    found = schedules_in_force(config, {}, of_code)
+
+    assert [(each.name, each.source) for each in found] == [("report", "file"), ("other", "code")]
+
+
+def test_a_reload_says_that_schedules_have_changed(tmp_path: Path) -> None:
+    before = loaded(tmp_path, FULL).config
+    after = loaded(tmp_path, FULL.replace("0 3 *", "0 4 *")).config
+
+    assert change_between(before, after).words == ["schedules"]
+    assert not change_between(before, after).code

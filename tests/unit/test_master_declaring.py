@@ -1,0 +1,81 @@
+"""Which schedules a node declares, and when: those of its code and its file, as soon as they are in force."""
+
+from typing import Final
+
+import pytest
+
+from cores import Core
+from rota.schedules.schedule import EveryRule, Schedule
+from rota.schedules.text import encode_schedule
+from rota_supervisor import messages
+from rota_supervisor.config.model import Config, ScheduleConfig
+from rota_supervisor.control.port import RequestKind
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import ChildState
+from rota_supervisor.master.core.effects import RenewLeases
+from rota_supervisor.master.core.events import LeasesRenewed, Ticked, ZygoteSaid
+
+OF_CODE: Final = encode_schedule(Schedule("tick", "work", EveryRule(1_000_000), "default")).decode()
+CONFIG: Final = Config(imports=("code",), workers=1, schedules={"nightly": ScheduleConfig(task="work", every=60)})
+
+
+@pytest.fixture
+def core() -> Core:
+    """A fleet whose code is loaded, and has a task and a schedule."""
+    core = Core(CONFIG)
+    core.child(Role.ZYGOTE, 1, state=ChildState.BOOTING)
+    core.take(ZygoteSaid(1, messages.Imported((("work", "default"),))))
+    core.take(ZygoteSaid(1, messages.Scheduled("tick", OF_CODE)))
+    return core
+
+
+def loaded(core: Core) -> None:
+    core.state.code_of(1).is_loaded = True
+
+
+def declared(core: Core, now: float) -> dict[str, float]:
+    """By name for how long this node has said so, as the next renewal does."""
+    core.now = now
+    renewals = [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
+    core.take(LeasesRenewed())
+    return {each.name: each.age_seconds for each in renewals[0].schedules} if renewals else {}
+
+
+def test_nothing_is_declared_before_the_code_is_loaded(core: Core) -> None:
+    assert declared(core, 1.0) == {}
+    loaded(core)
+    assert declared(core, 1.1) == {"tick": 0.0, "nightly": 0.0}
+
+
+def test_it_is_declared_with_each_renewal_and_for_how_long_it_was(core: Core) -> None:
+    loaded(core)
+    declared(core, 1.0)
+    assert declared(core, 1.0 + CONFIG.lease.renew_seconds) == dict.fromkeys(
+        ("tick", "nightly"), CONFIG.lease.renew_seconds
+    )
+
+
+def test_what_a_reload_changes_is_declared_at_once_and_the_rest_stays_as_old_as_it_is(core: Core) -> None:
+    loaded(core)
+    declared(core, 1.0)
+    core.state.wanted.rollout = core.state.rollout.promote().commit()
+    core.file = Config(
+        imports=("code",),
+        workers=1,
+        schedules={"nightly": ScheduleConfig(task="work", every=30), "hourly": ScheduleConfig(task="work", every=3600)},
+    )
+    core.ask(RequestKind.RELOAD)
+    assert declared(core, 2.0) == {"tick": 1.0, "nightly": 0.0, "hourly": 0.0}
+    core.file = Config(imports=("code",), workers=1)
+    core.ask(RequestKind.RELOAD)
+    assert declared(core, 3.0) == {"tick": 2.0}
+
+
+def test_the_file_wins_over_the_code(core: Core) -> None:
+    loaded(core)
+    core.state.wanted.rollout = core.state.rollout.promote().commit()
+    core.file = Config(imports=("code",), workers=1, schedules={"tick": ScheduleConfig(task="work", every=5)})
+    core.ask(RequestKind.RELOAD)
+    core.take(Ticked())
+    [renewal] = core.done(RenewLeases)[-1:]
+    assert [(each.name, b"file" in each.text) for each in renewal.schedules] == [("tick", True)]

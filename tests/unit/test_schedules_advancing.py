@@ -1,0 +1,104 @@
+"""What a poller does next about a schedule: nothing twice, nothing left out, a portion at a time."""
+
+import dataclasses
+import json
+
+import pytest
+
+from rota.protocol.schedules import OCCURRENCES_A_CALL, Record, occurrence_id, read_record
+from rota.schedules.advancing import Advance, advance
+from rota.schedules.schedule import EveryRule, Schedule
+
+SECOND_US = 1_000_000
+AHEAD_US = 8 * SECOND_US
+MINUTE_US = 60 * SECOND_US
+NOW_US = 1_795_252_620 * SECOND_US
+TICK = Schedule("tick", "work", EveryRule(SECOND_US), "q", args=(7,), kwargs={"to": "a"}, missed="all", overlap="queue")
+MINUTELY = dataclasses.replace(TICK, rule=EveryRule(MINUTE_US))
+FRESH = Record(NOW_US, 0, 0, 0, 0, (), b"{}")
+
+
+def ats(advanced: Advance) -> list[int]:
+    return [int(each.id.rpartition(":")[2]) * SECOND_US for each in advanced.occurrences]
+
+
+def test_what_comes_within_the_horizon_is_enqueued_and_the_next_is_set() -> None:
+    advanced = advance(TICK, FRESH, NOW_US, AHEAD_US)
+    assert ats(advanced) == [NOW_US + second * SECOND_US for second in range(1, 9)]
+    first = advanced.occurrences[0]
+    assert (first.id, first.due_us) == ("tick:1795252621", NOW_US + SECOND_US)
+    assert json.loads(first.body) == [first.id, "q", "work", [7], {"kwargs": {"to": "a"}}]
+    record = advanced.record
+    assert (record.passed_us, record.next_us) == (NOW_US + AHEAD_US, NOW_US + AHEAD_US + SECOND_US)
+    assert list(record.ahead_us) == ats(advanced)
+
+
+def test_the_next_look_goes_on_behind_it() -> None:
+    before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
+    later_us = NOW_US + 3 * SECOND_US
+    advanced = advance(TICK, before, later_us, AHEAD_US)
+    assert ats(advanced) == [NOW_US + second * SECOND_US for second in (9, 10, 11)]
+    assert advanced.record.last_us == later_us
+    assert min(advanced.record.ahead_us) == later_us + SECOND_US
+
+
+def test_a_look_by_a_clock_that_went_back_enqueues_nothing_again() -> None:
+    before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
+    advanced = advance(TICK, before, NOW_US - 3600 * SECOND_US, AHEAD_US)
+    assert (advanced.occurrences, advanced.record) == ((), before)
+
+
+def test_many_that_were_missed_come_a_portion_at_a_time() -> None:
+    record, found = dataclasses.replace(FRESH, passed_us=NOW_US - 250 * MINUTE_US), list[int]()
+    for expected in (OCCURRENCES_A_CALL, OCCURRENCES_A_CALL, 50):
+        advanced = advance(MINUTELY, record, NOW_US, AHEAD_US)
+        assert (len(advanced.occurrences), advanced.missed) == (expected, 0)
+        record, found = advanced.record, found + ats(advanced)
+    assert found == [NOW_US - minute * MINUTE_US for minute in range(249, -1, -1)]
+    assert record.next_us == NOW_US + MINUTE_US
+
+
+def test_what_is_not_made_up_for_is_counted_once() -> None:
+    schedule = dataclasses.replace(MINUTELY, missed="none")
+    away = dataclasses.replace(FRESH, passed_us=NOW_US - 250 * MINUTE_US)
+    first = advance(schedule, away, NOW_US + 40 * SECOND_US, 0)
+    assert (first.occurrences, first.missed) == ((), 250)
+    assert advance(schedule, first.record, NOW_US + 41 * SECOND_US, 0).missed == 0
+
+
+def test_what_jitter_puts_off_can_be_taken_back_until_it_is_due() -> None:
+    schedule = dataclasses.replace(MINUTELY, jitter_us=MINUTE_US)
+    put_off = advance(schedule, FRESH, NOW_US, MINUTE_US)
+    [occurrence] = put_off.occurrences
+    assert NOW_US + MINUTE_US <= occurrence.due_us < NOW_US + 2 * MINUTE_US
+    waiting = advance(schedule, put_off.record, NOW_US + MINUTE_US + SECOND_US, 0)
+    assert waiting.record.ahead_us == (NOW_US + MINUTE_US,)
+
+
+def test_a_schedule_that_is_over_is_looked_at_no_more() -> None:
+    schedule = dataclasses.replace(TICK, end_us=NOW_US + 2 * SECOND_US)
+    advanced = advance(schedule, FRESH, NOW_US, AHEAD_US)
+    assert ats(advanced) == [NOW_US + SECOND_US]
+    assert (advanced.record.next_us, advanced.record.look_at) == (None, b"+inf")
+
+
+@pytest.mark.parametrize(
+    ("at_us", "expected"),
+    [(1_795_252_600_000_000, "a:1795252600"), (1_795_252_600_250_000, "a:1795252600.25"), (1, "a:0.000001")],
+)
+def test_the_id_of_an_occurrence_names_its_time_in_seconds(at_us: int, expected: str) -> None:
+    assert occurrence_id("a", at_us) == expected
+
+
+@pytest.mark.parametrize("record", [FRESH, Record(5, 4, None, 3, 2, (7, 8), b'{"a":"\n"}')])
+def test_a_record_is_read_as_it_was_written(record: Record) -> None:
+    assert read_record(record.to_bytes()) == record
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"1 2 3\n{}", b"a b c d e f\n{}", b"1 2 x 4 5 -\n{}", b"9" * 17 + b" 0 0 0 0 -\n{}", b"-1 0 0 0 0 -\n{}"],
+)
+def test_what_is_no_record_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - what is wrong with it is nobody's business
+        read_record(raw)

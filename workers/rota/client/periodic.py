@@ -1,0 +1,135 @@
+"""When a task is enqueued periodically, as callers say it: `rota.Cron` and `rota.Every`, and the arguments of
+`@rota.task` that stand for one. From here they become a Schedule, which everything else works with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rota.client.arguments import check_arguments
+from rota.durations import Duration, microseconds, unix_microseconds
+from rota.errors import DuplicateTask
+from rota.options import ScheduleArguments
+from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Rule, Schedule, Source
+
+if TYPE_CHECKING:
+    from rota.client.tasks import Task
+
+UTC = "UTC"
+_TEXTS = ("expression", "timezone", "name", "queue")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Periodic:
+    """What `Cron` and `Every` have in common.
+
+    `name`: of the schedule; without one it has the task's. `queue`: without one the task's. `missed`: of occurrences
+    whose time passed while no fleet was there, the "last" is made up for, or "all" (the last 1,000), or "none".
+    `overlap`: an occurrence whose predecessor has not ended is left out ("skip"), or enqueued all the same ("queue").
+    `jitter`: each is put off by up to so much. `start` and `end`: it occurs from the one on and before the other.
+    """
+
+    name: str | None = None
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    queue: str | None = None
+    missed: Missed = "last"
+    overlap: Overlap = "skip"
+    jitter: Duration = 0
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError or TypeError saying what is wrong; InvalidArguments, which is one, for the arguments."""
+        check_arguments(type(self).__name__, self.args, self.kwargs)
+        for what in _TEXTS:
+            value = getattr(self, what, None)
+            if not isinstance(value, str | None):
+                raise TypeError(f"{what} must be a string, got {value!r}")
+        self.of("name", "task", "default", "code")
+
+    @property
+    def rule(self) -> Rule:
+        """When it occurs."""
+        raise NotImplementedError
+
+    def of(self, name: str, task: str, queue: str, source: Source) -> Schedule:
+        """The schedule of a task, under the name and on the queue where this gives none."""
+        return Schedule(
+            name=name if self.name is None else self.name,
+            task=task,
+            rule=self.rule,
+            queue=queue if self.queue is None else self.queue,
+            args=tuple(self.args),
+            kwargs=dict(self.kwargs),
+            missed=self.missed,
+            overlap=self.overlap,
+            jitter_us=microseconds(self.jitter, "jitter"),
+            start_us=None if self.start is None else unix_microseconds(self.start, "start"),
+            end_us=None if self.end is None else unix_microseconds(self.end, "end"),
+            source=source,
+        )
+
+
+@dataclass(frozen=True)
+class Cron(Periodic):
+    """At the times of a cron expression: minute, hour, day of the month, month, day of the week, with a second before
+    them if there are six. By the clock of `timezone`, a name of the IANA data base."""
+
+    expression: str
+    timezone: str = field(default=UTC, kw_only=True)
+
+    @property
+    def rule(self) -> CronRule:
+        return CronRule(self.expression, self.timezone)
+
+
+@dataclass(frozen=True)
+class Every(Periodic):
+    """At the multiples of an interval (seconds or timedelta, at least one second), counted from `start`, without one
+    from 1970-01-01 00:00 UTC: so it does not matter when a node was started."""
+
+    interval: Duration
+
+    @property
+    def rule(self) -> EveryRule:
+        return EveryRule(microseconds(self.interval, "every"))
+
+
+def declared(given: ScheduleArguments) -> tuple[Periodic, ...]:
+    """What a decorator was given. Raises TypeError or ValueError."""
+    cron, every, timezone = given.get("cron"), given.get("every"), given.get("timezone")
+    if timezone is not None and cron is None:
+        raise ValueError("timezone says by which clock cron goes: give cron with it")
+    if cron is not None and every is not None:
+        raise ValueError("give cron or every, not both: several stand in schedules=[rota.Cron(...), rota.Every(...)]")
+    found: list[Periodic] = []
+    if cron is not None:
+        found.append(Cron(cron, timezone=UTC if timezone is None else timezone))
+    if every is not None:
+        found.append(Every(every))
+    return (*found, *_listed(given.get("schedules") or ()))
+
+
+def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
+    is_list = isinstance(schedules, list | tuple)
+    for each in schedules if is_list else (schedules,):
+        if not (is_list and isinstance(each, Periodic)):
+            raise TypeError(f"schedules takes a list of rota.Cron(...) and rota.Every(...), got {each!r}")
+    return schedules
+
+
+def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
+    """The schedules of a task, checked against its signature. The first has the task's name unless it says its own,
+    those behind it the task's and their number: `report`, `report:2`.
+
+    Raises InvalidArguments, ValueError, TypeError, or DuplicateTask for two of one name.
+    """
+    made: dict[str, Schedule] = {}
+    for number, each in enumerate(declarations, 1):
+        task.bind(each.args, each.kwargs)
+        schedule = each.of(task.name if number == 1 else f"{task.name}:{number}", task.name, task.options.queue, "code")
+        if schedule.name in made:
+            raise DuplicateTask(f"two schedules of task {task.name!r} are named {schedule.name!r}")
+        made[schedule.name] = schedule
+    return tuple(made.values())

@@ -1,0 +1,16 @@
+#!lua flags=allow-oom
+-- Stop a schedule, and take back what of it was enqueued before its time. What waits or runs goes on.
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending schedules leaving_out withdrawing
+-- KEYS[1]  tasks
+-- ARGV     name
+-- returns  paused | same (it was before) | unknown
+local name, now = ARGV[1], redis_now()
+guard_schedules()
+guard_places()
+local s = schedule_of(name)
+if not s then return 'unknown' end
+if s.paused > 0 then return 'same' end
+withdraw(name, s, 0, now)
+s.paused = now
+keep_schedule(name, s)
+return 'paused'

@@ -1,0 +1,22 @@
+#!lua
+-- Put a schedule of a client, or change it. It stays until a client removes it.
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending schedules leaving_out withdrawing
+-- KEYS[1]  tasks
+-- ARGV     name, what the schedule says
+-- returns  new | same | changed | declared (it is one of the fleet's code or configuration: nothing was done)
+local name, text, now = ARGV[1], ARGV[2], redis_now()
+if not name_or_nil(name) or #name > LONGEST_NAME then
+  return redis.error_reply('ROTA not a name: ' .. string.sub(name, 1, 200))
+end
+guard_schedules()
+guard_places()
+local s = schedule_of(name)
+if s and s.rank > 0 then return 'declared' end
+if s and s.text == text then return 'same' end
+local word = s and 'changed' or 'new'
+s = s or { last = 0, paused = 0, rank = 0, ahead = '-' }
+s.text = text
+withdraw(name, s, now, now)
+reckon_anew(s, now)
+keep_schedule(name, s)
+return word

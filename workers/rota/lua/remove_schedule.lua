@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Remove a schedule, and take back what of it was enqueued before its time. What waits or runs goes on.
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending schedules leaving_out withdrawing
+-- KEYS[1]  tasks
+-- ARGV     name, '' for a client | after how many us without a declaration
+-- returns  removed | unknown | declared (it is declared by some node: nothing was done)
+local name, patience, now = ARGV[1], whole(ARGV[2]), redis_now()
+guard_schedules()
+guard_places()
+local s = schedule_of(name)
+if not s then
+  redis.call('ZREM', SCHEDULES_DUE, name)
+  redis.call('ZREM', DECLARED, name)
+  return 'unknown'
+end
+local untill = tonumber(redis.call('ZSCORE', DECLARED, name) or '')
+if s.rank > 0 and not (patience and untill and untill + patience <= now) then return 'declared' end
+withdraw(name, s, 0, now)
+redis.call('HDEL', SCHEDULES, name)
+redis.call('ZREM', SCHEDULES_DUE, name)
+redis.call('ZREM', DECLARED, name)
+redis.call('HDEL', ALIVE, name)
+return 'removed'

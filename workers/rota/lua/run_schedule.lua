@@ -1,0 +1,25 @@
+#!lua
+-- Enqueue an occurrence out of turn, due now. A full server refuses it, as it does an enqueue.
+-- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules occurrences overlap
+-- KEYS[1]  tasks
+-- ARGV     name, its record as it was read, 'skip' | 'queue' for what overlaps, id, queue, body
+-- returns  ok | changed (the record is no longer the one that was read) | overlaps ID (that occurrence has not ended)
+-- Repeated with the same id it enqueues nothing: the id lives, or has ended.
+local name, read, rule, id, queue, body = unpack(ARGV, 1, 6)
+local now = redis_now()
+if not name_or_nil(id) or not queue_or_nil(queue) then
+  return redis.error_reply('ROTA not a name: ' .. string.sub(id .. ' in ' .. queue, 1, 200))
+end
+guard_schedules()
+guard_places()
+redis.call('SCARD', PREFIX .. 'queues')
+for _, memory in ipairs({ 'tasks', 'ended', 'ended-before' }) do
+  if redis.pcall('HEXISTS', PREFIX .. memory, id) == 1 then return 'ok' end
+end
+if redis.call('HGET', SCHEDULES, name) ~= read then return 'changed' end
+note_overlap(name, rule)
+local other = rule == 'skip' and overlapped_by(name, id)
+if other then return 'overlaps ' .. other end
+put_occurrence(id, queue, now, body, now)
+ring_pollers()
+return 'ok'

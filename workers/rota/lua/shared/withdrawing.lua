@@ -1,0 +1,35 @@
+-- Taking back occurrences that were enqueued before their time, when their schedule is paused, changed or removed.
+
+-- As `occurrence_id` of rota/protocol/schedules.py: Unix seconds, with a fraction if need be.
+local function occurrence_id(name, at)
+  return name .. ':' .. (string.gsub(string.format('%.6f', at / 1000000), '%.?0+$', ''))
+end
+
+local function take_back(id, now)
+  local due = redis.call('ZSCORE', PREFIX .. 'delayed', id)
+  local e = due and parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
+  if not e or e.kind ~= 'p' then return false end
+  redis.call('ZREM', PREFIX .. 'delayed', id)
+  redis.call('HDEL', PREFIX .. 'tickets', id)
+  count('delayed:' .. e.queue, -1)
+  e.due, e.ready = from_score(due), 0
+  leave_out(e, now)
+  return true
+end
+
+-- Those of times behind `after` are taken back. What jitter still puts off stays known; what has gone on is LAST.
+local function withdraw(name, s, after, now)
+  local left = {}
+  for at in string.gmatch(s.ahead, '%d+') do
+    local time = whole(at)
+    local id = time and occurrence_id(name, time)
+    if time and not (time > after and take_back(id, now)) then
+      if redis.call('ZSCORE', PREFIX .. 'delayed', id) then
+        left[#left + 1] = at
+      else
+        s.last = math.max(s.last, time)
+      end
+    end
+  end
+  s.ahead = #left > 0 and table.concat(left, ',') or '-'
+end

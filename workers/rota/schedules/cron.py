@@ -1,0 +1,138 @@
+"""Cron expressions in a time zone. Only this module imports cronsim and zoneinfo: who has no schedule loads neither.
+
+An expression is read and stepped through by cronsim, which does as Debian's cron does at a change of daylight saving. A
+time that the clock leaves out counts as the first moment behind the gap, and one that comes twice counts once, the
+first time. That is so for expressions whose minute and hour begin with no `*` and that have no seconds; all others go
+by the clock on the wall, so that `*/20 * * * *` comes every 20 minutes throughout.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from rota.durations import MICROSECONDS
+
+MOST_CHARACTERS = 250
+_MOST_PUT_BACK_S = 3 * 3600  # more than any clock is put back: where a walk back ends is not to be taken exactly
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Field(NamedTuple):
+    name: str
+    takes: str
+
+
+_LISTS = "and lists, ranges and steps of them, as in 1,3 or 1-5 or */2"
+_FIELDS = (
+    _Field("second", f"0 to 59, {_LISTS}"),
+    _Field("minute", f"0 to 59, {_LISTS}"),
+    _Field("hour", f"0 to 23, {_LISTS}"),
+    _Field("day of the month", f"1 to 31, L (the last), LW (the last from Monday to Friday), {_LISTS}"),
+    _Field("month", f"1 to 12 or JAN to DEC, {_LISTS}"),
+    _Field("day of the week", f"0 to 7 (0 and 7 are Sunday) or SUN to SAT, MON#1 (the first), 5L (the last), {_LISTS}"),
+)
+_ANY = ["*"] * len(_FIELDS)
+
+
+def fault_in_cron(expression: str) -> str | None:
+    """Say what is wrong with an expression: the place in it, and what is allowed there; or None."""
+    fault = _fault_in_text(expression)
+    return f'cron "{expression[:MOST_CHARACTERS]}": {fault}' if fault else None
+
+
+@lru_cache(maxsize=256)
+def _fault_in_text(expression: str) -> str:
+    if len(expression) > MOST_CHARACTERS:
+        return f"it has {len(expression)} characters, and may have {MOST_CHARACTERS}"
+    parts = expression.split()
+    if len(parts) not in (len(_FIELDS) - 1, len(_FIELDS)):
+        return (
+            f"it has {len(parts)} fields; expected 5 (minute, hour, day of the month, month, day of the week), "
+            "or 6 with the second before them"
+        )
+    left_out = len(_FIELDS) - len(parts)
+    end = 0
+    for number, part in enumerate(parts):
+        begin = expression.index(part, end)
+        end = begin + len(part)
+        if fault := _fault_in_field(number + left_out, part, begin):
+            return fault
+    return "" if _occurs(expression) else "it never occurs: no day is all that it asks for"
+
+
+def _fault_in_field(number: int, part: str, begin: int) -> str:
+    if _is_readable(number, part):
+        return ""
+    for term in part.split(","):
+        if not _is_readable(number, term):
+            break
+        begin += len(term) + 1
+    field = _FIELDS[number]
+    return f'"{term}" at character {begin + 1} is no {field.name}; that is * or {field.takes}'
+
+
+def _is_readable(number: int, part: str) -> bool:
+    fields = [*_ANY[:number], part, *_ANY[number + 1 :]]
+    try:
+        CronSim(" ".join(fields), _EPOCH)
+    except (CronSimError, ValueError):  # ValueError: numbers of thousands of digits
+        return False
+    return True
+
+
+def _occurs(expression: str) -> bool:
+    try:
+        next(CronSim(expression, _EPOCH))
+    except (CronSimError, StopIteration):
+        return False
+    return True
+
+
+def fault_in_timezone(name: str) -> str | None:
+    """Say that a name is of no time zone that this node knows, or None."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # a folder of the data base is an OSError
+        return (
+            f'there is no time zone "{name[:MOST_CHARACTERS]}"; expected a name of the IANA data base, '
+            'as in "Europe/Zurich" or "UTC"'
+        )
+    return None
+
+
+def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:
+    """When it occurs, after an instant, in order; Unix time in microseconds. Both have been checked."""
+    return _ordered(CronSim(expression, _local(timezone, after_us)), after_us)
+
+
+def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> int:
+    """An instant behind which it occurs at least `count` times up to now; the epoch when it never did as often."""
+    sim = CronSim(expression, _local(timezone, now_us), reverse=True)
+    try:
+        for _ in range(count + 1):
+            last = next(sim)
+    except (StopIteration, OverflowError):
+        return 0
+    return max(0, int(last.timestamp()) - _MOST_PUT_BACK_S) * MICROSECONDS
+
+
+def _local(timezone: str, instant_us: int) -> datetime:
+    return datetime.fromtimestamp(instant_us // MICROSECONDS, ZoneInfo(timezone))
+
+
+def _ordered(sim: CronSim, after_us: int) -> Iterator[int]:
+    # cronsim goes by the clock on the wall, where an hour comes twice or not at all: what it gives may lie before
+    # the instant that it began with, or be given again.
+    last = after_us
+    try:
+        for moment in sim:
+            at = int(moment.timestamp()) * MICROSECONDS
+            if at > last:
+                last = at
+                yield at
+    except OverflowError:  # the year 10,000
+        return

@@ -1,0 +1,149 @@
+"""What a schedule says, checked. Times are whole microseconds of Unix time."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+from rota.durations import MAX_SECONDS, MICROSECONDS
+from rota.protocol.body import encode_json
+from rota.protocol.names import fault_in_name, fault_in_queue_name
+
+Missed = Literal["last", "all", "none"]
+Overlap = Literal["skip", "queue"]
+Source = Literal["code", "file", "client"]
+
+MOST_NAME_CHARACTERS: Final = 100  # the id of an occurrence is made of the name and the time
+MOST_ARGUMENT_BYTES: Final = 65_536
+MOST_JITTER_US: Final = 86_400 * MICROSECONDS
+SHORTEST_INTERVAL_US: Final = MICROSECONDS
+LONGEST_INTERVAL_US: Final = int(MAX_SECONDS) * MICROSECONDS
+_LATEST_US: Final = int(2 * MAX_SECONDS) * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class CronRule:
+    """At the times of a cron expression, by the clock of a time zone."""
+
+    expression: str
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class EveryRule:
+    """At the multiples of an interval, counted from the schedule's start, without one from 1970-01-01 00:00 UTC: so
+    all nodes agree, whenever they were started."""
+
+    interval_us: int
+
+
+Rule = CronRule | EveryRule
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A task that is enqueued again and again, with the same arguments.
+
+    `missed`: what becomes of occurrences whose time passed while nobody was there: the last one is made up for, all
+    are (the last 1,000), or none. `overlap`: an occurrence whose predecessor has not ended is left out ("skip"), or
+    queued behind it. `jitter_us`: each is put off by up to so much. It occurs from `start_us` on, and before `end_us`.
+    """
+
+    name: str
+    task: str
+    rule: Rule
+    queue: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    missed: Missed = "last"
+    overlap: Overlap = "skip"
+    jitter_us: int = 0
+    start_us: int | None = None
+    end_us: int | None = None
+    source: Source = "code"
+
+    def __post_init__(self) -> None:
+        """Raises BadSchedule with all that cannot be."""
+        if faults := tuple(_faults(self)):
+            raise BadSchedule(faults)
+
+
+class BadSchedule(ValueError):
+    """What is said cannot be a schedule. `faults`: what is wrong, each with the word for what it is wrong with; the
+    message is the first."""
+
+    def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(faults[0][1])
+        self.faults = faults
+
+
+def fault_in_schedule_name(name: str) -> str | None:
+    """Say what is wrong with the name of a schedule, or None."""
+    if len(name) > MOST_NAME_CHARACTERS:
+        return f"the name of a schedule may have at most {MOST_NAME_CHARACTERS} characters, got {len(name)}"
+    return fault_in_name("the name of a schedule", name)
+
+
+def _faults(schedule: Schedule) -> Iterator[tuple[str, str]]:
+    faults = (
+        ("name", fault_in_schedule_name(schedule.name)),
+        ("task", fault_in_name("task name", schedule.task)),
+        ("queue", fault_in_queue_name(schedule.queue)),
+        ("args", _fault_in_size(schedule)),
+        *_faults_in_rule(schedule.rule),
+        ("missed", _fault_in_choice("missed", schedule.missed, get_args(Missed))),
+        ("overlap", _fault_in_choice("overlap", schedule.overlap, get_args(Overlap))),
+        ("source", _fault_in_choice("source", schedule.source, get_args(Source))),
+        ("jitter", _fault_in_jitter(schedule)),
+        ("end", _fault_in_span(schedule.start_us, schedule.end_us)),
+    )
+    return ((what, fault) for what, fault in faults if fault)
+
+
+def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
+    if isinstance(rule, EveryRule):
+        fits = SHORTEST_INTERVAL_US <= rule.interval_us <= LONGEST_INTERVAL_US
+        yield (
+            "every",
+            None if fits else f"every must be 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
+        )
+        return
+    # Imported only here: it brings what somebody without a cron expression does without.
+    from rota.schedules.cron import fault_in_cron, fault_in_timezone  # noqa: PLC0415
+
+    yield "cron", fault_in_cron(rule.expression)
+    yield "timezone", fault_in_timezone(rule.timezone)
+
+
+def _fault_in_size(schedule: Schedule) -> str | None:
+    # Each heartbeat of a node carries what it declares. Whether it is JSON at all is asked where it is given.
+    if schedule.source == "client":
+        return None
+    try:
+        size = len(encode_json([list(schedule.args), dict(schedule.kwargs)]))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    if size <= MOST_ARGUMENT_BYTES:
+        return None
+    return f"the arguments take {size:,} bytes, the limit is {MOST_ARGUMENT_BYTES:,}: store them, and pass a reference"
+
+
+def _fault_in_choice(what: str, value: str, choices: tuple[str, ...]) -> str | None:
+    named = " or ".join(f'"{choice}"' for choice in choices)
+    return None if value in choices else f"{what} must be {named}, got {value!r}"
+
+
+def _fault_in_jitter(schedule: Schedule) -> str | None:
+    if not 0 <= schedule.jitter_us <= MOST_JITTER_US:
+        return f"jitter must be 0 s to a day, got {schedule.jitter_us / MICROSECONDS:g} s"
+    if isinstance(schedule.rule, EveryRule) and schedule.jitter_us > schedule.rule.interval_us:
+        return "jitter must be no longer than the interval, or occurrences overtake each other"
+    return None
+
+
+def _fault_in_span(start_us: int | None, end_us: int | None) -> str | None:
+    given = [instant for instant in (start_us, end_us) if instant is not None]
+    if not all(0 <= instant <= _LATEST_US for instant in given):
+        return "start and end must lie between the years 1970 and 2170"
+    if start_us is not None and end_us is not None and end_us <= start_us:
+        return "end must lie behind start"
+    return None

@@ -1,0 +1,142 @@
+"""A schedule as it is found in Redis, and as people and programs are shown it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Any, NamedTuple
+
+from rota.durations import MICROSECONDS, utc_datetime
+from rota.protocol.schedules import Kept, Page, Record, read_record
+from rota.protocol.wire import shown
+from rota.schedules.occurrences import next_occurrence, occurrences
+from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Schedule, Source
+from rota.schedules.text import decode_schedule
+
+Times = list[datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStatus:
+    """A schedule and where it stands. Durations in seconds; what does not apply, or is not known, is None or "".
+
+    `source`: "code", "file" or "client", where it was said. `last_at`: the last occurrence whose time has come.
+    `next_at`: the next one, and `due_at` when that is to start: jitter puts it off. `paused_at`: since when it is
+    paused. `error`: why what stands in Redis under the name is no schedule.
+    """
+
+    name: str
+    task: str = ""
+    queue: str = ""
+    cron: str = ""
+    timezone: str = ""
+    every: float | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    missed: Missed = "last"
+    overlap: Overlap = "skip"
+    jitter: float = 0.0
+    start: datetime | None = None
+    end: datetime | None = None
+    source: Source | None = None
+    last_at: datetime | None = None
+    next_at: datetime | None = None
+    due_at: datetime | None = None
+    paused_at: datetime | None = None
+    error: str = ""
+
+    @property
+    def when(self) -> str:
+        """When it occurs, in words: `0 3 * * * Europe/Zurich`, `every 30 s`."""
+        return f"{self.cron} {self.timezone}".strip() if self.every is None else f"every {self.every:g} s"
+
+
+class FoundSchedule(NamedTuple):
+    """What stands under a name: the record as it was read, what it says, and when that was, by Redis time."""
+
+    kept: Kept
+    record: Record
+    schedule: Schedule
+    now_us: int
+
+    def upcoming(self, count: int) -> Times:
+        """The times of its next occurrences, as if it were not paused."""
+        coming = islice(occurrences(self.schedule, self.now_us), count)
+        return [utc_datetime(each.at_us) for each in coming]
+
+    def status(self) -> ScheduleStatus:
+        """The same for people and programs."""
+        schedule, record, now_us = self.schedule, self.record, self.now_us
+        passed = [at_us for at_us in (record.last_us, *record.ahead_us) if 0 < at_us <= now_us]
+        following = None if record.paused_us else next_occurrence(schedule, now_us)
+        return ScheduleStatus(
+            name=self.kept.name,
+            task=schedule.task,
+            queue=schedule.queue,
+            **_rule_in_words(schedule.rule),
+            args=schedule.args,
+            kwargs=dict(schedule.kwargs),
+            missed=schedule.missed,
+            overlap=schedule.overlap,
+            jitter=schedule.jitter_us / MICROSECONDS,
+            start=_time(schedule.start_us),
+            end=_time(schedule.end_us),
+            source=schedule.source,
+            last_at=_time(max(passed, default=None)),
+            next_at=_time(following and following.at_us),
+            due_at=_time(following and following.due_us),
+            paused_at=_time(record.paused_us or None),
+        )
+
+
+def rows_of(page: Page) -> list[dict[str, Any]]:
+    """The schedules of a page as JSON has them, for `rota status` and the status page. `state`: waiting, paused, over
+    (it occurs no more) or broken; `next_in_seconds` by Redis time, None of all but the first."""
+    found = [read_schedule(kept, page.now_us) for kept in page.schedules]
+    now = utc_datetime(page.now_us)
+    return [_row(each.status() if isinstance(each, FoundSchedule) else each, now) for each in found]
+
+
+def _row(status: ScheduleStatus, now: datetime) -> dict[str, Any]:
+    return {
+        "name": status.name,
+        "task": status.task,
+        "queue": status.queue,
+        "when": status.when,
+        "source": status.source,
+        "state": _state(status),
+        "next_at": _text(status.next_at),
+        "next_in_seconds": status.due_at and (status.due_at - now).total_seconds(),
+        "last_at": _text(status.last_at),
+        "error": status.error,
+    }
+
+
+def _state(status: ScheduleStatus) -> str:
+    if status.error:
+        return "broken"
+    if status.paused_at is not None:
+        return "paused"
+    return "waiting" if status.next_at is not None else "over"
+
+
+def _text(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat()
+
+
+def _rule_in_words(rule: CronRule | EveryRule) -> dict[str, Any]:
+    if isinstance(rule, EveryRule):
+        return {"every": rule.interval_us / MICROSECONDS}
+    return {"cron": rule.expression, "timezone": rule.timezone}
+
+
+def _time(unix_us: int | None) -> datetime | None:
+    return None if unix_us is None else utc_datetime(unix_us)
+
+
+def read_schedule(kept: Kept, now_us: int) -> FoundSchedule | ScheduleStatus:
+    """What was found, or of what cannot be read why."""
+    try:
+        record = read_record(kept.record)
+        return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)
+    except ValueError as error:
+        return ScheduleStatus(shown(kept.name), error=str(error))
