@@ -84,7 +84,7 @@ class FoundSchedule(NamedTuple):
             last_at=_time(max(passed, default=None)),
             next_at=_time(following and following.at_us),
             due_at=_time(following and following.due_us),
-            paused_at=_time(min(record.paused_us, now_us) or None),
+            paused_at=_time(record.paused_us or None),
         )
 
 
