@@ -1,4 +1,4 @@
-"""Fixtures of schedules. Assertions of the modules that the model test is made of are explained like those of a test."""
+"""Fixtures of schedules. Assertions of the modules that the model test is made of are explained as those of a test."""
 
 from collections.abc import Iterator
 
