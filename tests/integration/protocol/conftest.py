@@ -1,5 +1,24 @@
-"""Assertions of the modules that the model test is made of are explained like those of a test."""
+"""Fixtures of schedules. Assertions of the modules that the model test is made of are explained as those of a test."""
+
+from collections.abc import Iterator
 
 import pytest
 
+from protocol import Fleet
+from rota.protocol.schedules import ScheduleStore
+from schedule_pollers import Pollers
+
 pytest.register_assert_rewrite("machine", "model")
+
+
+@pytest.fixture
+def schedules(fleet: Fleet) -> ScheduleStore:
+    """The transitions of schedules."""
+    return ScheduleStore(fleet.keys.namespace)
+
+
+@pytest.fixture
+def pollers(fleet: Fleet, schedules: ScheduleStore) -> Iterator[Pollers]:
+    """What pollers do with them; afterwards every task is accounted for."""
+    yield Pollers(fleet, schedules)
+    assert fleet.run(fleet.store.audit()).missing == 0

@@ -1,96 +1,33 @@
 """Schedules: each occurrence is enqueued once, whoever reckons it; what people and nodes do to a schedule meanwhile."""
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 import redis
 
-from protocol import SECOND_US, Fleet, one_tier
-from rota.protocol.command import Command
-from rota.protocol.outcome import DeadOutcome, Done
-from rota.protocol.replies import CancelWord
+from protocol import SECOND_US, Fleet
 from rota.protocol.schedules import (
     Declared,
     DeclareWord,
-    Kept,
     NewOccurrence,
     PauseWord,
     PutWord,
-    Record,
     RemoveWord,
-    RunWord,
     ScheduleStore,
-    occurrence_id,
     read_record,
 )
-from rota.schedules.advancing import Advance, advance, body_of
 from rota.schedules.schedule import EveryRule, Schedule
-from rota.schedules.text import decode_schedule, encode_schedule
+from rota.schedules.text import encode_schedule
 from rota.server.server_errors import Refused
+from schedule_pollers import AHEAD_US, ALONE, TICK, Pollers, put
 
-AHEAD_US = 5 * SECOND_US
 LEASE_MS = 20_000
-TICK = Schedule("tick", "work", EveryRule(SECOND_US), "q", overlap="queue")
 SLOW = dataclasses.replace(TICK, rule=EveryRule(3 * SECOND_US))
-ALONE = dataclasses.replace(TICK, name="alone", overlap="skip")
 TEXT = encode_schedule(TICK)
-
-
-@pytest.fixture
-def schedules(fleet: Fleet) -> ScheduleStore:
-    """The transitions of schedules."""
-    return ScheduleStore(fleet.keys.namespace)
-
-
-class Pollers:
-    """What pollers do, one call at a time."""
-
-    def __init__(self, fleet: Fleet, schedules: ScheduleStore) -> None:
-        self.fleet = fleet
-        self.store = schedules
-
-    def look(self) -> tuple[int, tuple[Kept, ...]]:
-        return self.fleet.run(self.store.upcoming(AHEAD_US))
-
-    def plan(self, kept: Kept, now_us: int) -> tuple[Command[bool], Advance]:
-        schedule, record = decode_schedule(kept.name, read_record(kept.record).text), read_record(kept.record)
-        planned = advance(schedule, record, now_us, AHEAD_US)
-        may_overlap = schedule.overlap == "queue"
-        call = self.store.advance(kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap)
-        return call, planned
-
-    def work(self) -> list[int]:
-        """Deal with all that is upcoming; the times that were enqueued."""
-        now_us, found = self.look()
-        enqueued: list[int] = []
-        for kept in found:
-            call, planned = self.plan(kept, now_us)
-            if self.fleet.run(call):
-                enqueued += [int(each.id.rpartition(":")[2]) for each in planned.occurrences]
-        return enqueued
-
-    def record(self, name: str = "tick") -> Record:
-        return read_record(self.fleet.run(self.store.find([name])).schedules[0].record)
-
-
-@pytest.fixture
-def pollers(fleet: Fleet, schedules: ScheduleStore) -> Iterator[Pollers]:
-    yield Pollers(fleet, schedules)
-    assert_books_balance(fleet)
-
-
-def assert_books_balance(fleet: Fleet) -> None:
-    audit = fleet.run(fleet.store.audit())
-    assert audit.missing == 0
 
 
 def scheduled(fleet: Fleet) -> list[str]:
     return [str(item) for item in fleet.redis.zrange(fleet.keys.delayed, 0, -1)]
-
-
-def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutWord:
-    return fleet.run(store.put(schedule.name, encode_schedule(schedule)))
 
 
 def declare(fleet: Fleet, store: ScheduleStore, schedule: Schedule, age: float = 0.0, ttl_ms: int = LEASE_MS) -> str:
@@ -234,72 +171,6 @@ def test_a_sweep_says_when_a_schedule_is_next_to_be_looked_at(
     assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us == (times[-1] + 1) * SECOND_US
     fleet.run(schedules.pause("tick"))
     assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us is None
-
-
-def overdue(fleet: Fleet, schedule: Schedule, at_us: int, pollers: Pollers) -> str:
-    """Have an occurrence enqueued whose time has come."""
-    put(fleet, pollers.store, schedule)
-    kept = fleet.run(pollers.store.find([schedule.name])).schedules[0]
-    task_id = occurrence_id(schedule.name, at_us)
-    new = [NewOccurrence(task_id, at_us, body_of(schedule, task_id))]
-    may_overlap = schedule.overlap == "queue"
-    assert fleet.run(pollers.store.advance(kept, read_record(kept.record), "q", new, may_overlap=may_overlap))
-    return task_id
-
-
-def test_an_occurrence_is_left_out_while_the_one_before_it_lives(fleet: Fleet, pollers: Pollers) -> None:
-    owner = fleet.register()
-    first = overdue(fleet, ALONE, SECOND_US, pollers)
-    assert fleet.run(fleet.store.promote()).left_out == ()
-    second = overdue(fleet, ALONE, 2 * SECOND_US, pollers)
-    assert fleet.run(fleet.store.promote()).left_out == ("alone",)
-    assert fleet.run(fleet.store.status(second)).state == "cancelled"
-    claim = fleet.turn(owner, one_tier("q")).claims[0]
-    assert (claim.entry.id, claim.entry.kind.label) == (first, "periodic")
-    third = overdue(fleet, ALONE, 3 * SECOND_US, pollers)
-    assert fleet.run(fleet.store.promote()).left_out == ("alone",)
-    fleet.turn(owner, one_tier("q"), (claim, Done()), limit=0)
-    fourth = overdue(fleet, ALONE, 4 * SECOND_US, pollers)
-    assert fleet.run(fleet.store.promote()).left_out == ()
-    assert fleet.run(fleet.store.status(third)).state == "cancelled"
-    assert fleet.run(fleet.store.status(fourth)).state == "ready"
-
-
-def test_occurrences_that_may_overlap_queue_up(fleet: Fleet, pollers: Pollers) -> None:
-    for at in (1, 2, 3):
-        overdue(fleet, TICK, at * SECOND_US, pollers)
-    assert fleet.run(fleet.store.promote()).moved == {"q": 3}
-
-
-@pytest.mark.parametrize("fate", ["dead", "cancelled"])
-def test_what_will_never_run_does_not_stand_in_the_way(fleet: Fleet, pollers: Pollers, fate: str) -> None:
-    first = overdue(fleet, ALONE, SECOND_US, pollers)
-    fleet.run(fleet.store.promote())
-    if fate == "cancelled":
-        assert fleet.run(fleet.store.cancel(first)) is CancelWord.CANCELLED
-    else:
-        owner = fleet.register()
-        claim = fleet.turn(owner, one_tier("q")).claims[0]
-        fleet.turn(owner, one_tier("q"), (claim, DeadOutcome(b"{}")), limit=0)
-    overdue(fleet, ALONE, 2 * SECOND_US, pollers)
-    assert fleet.run(fleet.store.promote()).left_out == ()
-
-
-def test_a_run_out_of_turn_is_due_at_once_and_stands_in_the_way_of_the_next(
-    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
-) -> None:
-    put(fleet, schedules, ALONE)
-    kept = fleet.run(schedules.find(["alone"])).schedules[0]
-    run = schedules.run(kept, "q", "alone:now-1", body_of(ALONE, "alone:now-1"), may_overlap=False)
-    assert fleet.run(run) == (RunWord.OK, "")
-    assert fleet.run(run) == (RunWord.OK, "")  # an answer that was lost
-    again = schedules.run(kept, "q", "alone:now-2", body_of(ALONE, "alone:now-2"), may_overlap=False)
-    assert fleet.run(again) == (RunWord.OVERLAPS, "alone:now-1")
-    assert fleet.run(fleet.store.promote()).moved == {"q": 1}
-    overdue(fleet, ALONE, SECOND_US, pollers)
-    assert fleet.run(fleet.store.promote()).left_out == ("alone",)
-    changed = schedules.run(kept._replace(record=b""), "q", "x", b"", may_overlap=True)
-    assert fleet.run(changed) == (RunWord.CHANGED, "")
 
 
 def test_names_that_are_none_are_refused_before_anything_is_done(fleet: Fleet, schedules: ScheduleStore) -> None:

@@ -1,0 +1,68 @@
+"""What pollers and clients do with schedules, one call at a time, for protocol tests."""
+
+import dataclasses
+
+from protocol import SECOND_US, Fleet
+from rota.protocol.command import Command
+from rota.protocol.schedules import (
+    Kept,
+    NewOccurrence,
+    PutWord,
+    Record,
+    ScheduleStore,
+    occurrence_id,
+    read_record,
+)
+from rota.schedules.advancing import Advance, advance, body_of
+from rota.schedules.schedule import EveryRule, Schedule
+from rota.schedules.text import decode_schedule, encode_schedule
+
+AHEAD_US = 5 * SECOND_US
+TICK = Schedule("tick", "work", EveryRule(SECOND_US), "q", overlap="queue")
+ALONE = dataclasses.replace(TICK, name="alone", overlap="skip")
+
+
+class Pollers:
+    """What pollers do, one call at a time."""
+
+    def __init__(self, fleet: Fleet, schedules: ScheduleStore) -> None:
+        self.fleet = fleet
+        self.store = schedules
+
+    def look(self) -> tuple[int, tuple[Kept, ...]]:
+        return self.fleet.run(self.store.upcoming(AHEAD_US))
+
+    def plan(self, kept: Kept, now_us: int) -> tuple[Command[bool], Advance]:
+        schedule, record = decode_schedule(kept.name, read_record(kept.record).text), read_record(kept.record)
+        planned = advance(schedule, record, now_us, AHEAD_US)
+        may_overlap = schedule.overlap == "queue"
+        call = self.store.advance(kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap)
+        return call, planned
+
+    def work(self) -> list[int]:
+        """Deal with all that is upcoming; the times that were enqueued."""
+        now_us, found = self.look()
+        enqueued: list[int] = []
+        for kept in found:
+            call, planned = self.plan(kept, now_us)
+            if self.fleet.run(call):
+                enqueued += [int(each.id.rpartition(":")[2]) for each in planned.occurrences]
+        return enqueued
+
+    def record(self, name: str = "tick") -> Record:
+        return read_record(self.fleet.run(self.store.find([name])).schedules[0].record)
+
+
+def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutWord:
+    return fleet.run(store.put(schedule.name, encode_schedule(schedule)))
+
+
+def overdue(fleet: Fleet, schedule: Schedule, at_us: int, pollers: Pollers) -> str:
+    """Have an occurrence enqueued whose time has come."""
+    put(fleet, pollers.store, schedule)
+    kept = fleet.run(pollers.store.find([schedule.name])).schedules[0]
+    task_id = occurrence_id(schedule.name, at_us)
+    new = [NewOccurrence(task_id, at_us, body_of(schedule, task_id))]
+    may_overlap = schedule.overlap == "queue"
+    assert fleet.run(pollers.store.advance(kept, read_record(kept.record), "q", new, may_overlap=may_overlap))
+    return task_id
