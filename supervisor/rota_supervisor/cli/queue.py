@@ -1,4 +1,4 @@
-"""`rota queue`: look at queues, pause, resume and purge them."""
+"""`rota queue`: look at queues, pause, resume and purge them; `explain` is a module of its own."""
 
 import dataclasses
 
@@ -8,6 +8,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.names import fault_in_queue_name
 from rota.protocol.views import QueueState
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.queue_explain import explain
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -17,7 +18,7 @@ _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
 
 @click.group(cls=command.Group)
 def queue() -> None:
-    """List, pause, resume and purge queues."""
+    """List, explain, pause, resume and purge queues."""
 
 
 @queue.command("ls")
@@ -38,6 +39,9 @@ def _row(state: QueueState) -> tuple[object, ...]:
     ages = (state.oldest_ready_age_us, state.oldest_overdue_age_us)
     shown_ages = (f"{age / MICROSECONDS:.1f} s" if age else "-" for age in ages)
     return (state.queue, *(getattr(state, name) for name in _COUNTS), *shown_ages, ", ".join(marks))
+
+
+queue.add_command(explain)
 
 
 @queue.command("pause")

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, over
 
 from rota.client import settings
 from rota.client.call import Call, CallOptions
-from rota.client.events import TaskEvents, WantedEvents
+from rota.client.looking import Looking
 from rota.client.open_waits import Goal, WaitQuestion
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import KIB, prepare, require_name
 from rota.client.results import result_of
 from rota.client.sender import Sender
-from rota.client.status import Handle, State, TaskStatus, status_of
+from rota.client.status import Handle, TaskStatus, status_of
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.durations import Duration, positive_milliseconds, positive_seconds, seconds
-from rota.errors import RotaError, Uncertain, UnservedQueue
+from rota.durations import Duration, positive_milliseconds, positive_seconds
+from rota.errors import Uncertain, UnservedQueue
 from rota.options import check_queue
 from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord, Enqueued
@@ -40,7 +39,7 @@ T = TypeVar("T")
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
-class Client:
+class Client(Looking):
     """A connection pool to one namespace of one server.
 
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each wait for a connection and for
@@ -148,50 +147,6 @@ class Client:
         terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
         return Consumer(Lines(self._store, self._run, self._address, self._timeout_seconds), terms)
 
-    # Looking
-
-    def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
-        """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
-        `unknown`, with the reason in `error`."""
-        try:
-            require_name("id", task_id)
-            return status_of(task_id, self._run(self._store.status(task_id)), args=args)
-        except RotaError as error:
-            return TaskStatus(task_id, State.UNKNOWN, error=str(error))
-
-    def peek(
-        self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
-    ) -> list[QueuedTask]:
-        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
-        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
-
-        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
-        a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
-        """
-        _check_chosen(queue, task)
-        wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
-        return find(self._run, self._store, wanted).tasks
-
-    def events(
-        self,
-        after: str | None = None,
-        *,
-        queue: str | None = None,
-        task: str | None = None,
-        timeout: Duration | None = None,
-    ) -> TaskEvents:
-        """Follow the task events of the fleet, of one queue or one task if that is named, on a connection of its own.
-
-        `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
-        what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
-        Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents`
-        says.
-        """
-        _check_chosen(queue, task)
-        waits = None if timeout is None else seconds(timeout, "timeout")
-        wanted = WantedEvents(after, queue or "", task or "", waits)
-        return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
-
     # Waiting
 
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
@@ -278,14 +233,6 @@ class Client:
                 stacklevel=_frames_of_ours(),
             )
         return Handle(word.holder or task.id, word.duplicate, self)
-
-
-def _check_chosen(queue: str | None, task: str | None) -> None:
-    """What of all is wanted; None for all. Raises InvalidName."""
-    if queue is not None:
-        check_queue(queue)
-    if task is not None:
-        require_name("task name", task)
 
 
 def _frames_of_ours() -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from rota.protocol import replies, task_events, views
+from rota.protocol import order, replies, task_events, views
 from rota.protocol.command import Command
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
@@ -244,6 +244,16 @@ class Store:
         """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
         Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
         return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
+
+    def nodes(self) -> Command[list[order.Node]]:
+        """The nodes whose masters live, at most BATCH of them, with what their pools serve."""
+        return self._command("nodes", NOTHING, order.parse_nodes)
+
+    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[order.Order]:
+        """The next `count` claims, up to `order.MOST_CLAIMS`, of workers that serve these tiers; and how it is with
+        their queues that have entries, and with `queue`."""
+        turn = self.turn(order.NOBODY, tiers, Turn(limit=1))
+        return self._command("explain", turn.args + pack((queue, count)), order.parse_order)
 
     def events(self, place: str, count: int = BATCH) -> Command[task_events.EventsPage]:
         """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rota.protocol.scripts import sha1_of
-from rota.protocol.wire import Arg, Packed, pack
+from rota.protocol.wire import Packed, pack
 
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divisible by every weight to 16
@@ -41,11 +41,16 @@ def domain_of(queues: Sequence[QueueShare]) -> Domain:
 
 def pack_tiers(tiers: Iterable[Domain]) -> Packed:
     """The tiers, highest first, as `turn` and `retire` take them; packed once a life."""
+    return pack(tier_words(tiers))
+
+
+def tier_words(tiers: Iterable[Domain]) -> list[str | int]:
+    """The same, before it is packed."""
     domains = list(tiers)
-    args: list[Arg] = [len(domains)]
+    words: list[str | int] = [len(domains)]
     for domain in domains:
-        args += [domain.name, settings_of(domain.queues), len(domain.queues), *(share.name for share in domain.queues)]
-    return pack(args)
+        words += [domain.name, settings_of(domain.queues), len(domain.queues), *(share.name for share in domain.queues)]
+    return words
 
 
 def settings_of(shares: Iterable[QueueShare]) -> str:

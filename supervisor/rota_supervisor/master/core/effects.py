@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rota.protocol.outcome import Settlement
 from rota.protocol.store import Announced, Blame
+from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
 from rota_supervisor.config.model import Config
@@ -100,11 +101,12 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, and announce for `lease_seconds` which queues this node serves, and what holds for the whole
-    fleet. Followed by LeasesRenewed."""
+    """Renew all leases, and announce for `lease_seconds` which queues this node serves, the tiers of its pools, and
+    what holds for the whole fleet. Followed by LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
+    pools: Mapping[str, tuple[Domain, ...]]
     lease_seconds: float
     announced: Announced
 

@@ -8,6 +8,7 @@ from rota.child.life import NANOSECONDS
 from rota.child.slots import Phase, RecycleReason
 from rota.protocol.outcome import settlements_in
 from rota.protocol.store import Announced
+from rota.protocol.tiers import Domain
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
@@ -209,7 +210,14 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    return [do.RenewLeases(held, tuple(state.taken_queues), lease.seconds, _announced(state.config))]
+    queues, pools = tuple(state.taken_queues), _served_tiers(state)
+    return [do.RenewLeases(held, queues, pools, lease.seconds, _announced(state.config))]
+
+
+def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
+    """The tiers of each pool that is to have workers."""
+    told = state.rollout.in_force.pools
+    return {pool: told[pool].settings.tiers for pool, count in state.wanted.counts.items() if count}
 
 
 def _announced(config: Config) -> Announced:

@@ -5,7 +5,6 @@ however late the answer came. What the connection notices of the server is repor
 """
 
 import asyncio
-import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
+from rota.protocol.order import heartbeat_of
 from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
 from rota.server.address import parse_address
@@ -127,8 +127,8 @@ class RedisCalls:
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives, which queues it serves, and what holds for the whole fleet."""
-        heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
+        """Publish that this master lives, what it serves, and what holds for the whole fleet."""
+        heartbeat = heartbeat_of(os.getpid(), effect.pools)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         await self._connection.run(call)

@@ -1,0 +1,270 @@
+"""The next claims of a pool and how it is with its queues, with the reasons in words: pure, of what a script told."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from rota.client.status import State, TaskStatus
+from rota.durations import MICROSECONDS, utc_datetime
+from rota.protocol.entry import Entry, Kind
+from rota.protocol.order import Expected, Order, QueueInOrder
+from rota.protocol.tiers import VIRTUAL_UNIT
+from rota.protocol.views import QueueState
+
+DELAYED_LANE: Final = "delayed"
+READY_LANE: Final = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedClaim:
+    """A claim as it would be made. `place`: its number, from 1. `tier`: the highest is 1. `lane`: `delayed` or `ready`.
+
+    `id` is "" where the claim will make one, and `name` where none can be read. `running`: how many of its queue run
+    with it, for which there is a `cap` (0: none). `why`: why it is this one.
+    """
+
+    place: int
+    id: str
+    queue: str
+    name: str
+    tier: int
+    weight: float
+    lane: str
+    due_at: datetime
+    attempt: int
+    crashes: int
+    losses: int
+    running: int
+    cap: int
+    why: str
+
+
+class Outlook(StrEnum):
+    """How it is with a queue behind the claims that are explained: there is nothing left in it; it is open, and some
+    of it is among them or others come first; or it is shut."""
+
+    EMPTY = "empty"
+    AMONG = "among"
+    BEHIND = "behind"
+    PAUSED = "paused"
+    CAP = "cap"
+    RATE = "rate"
+    UNSERVED = "unserved"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOutlook:
+    """A queue, as a pool serves it. `ready`: how many of its tasks are; `claims`: how many of these are among those
+    explained. `opens_at`: when its rate lets the next one start, None when it holds none back. `why`: why no more of
+    them are, and when that could be."""
+
+    queue: str
+    outlook: Outlook
+    tier: int
+    weight: float
+    ready: int
+    claims: int
+    running: int
+    cap: int
+    opens_at: datetime | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOutlook:
+    """The next claims of the workers of a pool on these nodes, and its queues that have something ready. `is_whole`:
+    these are all claims that were asked for, or all that can be made; looking further would have been too much work."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    claims: tuple[ExpectedClaim, ...]
+    queues: tuple[QueueOutlook, ...]
+    is_whole: bool
+
+    def of_queue(self, queue: str) -> QueueOutlook:
+        """How it is with this queue."""
+        return next((each for each in self.queues if each.queue == queue), unserved_by(self.pool, queue))
+
+    def of_task(self, task_id: str) -> ExpectedClaim | None:
+        """The claim of this task, if it is among these."""
+        return next((each for each in self.claims if each.id == task_id), None)
+
+
+def outlook_of(pool: str, nodes: Sequence[str], order: Order) -> PoolOutlook:
+    """What the script told, in the words of whoever asked."""
+    taken = Counter(claim.entry.queue for claim in order.claims)
+    queues = tuple(_queue_outlook(each, order, taken) for each in order.queues)
+    return PoolOutlook(pool, tuple(nodes), tuple(_claims(order)), queues, order.is_whole)
+
+
+def unserved_by(pool: str, queue: str) -> QueueOutlook:
+    """A queue that a pool does not serve."""
+    return QueueOutlook(queue, Outlook.UNSERVED, 0, 0.0, 0, 0, 0, 0, None, f"pool {pool} does not serve it")
+
+
+# Claims
+
+
+def _claims(order: Order) -> Iterator[ExpectedClaim]:
+    known = {each.queue: each for each in order.queues}
+    so_far: Counter[str] = Counter()
+    for place, claim in enumerate(order.claims, 1):
+        queue = known[claim.entry.queue]
+        yield _claim(place, claim, queue, order, so_far[queue.queue])
+        so_far[queue.queue] += 1
+
+
+def _claim(place: int, claim: Expected, queue: QueueInOrder, order: Order, before: int) -> ExpectedClaim:
+    entry = claim.entry
+    running = max(0, queue.running) + before + 1
+    return ExpectedClaim(
+        place=place,
+        id="" if entry.id.startswith(f"adopted-{order.now_us}-") else entry.id,
+        queue=entry.queue,
+        name=claim.name,
+        tier=queue.tier,
+        weight=_weight(queue),
+        lane=READY_LANE if entry.kind is Kind.IMMEDIATE else DELAYED_LANE,
+        due_at=utc_datetime(entry.due_us),
+        attempt=entry.attempt,
+        crashes=entry.crashes,
+        losses=entry.losses,
+        running=running,
+        cap=queue.cap,
+        why=", ".join(_reasons(entry, queue, order, before)),
+    )
+
+
+def _reasons(entry: Entry, queue: QueueInOrder, order: Order, before: int) -> Iterator[str]:
+    if queue.tier > 1:
+        yield f"tier {queue.tier}: {_tiers_above(queue, order)}"
+    yield _turn(queue, order, before)
+    if entry.kind is not Kind.IMMEDIATE:
+        yield "the delayed lane goes first"
+    if queue.cap:
+        yield f"{max(0, queue.running) + before + 1} of {queue.cap} running"
+    if queue.interval_us:
+        yield "its rate lets it"
+    if entry.crashes or entry.losses:
+        yield "claimed alone, for a crash or a loss on record"
+
+
+def _tiers_above(queue: QueueInOrder, order: Order) -> str:
+    above = [each for each in order.queues if each.tier < queue.tier and each.left and not each.is_open]
+    named = ", ".join(each.queue for each in above[:_MOST_NAMED])
+    more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
+    return f"all is shut above it ({named}{more})" if above else "nothing is ready above it"
+
+
+def _turn(queue: QueueInOrder, order: Order, before: int) -> str:
+    if sum(each.tier == queue.tier for each in order.queues) == 1:
+        return "no other queue of its tier has anything ready"
+    if queue.time is None and not before:
+        return "never served before"
+    return f"had the least for its weight of {_weight(queue):g}"
+
+
+def _weight(queue: QueueInOrder) -> float:
+    return round(VIRTUAL_UNIT / queue.cost, 3)
+
+
+# Queues
+
+
+_MOST_NAMED: Final = 3
+
+
+def _queue_outlook(queue: QueueInOrder, order: Order, taken: Counter[str]) -> QueueOutlook:
+    claims = taken[queue.queue]
+    running = max(0, queue.running) + claims
+    opens_at = utc_datetime(order.now_us) + timedelta(microseconds=queue.wait_us) if queue.wait_us else None
+    shut = {} if queue.is_open or not queue.left else dict(_shut_by(queue, running))
+    if shut:
+        outlook, why = next(iter(shut)), "; ".join(shut.values())
+    else:
+        outlook, why = _unshut(queue, order, claims)
+    return QueueOutlook(
+        queue.queue, outlook, queue.tier, _weight(queue), queue.entries, claims, running, queue.cap, opens_at, why
+    )
+
+
+def _shut_by(queue: QueueInOrder, running: int) -> Iterator[tuple[Outlook, str]]:
+    """What keeps a turn from claiming of this queue. That something does is said by the turn itself."""
+    if queue.paused:
+        yield Outlook.PAUSED, f"it is paused, until `rota queue resume {queue.queue}`"
+    if queue.cap and running >= queue.cap:
+        yield Outlook.CAP, f"its cap is reached, {running} of {queue.cap} running, until one of them ends"
+    if queue.wait_us:
+        yield Outlook.RATE, f"its rate lets the next one start in {queue.wait_us / MICROSECONDS:.3f} s"
+
+
+def _unshut(queue: QueueInOrder, order: Order, claims: int) -> tuple[Outlook, str]:
+    if not queue.left:
+        return Outlook.EMPTY, "all of it is among these" if claims else "nothing in it is ready"
+    if claims:
+        return Outlook.AMONG, "the rest of it comes behind these"
+    return Outlook.BEHIND, f"others come first: {_who_is_first(queue, order)}"
+
+
+def _who_is_first(queue: QueueInOrder, order: Order) -> str:
+    above = sum(each.left for each in order.queues if each.tier < queue.tier and each.is_open)
+    if above:
+        return f"{above} more in the tiers above"
+    return f"in tier {queue.tier} they have had less for their weights"
+
+
+# What was asked of a queue or a task
+
+NOBODY: Final = "no master announces any, so nobody claims"
+_ENDS: Final = {
+    State.RUNNING: "it has been claimed, by {owner}",
+    State.DEAD: "it is dead and will not be claimed: `rota dead revive {id}` puts it back",
+    State.UNKNOWN: "nothing is known of it: {why}",
+}
+
+
+def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
+    """How it is with a queue, in each pool that serves it."""
+    if not pools:
+        yield f"queue {queue}: {NOBODY}"
+    for pool in pools:
+        found = pool.of_queue(queue)
+        among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)}; "
+        yield f"queue {queue} in pool {pool.pool}: {among if found.ready else ''}{found.why}"
+
+
+def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], ahead: int | None) -> Iterator[str]:
+    """When a task that waits in its lane is claimed."""
+    claims = [(pool.pool, claim) for pool in pools if (claim := pool.of_task(task.id))]
+    for pool, claim in claims:
+        yield f"it is claim {claim.place} of pool {pool}: {claim.why}"
+    if not claims:
+        before = "behind more than are looked through" if ahead is None else f"{ahead} of its queue come before it"
+        yield f"it is ready, and not among these claims: {before}"
+        yield from about_queue(task.queue, pools)
+
+
+def about_scheduled(task: TaskStatus, at: datetime) -> str:
+    """When a task that waits for its time can be claimed."""
+    return f"it is scheduled, and ready {_when(task.due_at, at)}, before the ready lane of queue {task.queue}"
+
+
+def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> str:
+    """When there is something ready in a queue of which all waits for its time."""
+    return f"{state.scheduled} wait for their due times, the next one is ready {_when(due_at, at)}"
+
+
+def about_gone(task: TaskStatus) -> str:
+    """Why a task is not claimed any more."""
+    words = _ENDS.get(task.state, "it has ended as {state} and will not be claimed")
+    return words.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
+
+
+def _when(due_at: datetime | None, at: datetime) -> str:
+    if due_at is None:
+        return "later than the next 500 of the fleet"
+    left = (due_at - at).total_seconds()
+    return f"at {due_at:%Y-%m-%dT%H:%M:%SZ}, in {left:.1f} s" if left > 0 else "now: it is due"
