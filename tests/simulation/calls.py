@@ -2,16 +2,18 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rota.poller.report import PollerReport
 from rota.protocol.command import Command
+from rota.protocol.condition import Condition
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.scripts import Script
 from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
 from rota.protocol.tiers import NO_TIERS
+from rota.protocol.views import ClosedQueue
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
@@ -85,6 +87,13 @@ class Calls(Store):
         announced: Announced = NOTHING_SAID,  # noqa: ARG002
     ) -> Command[int]:
         return _call(lambda server: len(server.owners))
+
+    def look_at_closed(
+        self,
+        ttl_ms: int,  # noqa: ARG002
+        conditions: Iterable[Condition] = (),  # noqa: ARG002
+    ) -> Command[tuple[ClosedQueue, ...]]:
+        return _call(lambda _: ())
 
 
 CALLS: Final = Calls("simulated")

@@ -9,6 +9,7 @@ from rota.protocol.names import fault_in_queue_name
 from rota.protocol.views import QueueState
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.queue_explain import explain
+from rota_supervisor.cli.status import duration
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -35,13 +36,18 @@ def list_queues() -> None:
 
 
 def _row(state: QueueState) -> tuple[object, ...]:
-    marks = [mark for mark, on in (("paused", state.paused), ("unserved", not state.served)) if on]
+    marks = [
+        mark for mark, on in ((_closed(state), state.closed_by or state.paused), ("unserved", not state.served)) if on
+    ]
     ages = (state.oldest_ready_age_us, state.oldest_overdue_age_us)
     shown_ages = (f"{age / MICROSECONDS:.1f} s" if age else "-" for age in ages)
     return (state.queue, *(getattr(state, name) for name in _COUNTS), *shown_ages, ", ".join(marks))
 
 
-queue.add_command(explain)
+def _closed(state: QueueState) -> str:
+    age = f" for {duration(state.closed_age_us / MICROSECONDS)}" if state.closed_age_us else ""
+    fault = f": {state.condition_error}" if state.condition_error else ""
+    return f"paused{age}" if state.paused else f"closed by {state.closed_by}{age}{fault}"
 
 
 @queue.command("pause")
@@ -91,3 +97,6 @@ def _check_names(queues: tuple[str, ...]) -> None:
     faults = [fault for fault in map(fault_in_queue_name, queues) if fault]
     if faults:
         raise Failure(ExitCode.USAGE, *faults)
+
+
+queue.add_command(explain)

@@ -29,13 +29,23 @@ _LOG = LogSettings()
 
 
 class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[queues.NAME]`: `cap` running at once over the fleet (0: none), `rate` as in "100/m"."""
+    """`[queues.NAME]`: `cap` running at once over the fleet (0: none), `rate` as in "100/m", `condition`: the name of
+    one."""
 
     weight: Weight = 1.0
     cap: Count = 0
     rate: str = ""
+    condition: str = ""
     lag_objective_seconds: Positive | None = None
     lag_target: Share | None = None
+
+
+class ConditionConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[conditions.NAME]`: when queues that name it are open: `hours` as in "Mon-Fri 08:00-18:00 Europe/Zurich", or
+    `lua`, a text or, until the file is read, the path of one."""
+
+    hours: str = ""
+    lua: str = ""
 
 
 class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +140,12 @@ class Ended(Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
 
 
+class Alerts(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[alerts]`: after how long an alert tells that nobody may claim from a queue."""
+
+    forgotten_seconds: Positive = 86_400.0
+
+
 class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[dead]`: how long and how many dead tasks are kept."""
 
@@ -151,6 +167,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     unserved_queues: Literal["error", "warn"] = "error"
     watch_config: bool = False
     queues: dict[str, QueueConfig] = field(default_factory=dict)
+    conditions: dict[str, ConditionConfig] = field(default_factory=dict)
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
     pools: dict[str, PoolConfig] = field(default_factory=dict)
     limits: Limits = Limits()
@@ -163,3 +180,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     events: Events = Events()
     ended: Ended = Ended()
     dead: DeadConfig = DeadConfig()
+    alerts: Alerts = Alerts()

@@ -8,9 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
+from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.tiers import Domain, QueueShare, domain_of
-from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, parse_rate, served_queues
+from rota_supervisor.config.chunk import check_chunk
+from rota_supervisor.config.hours import intervals, parse_hours
+from rota_supervisor.config.model import ConditionConfig, Config, PoolConfig, QueueConfig
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, NO_RATE, parse_rate, served_queues
 
 
 def pool_sizes(config: Config) -> dict[str, int]:
@@ -84,8 +87,19 @@ def _tiers_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
 
 def _share(config: Config, name: str) -> QueueShare:
     queue = config.queues.get(name, QueueConfig())
-    rate = parse_rate(queue.rate) if queue.rate else ()
-    return QueueShare(name, queue.weight, queue.cap, *rate)
+    rate = parse_rate(queue.rate) if queue.rate else NO_RATE
+    return QueueShare(name, queue.weight, queue.cap, *rate, queue.condition)
+
+
+def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[Condition]:
+    """The conditions as scripts take them, when it is `now_us` by Redis's clock."""
+    return [_condition(name, each, now_us) for name, each in conditions.items()]
+
+
+def _condition(name: str, condition: ConditionConfig, now_us: int) -> Condition:
+    if condition.lua:
+        return Condition(name, "lua", check_chunk(condition.lua))
+    return Condition(name, "hours", text_of_hours(*intervals(parse_hours(condition.hours), now_us)))
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.redaction import quoted
 from rota.server.address import parse_address
+from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.faults import Fault, shown, suggestion
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.hours import longest_closed, parse_hours
+from rota_supervisor.config.model import ConditionConfig, Config
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
@@ -51,6 +53,9 @@ class Rate(NamedTuple):
 
     interval_us: int
     burst: int
+
+
+NO_RATE = Rate(0, 1)
 
 
 def parse_rate(text: str) -> Rate:
@@ -117,6 +122,46 @@ def _rates(config: Config) -> Iterator[Fault]:
                 parse_rate(queue.rate)
         except ValueError as error:
             yield Fault(f"queues.{name}.rate", str(error))
+
+
+def _conditions(config: Config) -> Iterator[Fault]:
+    for name, condition in config.conditions.items():
+        if fault := fault_in_name("condition name", name):
+            yield Fault(f"conditions.{name}", fault)
+        elif bool(condition.hours) == bool(condition.lua):
+            yield Fault(f"conditions.{name}", "give hours or lua, one of them")
+        elif fault := _fault_in_condition(condition):
+            yield Fault(f"conditions.{name}.{'hours' if condition.hours else 'lua'}", fault)
+
+
+def _fault_in_condition(condition: ConditionConfig) -> str:
+    try:
+        if condition.hours:
+            parse_hours(condition.hours)
+        else:
+            check_chunk(condition.lua)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _conditions_of_queues(config: Config) -> Iterator[Fault]:
+    for name, queue in config.queues.items():
+        if queue.condition and queue.condition not in config.conditions:
+            hint = suggestion(queue.condition, config.conditions) or f": add [conditions.{queue.condition}]"
+            yield Fault(f"queues.{name}.condition", f"there is no condition {shown(queue.condition)}{hint}")
+
+
+def warnings_of_conditions(config: Config) -> list[str]:
+    """A warning for each condition whose hours are closed for so long that an alert takes a queue for forgotten."""
+    forgotten = config.alerts.forgotten_seconds
+    closed = {name: longest_closed(parse_hours(each.hours)) for name, each in config.conditions.items() if each.hours}
+    return [
+        f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, and after "
+        f"alerts.forgotten_seconds ({forgotten:g}) an alert tells that a queue was forgotten: give it more"
+        for name, longest in closed.items()
+        if longest.total_seconds() > forgotten
+    ]
 
 
 def _tasks(config: Config) -> Iterator[Fault]:
@@ -200,6 +245,8 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("tiers",), _tiers),
     (("tiers", "queues"), _queues_in_tiers),
     ((), _rates),
+    (("conditions",), _conditions),
+    (("queues", "conditions"), _conditions_of_queues),
     (("tasks", "limits"), _tasks),
     (("workers", "pools"), _workers),
     (("tiers", "pools"), _pool_queues),

@@ -38,6 +38,7 @@ _OF_QUEUES: Final = {
     "oldest_overdue_age_seconds": m.QUEUE_OLDEST_OVERDUE_AGE,
     "paused": m.QUEUE_PAUSED,
     "served": m.QUEUE_SERVED,
+    "closed_age_seconds": m.QUEUE_CLOSED_AGE,
 }
 
 
@@ -133,6 +134,7 @@ def put_settings(samples: Samples, settings: ExporterSettings, version: str, sta
         samples.put(m.QUEUE_WEIGHT, (queue.name,), queue.weight)
     samples.put(m.BUILD_INFO, (version, str(PROTOCOL_VERSION), settings.server.namespace), 1)
     samples.put(m.START_TIME, (), started_at)
+    samples.put(m.FORGOTTEN_AFTER, (), settings.forgotten_seconds)
 
 
 def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueSettings]) -> None:
@@ -159,8 +161,10 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
 def put_reading(samples: Samples, reading: QueueReading) -> None:
     """Put the queues as Redis has them."""
     for state in reading.overview.queues:
-        for key, number in queue_row(state).items():
-            samples.put(_OF_QUEUES[key], (state.queue,), number)
+        row = queue_row(state)
+        for key, definition in _OF_QUEUES.items():
+            samples.put(definition, (state.queue,), row[key])
+        samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
     samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)

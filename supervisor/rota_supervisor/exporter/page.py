@@ -2,7 +2,7 @@
 document without scripts or anything fetched, which reloads itself."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -185,9 +185,19 @@ def _table(columns: _Columns, rows: Iterable[Json], empty: str) -> str:
 
 def _name(queue: Json) -> str:
     state = queue["state"]
-    remarks = ["paused"] if state and state["paused"] else []
-    remarks += ["not served"] if state and not state["served"] else []
-    return escape(queue["name"]) + "".join(f' <span class="bad">{remark}</span>' for remark in remarks)
+    remarks = [] if state is None else list(_remarks(state))
+    return escape(queue["name"]) + "".join(f' <span class="bad">{escape(remark)}</span>' for remark in remarks)
+
+
+def _remarks(state: Json) -> Iterator[str]:
+    age = f" for {seconds(state['closed_age_seconds'])}" if state["closed_age_seconds"] else ""
+    if state["paused"]:
+        yield f"paused{age}"
+    elif state["closed_by"]:
+        fault = f": {state['condition_error']}" if state["condition_error"] else ""
+        yield f"closed by {state['closed_by']}{age}{fault}"
+    if not state["served"]:
+        yield "not served"
 
 
 def _count_in(key: str) -> Callable[[Json], str]:

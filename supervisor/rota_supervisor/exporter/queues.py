@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
 from rota.protocol import store, views
@@ -44,8 +44,8 @@ class QueueReading:
     consumers: views.Consumers
 
 
-def queue_row(state: views.QueueState) -> dict[str, float]:
-    """Return the numbers of a queue as `/status.json` shows them: durations are in seconds."""
+def queue_row(state: views.QueueState) -> dict[str, Any]:
+    """Return a queue as `/status.json` shows it: durations are in seconds."""
     return {
         key.replace("_us", "_seconds"): value / MICROSECONDS if key.endswith("_us") else value
         for key, value in asdict(state).items()

@@ -25,6 +25,7 @@ class QueueSettings:
 class ExporterSettings:
     """`queues`: those of all tiers, highest first. `beat_seconds`: the longest silence of a child outside a
     task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
+    `forgotten_seconds`: after how long what is closed counts as forgotten.
     `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike."""
 
     server: ServerSettings
@@ -32,6 +33,7 @@ class ExporterSettings:
     beat_seconds: float
     tick_seconds: float
     max_series: int
+    forgotten_seconds: float
     ask_redis: bool
     log: LogSettings
 

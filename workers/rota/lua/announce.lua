@@ -26,7 +26,7 @@ end
 redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
 if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
+for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
 end
 -- Of another type it stops events, and no heartbeat.

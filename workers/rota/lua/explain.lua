@@ -9,7 +9,8 @@
 -- returns  now, whether that was all 0|1 (0: it was too much work), (entry, name of the task)..., then a row for each queue
 --          that has entries, 500 at most: queue, tier, cost, cap, interval us, and how it is before these claims: entries,
 --          running, virtual time; and after them: entries left, whether one could be claimed next 0|1, how long until its
---          rate lets one through us (0: it holds none back), paused 0|1
+--          rate lets one through us (0: it holds none back), paused 0|1, its condition or '', whether that keeps it closed
+--          0|1, until when us if that is known, what is wrong with it
 local TIERS_AT, MOST_ROWS, MOST_WORK = 7, 500, 50000
 local most, asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
 local queues = {}
@@ -36,6 +37,7 @@ end
 -- What a turn claims: an entry and a body, or nothing; and how long a rate limit holds the next one back.
 local function claim()
   local answer
+  verdicts = {} -- of the counts as they were
   repeat answer = turn() until answer[1] ~= 'more' or work > MOST_WORK
   return answer[5], answer[3]
 end
@@ -51,31 +53,44 @@ local function claims_in_order()
   return claims, #claims == 2 * most
 end
 
--- Whether something of this queue could be claimed next, and how long its rate holds that back: a turn that serves no
--- other queue says so. What nothing can shut is open.
-local function is_open(queue, paused)
+-- Whether something of this queue could be claimed next but for its condition, and how long its rate holds that back: a
+-- turn that serves no other queue says so. What nothing can shut is open.
+local function look_at(queue, paused)
   local share = queue.share
   if share.cap == 0 and share.interval == 0 and not paused then return queue.left > 0, 0 end
-  ARGV[TIERS_AT], ARGV[TIERS_AT + 1], ARGV[TIERS_AT + 2] = 1, share.domain, queue.settings
+  ARGV[TIERS_AT], ARGV[TIERS_AT + 1], ARGV[TIERS_AT + 2] = 1, share.domain, string.gsub(queue.settings, ':%S+', '')
   ARGV[TIERS_AT + 3], ARGV[TIERS_AT + 4] = 1, share.queue
   local claimed, wait = claim()
   return #claimed > 0, wait
 end
 
-local function row_of(queue)
-  local share = queue.share
+-- When a condition that goes by hours opens next; 0 when it goes by other things, or nobody has told so far ahead.
+local function opens_at(condition, now)
+  local text = redis.pcall('HGET', CONDITIONS, condition)
+  if type(text) ~= 'string' or not string.find(text, '^%d+ hours ') then return 0 end
+  for from in string.gmatch(text, ' (%d+)-%d+') do
+    if tonumber(from) > now then return tonumber(from) end
+  end
+  return 0
+end
+
+local function row_of(queue, now)
+  local share, condition = queue.share, queue.share.condition
   local paused = redis.call('SISMEMBER', PREFIX .. 'paused', share.queue)
   queue.left = entries_in(share.queue)
-  local open, wait = is_open(queue, paused == 1)
+  verdicts = {}
+  local verdict = condition and verdict_on(share.queue, condition, now) or { open = true }
+  local has_room, wait = look_at(queue, paused == 1)
   return {
     share.queue, queue.tier, share.cost, share.cap, share.interval, queue.entries, queue.running, queue.time,
-    queue.left, open and 1 or 0, wait, paused,
+    queue.left, has_room and verdict.open and 1 or 0, wait, paused, condition or '', verdict.open and 0 or 1,
+    verdict.open and 0 or opens_at(condition, now), verdict.fault or '',
   }
 end
 
 redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1]) -- in the copy: a turn claims for registered owners only
 note_queues(read_tiers(TIERS_AT))
 local claims, is_all = claims_in_order()
-local rows = {}
-for i, queue in ipairs(queues) do rows[i] = row_of(queue) end
-return { redis_now(), is_all and 1 or 0, claims, rows }
+local now, rows = redis_now(), {}
+for i, queue in ipairs(queues) do rows[i] = row_of(queue, now) end
+return { now, is_all and 1 or 0, claims, rows }

@@ -1,10 +1,11 @@
 #!lua flags=no-writes
 -- The numbers of queues, for gauges and people.
--- with: prefix clock numbers entry doorbell untold
+-- with: prefix clock numbers entry doorbell untold condition shares closing
 -- KEYS[1]  tasks
 -- ARGV     queues to name whether or not they were ever pushed to
 -- returns  now, owners, then a row a queue: queue, ready, scheduled, overdue, in flight, dead, accepted,
---          age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1
+--          age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1, for how many us it has been
+--          closed with entries that wait (0: it is not), the condition that keeps it closed or '', what is wrong with that
 -- At most 500 queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled counts as
 -- scheduled in the queue `unknown` until it is adopted.
 local MOST, UNKNOWN_QUEUE = 500, 'unknown'
@@ -38,8 +39,15 @@ local function head_age(lane)
 end
 local function number_of(key, field) return whole_or_zero(redis.call('HGET', PREFIX .. key, field)) end
 
+local function closing(queue)
+  local name, fault = closed_by(queue, now)
+  local since = name and closed_since(queue)
+  return since and math.max(0, now - since) or 0, name or '', fault or ''
+end
+
 local answer = { now, redis.call('ZCARD', PREFIX .. 'owners') }
 for _, queue in ipairs(names) do
+  local closed_us, condition, fault = closing(queue)
   answer[#answer + 1] = {
     queue,
     entries_in(queue),
@@ -52,6 +60,9 @@ for _, queue in ipairs(names) do
     oldest[queue] or 0,
     redis.call('SISMEMBER', PREFIX .. 'paused', queue),
     number_of('served', queue) > now and 1 or 0,
+    closed_us,
+    condition,
+    fault,
   }
 end
 return answer

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation condition
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, n x (entry verb first second), tiers
@@ -37,7 +37,7 @@ redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
 redis.call('HLEN', PREFIX .. 'rotation')
 for _, domain in ipairs(domains) do
-  if domain.settings ~= '' then -- a cap is counted in the one, a rate limit kept in the other
+  if domain.settings ~= '' then -- caps and conditions go by the one, a rate limit is kept in the other
     redis.call('HLEN', PREFIX .. 'counts')
     redis.call('HLEN', PREFIX .. 'rates')
   end
@@ -53,6 +53,9 @@ local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
 end
 
+local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
+local function is_open(share) return not share.condition or condition_on(share).open end
+
 -- Generic cell rate: `rates` holds when the bucket will be empty again. More than a full bucket ahead is left over
 -- from a clock that went back or from a slower rate.
 local function rate_ahead(share)
@@ -65,7 +68,8 @@ end
 local function room(share)
   local most, wait = limit, 0
   -- Where starts are bounded they are claimed one at a time: unstarted entries would take the room of other workers.
-  if share.cap == 0 and share.interval == 0 and limit > 0 then
+  local is_bounded = share.cap > 0 or share.interval > 0 or (share.condition and condition_on(share).counts)
+  if not is_bounded and limit > 0 then
     local own_at = value_of(limits, share.queue)
     most = own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit
   end
@@ -97,7 +101,7 @@ for queue, of in pairs(by_queue) do
   holding = holding - of.settled
   local share = share_of(domains, queue)
   credit(share, of.released)
-  if of.released > 0 or (share and share.cap > 0) then to_ring[queue] = true end
+  if of.released > 0 or (share and (share.cap > 0 or share.condition)) then to_ring[queue] = true end
 end
 
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
@@ -106,7 +110,7 @@ local wait = 0
 local function pass_on(queue)
   if paused(queue) or entries_in(queue) == 0 then return end
   local share = share_of(domains, queue)
-  if share and room(share) < 1 then return end
+  if share and (room(share) < 1 or not is_open(share)) then return end
   ring(queue)
 end
 
@@ -208,6 +212,7 @@ local function claim_from(share, n)
   count('running:' .. share.queue, #texts)
   charge(share, #texts)
   spend_rate(share, #texts)
+  if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
   if tell then
     for i, text in ipairs(texts) do
       tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
@@ -215,17 +220,26 @@ local function claim_from(share, n)
   end
 end
 
--- Whether entries of the queue at this place may start now; if a rate limit opens later, `wait` says when.
+local function wait_no_longer(after, queue)
+  if after > 0 and (wait == 0 or after < wait) and entries_in(queue) > 0 then wait = after end
+end
+
+-- Whether entries of the queue at this place may start now; if not, `wait` says when a rate limit or a condition is to be
+-- looked at again. The condition comes last: it is not asked about what may not start all the same.
 local function has_room(domain, place)
-  if domain.settings == '' then return true end -- none of its queues has a cap or a rate limit
+  if domain.settings == '' then return true end -- none of its queues has a cap, a rate limit or a condition
   local share = share_at(domain, place)
   local allowed, after = room(share)
   if share.interval > 0 then
     local _, is_left_over = rate_ahead(share)
     if is_left_over then spend_rate(share, 0) end -- or the queue would stay shut until that time
   end
-  if allowed < 1 and after > 0 and (wait == 0 or after < wait) and entries_in(ARGV[place]) > 0 then wait = after end
-  return allowed >= 1
+  if allowed < 1 then
+    wait_no_longer(after, share.queue)
+  elseif not is_open(share) then
+    wait_no_longer(condition_on(share).after, share.queue)
+  end
+  return allowed >= 1 and is_open(share)
 end
 
 -- The places of a domain's queues that are marked ready and may be served now.

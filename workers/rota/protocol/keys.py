@@ -43,6 +43,8 @@ class Keys:
     epitaphs = _Single("epitaphs")
     unique_keys = _Single("keys")
     paused = _Single("paused")
+    closed = _Single("closed")
+    conditions = _Single("conditions")
     progress = _Single("progress")
     served = _Single("served")
     shares = _Single("shares")

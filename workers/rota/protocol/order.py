@@ -28,7 +28,8 @@ class QueueInOrder(NamedTuple):
 
     `cost`: of one entry, in virtual time. `entries`, `running` and `time` (its virtual time, None when it was never
     served) are from before the first claim. `left` are its entries behind the last one; `is_open`: one of them could be
-    claimed next; `wait_us`: how long its rate limit holds the next one back, 0 when it does not.
+    claimed next; `wait_us`: how long its rate limit holds the next one back, 0 when it does not. `closed`: its
+    `condition` keeps it so, `opens_us`: until then, 0 when that is not known; `fault`: what is wrong with that one.
     """
 
     queue: str
@@ -43,6 +44,10 @@ class QueueInOrder(NamedTuple):
     is_open: bool
     wait_us: int
     paused: bool
+    condition: str
+    closed: bool
+    opens_us: int
+    fault: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,17 @@ def _time(raw: Raw) -> int | None:
     return int(time) if time.isdigit() and turn.isdigit() else None
 
 
-_queue = reply(QueueInOrder, text_of, *[int] * 5, _number, _time, int, bool, int, bool)
+def _shown(raw: Raw) -> str:
+    return shown(text_of(raw))
+
+
+_QUEUE = (text_of, *[int] * 5, _number, _time, int, bool, int, bool, _shown, bool, int, _shown)
+_queue = reply(QueueInOrder, *_QUEUE)
 
 
 def _claims(raw: Sequence[Raw]) -> tuple[Expected, ...]:
     pairs = zip(raw[::2], raw[1::2], strict=True)
-    return tuple(Expected(parse_entry(text), shown(text_of(name))) for text, name in pairs)
+    return tuple(Expected(parse_entry(text), _shown(name)) for text, name in pairs)
 
 
 parse_order = reply(Order, int, bool, _claims, lambda raw: tuple(map(_queue, raw)))

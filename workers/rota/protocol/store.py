@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from rota.protocol import order, replies, task_events, views
 from rota.protocol.command import Command
+from rota.protocol.condition import Condition
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
@@ -201,6 +202,13 @@ class Store:
         ends, events, shares = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), *queues]
         return self._command("announce", pack(args), int)
+
+    def look_at_closed(
+        self, ttl_ms: int, conditions: Iterable[Condition] = ()
+    ) -> Command[tuple[views.ClosedQueue, ...]]:
+        """Define conditions, good for `ttl_ms`, and keep since when queues are closed; returns those that are."""
+        args: list[Arg] = [ttl_ms, *(word for each in conditions for word in each)]
+        return self._command("conditions", pack(args), views.parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
         """Extend the lease of a consumer, and say which queues it serves."""

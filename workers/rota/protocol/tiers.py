@@ -14,13 +14,14 @@ VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divis
 class QueueShare:
     """A queue as a pool serves it: `weight` in its tier, `cap` running at once over the fleet (0: no
     cap), `interval_us` microseconds from one start to the next (0: no rate limit), `burst` starts that
-    may come at once after a pause."""
+    may come at once after a pause, `condition` the name of what decides whether it is open ("": it always is)."""
 
     name: str
     weight: float = 1.0
     cap: int = 0
     interval_us: int = 0
     burst: int = 1
+    condition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ def tier_words(tiers: Iterable[Domain]) -> list[str | int]:
 
 
 def settings_of(shares: Iterable[QueueShare]) -> str:
-    """What the scripts read of those queues that are not plain: ` QUEUE=COST CAP INTERVAL BURST` each."""
+    """What the scripts read of those queues that are not plain: ` QUEUE=COST CAP INTERVAL BURST` each, and
+    `:CONDITION` behind it where there is one."""
     return "".join(map(_settings, shares))
 
 
@@ -62,15 +64,17 @@ def _settings(share: QueueShare) -> str:
     if share == QueueShare(share.name):
         return ""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
-    return f" {share.name}={cost} {share.cap} {share.interval_us} {share.burst}"
+    condition = f":{share.condition}" if share.condition else ""
+    return f" {share.name}={cost} {share.cap} {share.interval_us} {share.burst}{condition}"
 
 
 def read_share(name: str, settings: bytes) -> QueueShare:
-    """The share that masters published of a queue, `COST CAP INTERVAL BURST`; a plain one when they did not."""
+    """The share that masters published of a queue, as `settings_of` says it; a plain one when they did not."""
     if not settings:
         return QueueShare(name)
-    cost, cap, interval_us, burst = map(int, settings.split())
-    return QueueShare(name, VIRTUAL_UNIT / cost, cap, interval_us, burst)
+    numbers, _, condition = settings.decode().partition(":")
+    cost, cap, interval_us, burst = map(int, numbers.split())
+    return QueueShare(name, VIRTUAL_UNIT / cost, cap, interval_us, burst, condition)
 
 
 NO_TIERS = pack_tiers(())

@@ -121,7 +121,9 @@ def _parse_waited(raw: Raw) -> TaskState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old."""
+    """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old.
+    `closed_age_us`: for how long nobody may claim from it, as it is paused or its condition keeps entries waiting.
+    `closed_by`: the condition that keeps it closed, `condition_error`: what is wrong with that one; else ""."""
 
     queue: str
     ready: int
@@ -134,6 +136,9 @@ class QueueState:
     oldest_overdue_age_us: int
     paused: bool
     served: bool
+    closed_age_us: int
+    closed_by: str
+    condition_error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,26 @@ def parse_overview(raw: Raw) -> Overview:
     return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)))
 
 
-_parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool)
+_parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool, int, _shown_name, _shown_name)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedQueue:
+    """A queue from which nobody may claim, for how long by now: it is paused (`closed_by` is ""), or the condition
+    `closed_by` keeps entries waiting. `error`: what is wrong with that condition, "" when nothing is."""
+
+    queue: str
+    closed_age_us: int
+    closed_by: str
+    error: str
+
+
+def parse_closed(raw: Raw) -> tuple[ClosedQueue, ...]:
+    """`[a list a queue...]`"""
+    return tuple(sorted(map(_parse_closed_queue, raw), key=lambda closed: closed.queue))
+
+
+_parse_closed_queue = reply(ClosedQueue, _shown_name, int, _shown_name, _shown_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,23 @@ QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "queue",
 )
 QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
+QUEUE_CLOSED = _gauge("rota_queue_closed", _EXPORTER, "1 while its condition lets nobody claim.", "queue")
+QUEUE_CLOSED_AGE = _gauge(
+    "rota_queue_closed_age_seconds",
+    _EXPORTER,
+    "For how long nobody may claim: it is paused, or its condition keeps tasks waiting. 0 when neither holds.",
+    "queue",
+)
+CONDITION_ERRORS = _counter(
+    "rota_condition_errors_total",
+    _MASTER,
+    "Looks at which the condition of the queue failed, which keeps it closed. A master looks with each renewal.",
+    "queue",
+)
+QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "For how long this node has been quiet, 0 when it is not.")
+FORGOTTEN_AFTER = _gauge(
+    "rota_forgotten_after_seconds", _EXPORTER, "After how long what is closed or quiet counts as forgotten."
+)
 QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
 QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while some master or consumer serves it.", "queue")
 CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: programs of their own that take tasks.")

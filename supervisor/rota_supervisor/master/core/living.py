@@ -2,6 +2,7 @@
 the lease and the claims of a worker."""
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from rota.child.life import NANOSECONDS
@@ -12,7 +13,7 @@ from rota.protocol.tiers import Domain
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.config.resolve import queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import dying, events, reloading
@@ -211,7 +212,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
     queues, pools = tuple(state.taken_queues), _served_tiers(state)
-    return [do.RenewLeases(held, queues, pools, lease.seconds, _announced(state.config))]
+    return [do.RenewLeases(held, queues, pools, lease.seconds, *_announced(state.config))]
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
@@ -220,9 +221,9 @@ def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
     return {pool: told[pool].settings.tiers for pool, count in state.wanted.counts.items() if count}
 
 
-def _announced(config: Config) -> Announced:
+def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]]:
     events = config.events.max_length if config.events.enabled else 0
-    return Announced(config.ended.keep, events, queue_shares(config))
+    return Announced(config.ended.keep, events, queue_shares(config)), config.conditions
 
 
 def _living(state: MasterState) -> list[Child]:
@@ -231,17 +232,11 @@ def _living(state: MasterState) -> list[Child]:
     return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
 
 
-def hurry(state: MasterState) -> None:
-    """Renew at the next tick."""
-    state.leases.is_urgent = True
-    state.leases.due_at = 0.0
-
-
 def _hurry_for(state: MasterState, lease_seconds: float) -> None:
     """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
     leases shorter."""
     if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
-        hurry(state)
+        state.leases.hurry()
 
 
 def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) -> list[do.Effect]:

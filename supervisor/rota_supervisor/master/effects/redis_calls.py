@@ -24,6 +24,7 @@ from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
+from rota_supervisor.config import resolve
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import events as seen
 from rota_supervisor.master.core.state import MasterState
@@ -32,7 +33,16 @@ from rota_supervisor.master.effects.orders import PARK_SECONDS, cancelled_in
 from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
-_SCRIPTS: Final = ("announce", "overview", "progress", "recall", "register", "renew", "retire")  # what a master runs
+_SCRIPTS: Final = (
+    "announce",
+    "conditions",
+    "overview",
+    "progress",
+    "recall",
+    "register",
+    "renew",
+    "retire",
+)  # what a master runs
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
@@ -127,11 +137,20 @@ class RedisCalls:
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives, what it serves, and what holds for the whole fleet."""
+        """Publish that this master lives, what it serves, and what holds for the whole fleet; and look at what is
+        closed."""
         heartbeat = heartbeat_of(os.getpid(), effect.pools)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         await self._connection.run(call)
+        conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
+        closed = await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
+        self._happened(seen.ClosedSeen(closed))
+
+    async def _redis_now(self) -> int:
+        """Redis time in microseconds: hours are reckoned by it, so that no node's clock opens or closes anything."""
+        seconds, microseconds = await self._connection.execute("TIME")
+        return int(seconds) * 1_000_000 + int(microseconds)
 
     # Claims
 

@@ -1,5 +1,5 @@
 -- The tiers of a call, from ARGV[at] on: `domains`, then for each `name settings n`, n queues. The settings are a text,
--- ` QUEUE=COST CAP INTERVAL BURST` for each queue that does not have the plain ones. A fleet may serve a hundred queues
+-- ` QUEUE=COST CAP INTERVAL BURST` for each queue that does not have the plain ones, `:CONDITION` behind it if it has one. A fleet may serve a hundred queues
 -- and a call be about one, so nothing is read before it is asked for.
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: an entry at weight 1
 
@@ -25,9 +25,10 @@ local function share_at(domain, place)
   local share = { queue = ARGV[place], domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1 }
   local at = value_of(domain.settings, share.queue)
   if at then
-    local cost, cap, interval, burst = string.match(domain.settings, '^(%d+) (%d+) (%d+) (%d+)', at)
+    local cost, cap, interval, burst, condition = string.match(domain.settings, '^(%d+) (%d+) (%d+) (%d+):?(%S*)', at)
     share.cost, share.cap = tonumber(cost), tonumber(cap)
     share.interval, share.burst = tonumber(interval), tonumber(burst)
+    share.condition = condition ~= '' and condition or nil
   end
   return share
 end
