@@ -7,6 +7,7 @@ from typing import Final
 
 from clock import TimedFleet
 from protocol import SECOND_US, body_of, tiers
+from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Done, Release, RetryOutcome
 from rota.protocol.replies import Claim
 from rota.protocol.store import NewTask, Store
@@ -14,6 +15,14 @@ from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import Packed
 
 _STEPS: Final = 12
+_OPEN, _SHUT, _HOUR_US = "open", "shut", 3600 * SECOND_US
+_CONDITIONS: Final = {
+    "few": "return running < 2",
+    "many": "return ready > 2",
+    "broken": "return ready.x",
+    _OPEN: "",
+    _SHUT: "",
+}
 _WEIGHTS: Final = (0.5, 1.0, 1.0, 2.0, 3.0, 7.0)
 
 
@@ -35,6 +44,7 @@ class Situation:
         drawn = cls(fleet, random.Random(seed))
         drawn.shares = [[drawn._share(f"q{tier}{place}") for place in range(drawn.chance.randint(1, 4))]
                         for tier in range(drawn.chance.randint(1, 3))]  # fmt: skip
+        drawn._define_conditions()
         for queue in drawn.queues:
             drawn._push(queue, drawn.chance.randint(0, 6))
         for _ in range(_STEPS):
@@ -57,7 +67,17 @@ class Situation:
             cap=self.chance.choice((0, 0, 0, 1, 2, 4)),
             interval_us=10 * SECOND_US if rated else 0,
             burst=self.chance.randint(1, 3),
+            condition=self.chance.choice((*_CONDITIONS, *[""] * 15)),
         )
+
+    def _define_conditions(self) -> None:
+        """Some go by what is counted, one is open for an hour, one opens an hour from now."""
+        conditions = [Condition(name, "lua", text) for name, text in _CONDITIONS.items() if text]
+        now = self.fleet.clock_us
+        for name, start in ((_OPEN, now), (_SHUT, now + _HOUR_US)):
+            hours = text_of_hours(now + 3 * _HOUR_US, [(start, start + _HOUR_US)])
+            conditions.append(Condition(name, "hours", hours))
+        self.fleet.run(self.fleet.store.look_at_closed(24 * 3600 * 1000, conditions))
 
     def _steps(self) -> list[Callable[[], None]]:
         return [self._enqueue, self._delay, self._push_bare, self._work, self._work, self._work, self._settle,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -50,6 +50,7 @@ class Outlook(StrEnum):
     AMONG = "among"
     BEHIND = "behind"
     PAUSED = "paused"
+    CONDITION = "condition"
     CAP = "cap"
     RATE = "rate"
     UNSERVED = "unserved"
@@ -58,8 +59,8 @@ class Outlook(StrEnum):
 @dataclass(frozen=True, slots=True)
 class QueueOutlook:
     """A queue, as a pool serves it. `ready`: how many of its tasks are; `claims`: how many of these are among those
-    explained. `opens_at`: when its rate lets the next one start, None when it holds none back. `why`: why no more of
-    them are, and when that could be."""
+    explained. `opens_at`: when its rate or its condition lets the next one start, None when they do not hold it back,
+    or when that is not known. `why`: why no more of them are, and when that could be."""
 
     queue: str
     outlook: Outlook
@@ -180,25 +181,36 @@ _MOST_NAMED: Final = 3
 def _queue_outlook(queue: QueueInOrder, order: Order, taken: Counter[str]) -> QueueOutlook:
     claims = taken[queue.queue]
     running = max(0, queue.running) + claims
-    opens_at = utc_datetime(order.now_us) + timedelta(microseconds=queue.wait_us) if queue.wait_us else None
+    opens_us = max(queue.opens_us, order.now_us + queue.wait_us if queue.wait_us else 0)
     shut = {} if queue.is_open or not queue.left else dict(_shut_by(queue, running))
     if shut:
         outlook, why = next(iter(shut)), "; ".join(shut.values())
     else:
         outlook, why = _unshut(queue, order, claims)
-    return QueueOutlook(
-        queue.queue, outlook, queue.tier, _weight(queue), queue.entries, claims, running, queue.cap, opens_at, why
-    )
+    fields = queue.queue, outlook, queue.tier, _weight(queue), queue.entries, claims, running, queue.cap
+    return QueueOutlook(*fields, _time(opens_us), why)
 
 
 def _shut_by(queue: QueueInOrder, running: int) -> Iterator[tuple[Outlook, str]]:
     """What keeps a turn from claiming of this queue. That something does is said by the turn itself."""
     if queue.paused:
         yield Outlook.PAUSED, f"it is paused, until `rota queue resume {queue.queue}`"
+    if queue.closed:
+        opens = f", until {_told(utc_datetime(queue.opens_us))}" if queue.opens_us else ""
+        fault = f": {queue.fault}" if queue.fault else ""
+        yield Outlook.CONDITION, f"its condition {queue.condition} keeps it closed{opens}{fault}"
     if queue.cap and running >= queue.cap:
         yield Outlook.CAP, f"its cap is reached, {running} of {queue.cap} running, until one of them ends"
     if queue.wait_us:
         yield Outlook.RATE, f"its rate lets the next one start in {queue.wait_us / MICROSECONDS:.3f} s"
+
+
+def _time(unix_us: int) -> datetime | None:
+    return utc_datetime(unix_us) if unix_us else None
+
+
+def _told(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _unshut(queue: QueueInOrder, order: Order, claims: int) -> tuple[Outlook, str]:
@@ -267,4 +279,4 @@ def _when(due_at: datetime | None, at: datetime) -> str:
     if due_at is None:
         return "later than the next 500 of the fleet"
     left = (due_at - at).total_seconds()
-    return f"at {due_at:%Y-%m-%dT%H:%M:%SZ}, in {left:.1f} s" if left > 0 else "now: it is due"
+    return f"at {_told(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"

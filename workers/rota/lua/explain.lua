@@ -8,7 +8,7 @@
 --          settle, tiers; behind these a queue to be told of in any case, or '', and how many claims
 -- returns  now, whether that was all 0|1 (0: it was too much work), (entry, name of the task)..., then a row for each queue
 --          that has entries, 500 at most: queue, tier, cost, cap, interval us, and how it is before these claims: entries,
---          running, virtual time; and after them: entries left, whether one could be claimed next 0|1, how long until its
+--          running, virtual time; and after them: entries left, whether nothing shuts it 0|1, how long until its
 --          rate lets one through us (0: it holds none back), paused 0|1, its condition or '', whether that keeps it closed
 --          0|1, until when us if that is known, what is wrong with it
 local TIERS_AT, MOST_ROWS, MOST_WORK = 7, 500, 50000
@@ -53,15 +53,15 @@ local function claims_in_order()
   return claims, #claims == 2 * most
 end
 
--- Whether something of this queue could be claimed next but for its condition, and how long its rate holds that back: a
--- turn that serves no other queue says so. What nothing can shut is open.
+-- Whether nothing but its condition keeps a turn from claiming of this queue, and how long its rate does: a turn that
+-- serves no other queue says so. What nothing can shut is open, and so is one with cancelled tasks and no others.
 local function look_at(queue, paused)
   local share = queue.share
-  if share.cap == 0 and share.interval == 0 and not paused then return queue.left > 0, 0 end
+  if share.cap == 0 and share.interval == 0 and not paused then return true, 0 end
   ARGV[TIERS_AT], ARGV[TIERS_AT + 1], ARGV[TIERS_AT + 2] = 1, share.domain, string.gsub(queue.settings, ':%S+', '')
   ARGV[TIERS_AT + 3], ARGV[TIERS_AT + 4] = 1, share.queue
   local claimed, wait = claim()
-  return #claimed > 0, wait
+  return #claimed > 0 or entries_in(share.queue) == 0, wait
 end
 
 -- When a condition that goes by hours opens next; 0 when it goes by other things, or nobody has told so far ahead.

@@ -1,7 +1,7 @@
 """The order of the next claims, as the script `explain` tells it, and how masters announce what their pools serve."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,8 +27,8 @@ class QueueInOrder(NamedTuple):
     """A queue of a tier, before the claims and after them.
 
     `cost`: of one entry, in virtual time. `entries`, `running` and `time` (its virtual time, None when it was never
-    served) are from before the first claim. `left` are its entries behind the last one; `is_open`: one of them could be
-    claimed next; `wait_us`: how long its rate limit holds the next one back, 0 when it does not. `closed`: its
+    served) are from before the first claim. `left` are its entries behind the last one; `is_open`: nothing keeps it
+    shut; `wait_us`: how long its rate limit holds the next one back, 0 when it does not. `closed`: its
     `condition` keeps it so, `opens_us`: until then, 0 when that is not known; `fault`: what is wrong with that one.
     """
 
@@ -74,7 +74,20 @@ def _shown(raw: Raw) -> str:
     return shown(text_of(raw))
 
 
-_QUEUE = (text_of, *[int] * 5, _number, _time, int, bool, int, bool, _shown, bool, int, _shown)
+_QUEUE: tuple[Callable[[Raw], Any], ...] = (
+    text_of,
+    *[int] * 5,
+    _number,
+    _time,
+    int,
+    bool,
+    int,
+    bool,
+    _shown,
+    bool,
+    int,
+    _shown,
+)
 _queue = reply(QueueInOrder, *_QUEUE)
 
 
