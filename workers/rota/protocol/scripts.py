@@ -1,11 +1,11 @@
 """The Lua files of the protocol, loaded from `rota/lua` and named by their SHA1.
 
 A script names the shared functions it needs in a line `-- with: entry doorbell`; their files, from
-`lua/shared/`, are put between its first line (the flags) and its body. So each script carries what it
-uses and nothing else, and runs as one text.
+`lua/shared/`, are put between its first line (the flags) and its body, each once and behind those that
+it names itself. So each script carries what it uses and nothing else, and runs as one text.
 
 A script that has a line `-- over the copy: turn` gets that whole transition too, as a function, behind the shared files
-of both. One of its own files is `copy`, so that the transition is run and changes nothing.
+of both. The first of its own is `copy`, so that the transition is run and changes nothing.
 """
 
 from dataclasses import dataclass
@@ -54,18 +54,28 @@ def sha1_of(text: bytes) -> str:
 
 def _assemble(source: str) -> str:
     flags, _, body = source.partition("\n")
-    needs, functions = _named(_WITH, body), []
+    shared: dict[str, str] = {}
+    _add_needs(body, shared)
+    functions = []
     for name in _named(_OVER, body):
         _, _, transition = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8").partition("\n")
-        needs += [need for need in _named(_WITH, transition) if need not in needs]
+        _add_needs(transition, shared)
         functions.append(f"local function {name}()\n{transition}end")
-    shared = [(_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8") for need in needs]
-    return "\n".join([flags, *shared, *functions, body])
+    return "\n".join([flags, *shared.values(), *functions, body])
 
 
-def _named(mark: str, body: str) -> list[str]:
+def _add_needs(text: str, shared: dict[str, str]) -> None:
+    """Add what this text needs, by name, in an order in which each file stands behind what it needs."""
+    for need in _named(_WITH, text):
+        if need not in shared:
+            source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
+            _add_needs(source, shared)
+            shared[need] = source
+
+
+def _named(mark: str, text: str) -> list[str]:
     """What the line that begins so names."""
-    return next((line.removeprefix(mark).split() for line in body.splitlines() if line.startswith(mark)), [])
+    return next((line.removeprefix(mark).split() for line in text.splitlines() if line.startswith(mark)), [])
 
 
 def script_names() -> list[str]:
