@@ -2,19 +2,21 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clock import TimedFleet
-from protocol import SECOND_US, body_of, tiers
+from protocol import SECOND_US, body_of
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Done, Release, RetryOutcome
+from rota.protocol.patterns import served_as
 from rota.protocol.replies import Claim
-from rota.protocol.store import NewTask, Store
-from rota.protocol.tiers import QueueShare
+from rota.protocol.store import Announced, NewTask, Store
+from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 
 _STEPS: Final = 12
+_DAY_MS: Final = 24 * 3600 * 1000
 _OPEN, _SHUT, _HOUR_US = "open", "shut", 3600 * SECOND_US
 _CONDITIONS: Final = {
     "few": "return running < 2",
@@ -23,6 +25,12 @@ _CONDITIONS: Final = {
     _OPEN: "",
     _SHUT: "",
 }
+_TENANTS: Final = {
+    f"t{tier}{pattern}": [f"t{tier}-{queue}" for queue in ("a", "B", "c-1", "c-2", "d")]
+    for tier in range(3)
+    for pattern in ("*", "-*")
+}
+"""Some queues of each pattern."""
 _WEIGHTS: Final = (0.5, 1.0, 1.0, 2.0, 3.0, 7.0)
 
 
@@ -42,9 +50,8 @@ class Situation:
         fleet.store = Store(f"{fleet.keys.namespace.partition('.')[0]}.{seed}")
         fleet.keys = fleet.store.keys
         drawn = cls(fleet, random.Random(seed))
-        drawn.shares = [[drawn._share(f"q{tier}{place}") for place in range(drawn.chance.randint(1, 4))]
-                        for tier in range(drawn.chance.randint(1, 3))]  # fmt: skip
-        drawn._define_conditions()
+        drawn.shares = [drawn._tier(tier) for tier in range(drawn.chance.randint(1, 3))]
+        drawn._announce()
         for queue in drawn.queues:
             drawn._push(queue, drawn.chance.randint(0, 6))
         for _ in range(_STEPS):
@@ -52,12 +59,32 @@ class Situation:
         return drawn
 
     @property
-    def queues(self) -> list[str]:
-        return [share.name for tier in self.shares for share in tier]
+    def domains(self) -> list[Domain]:
+        names = [share.name for tier in self.shares for share in tier]
+        return [domain_of(tier, names) for tier in self.shares]
 
     @property
     def tiers(self) -> Packed:
-        return tiers(*self.shares)
+        return pack_tiers(self.domains)
+
+    @property
+    def queues(self) -> list[str]:
+        """Of a pattern there are some of its queues."""
+        names = [share.name for tier in self.shares for share in tier]
+        return [queue for name in names for queue in _TENANTS.get(name, [name])]
+
+    def share_of(self, queue: str) -> QueueShare:
+        """How this queue is served."""
+        shares = {share.name: share for tier in self.shares for share in tier}
+        name = served_as(queue, shares)
+        assert name is not None
+        return replace(shares[name], name=queue)
+
+    def _tier(self, tier: int) -> list[QueueShare]:
+        names = [f"q{tier}{place}" for place in range(self.chance.randint(1, 4))]
+        if self.chance.random() < 0.4:
+            names += self.chance.sample([name for name in _TENANTS if name.startswith(f"t{tier}")], 1)
+        return [self._share(name) for name in names]
 
     def _share(self, name: str) -> QueueShare:
         rated = self.chance.random() < 0.3
@@ -70,14 +97,17 @@ class Situation:
             condition=self.chance.choice((*_CONDITIONS, *[""] * 15)),
         )
 
-    def _define_conditions(self) -> None:
-        """Some go by what is counted, one is open for an hour, one opens an hour from now."""
+    def _announce(self) -> None:
+        """As a master does. Some conditions go by counts, one is open for an hour, one opens an hour from now."""
+        with_patterns = tuple(domain for domain in self.domains if domain.has_patterns)
+        announced = Announced(domains=with_patterns)
+        self.fleet.run(self.fleet.store.announce("node", b"{}", _DAY_MS, self.queues, announced))
         conditions = [Condition(name, "lua", text) for name, text in _CONDITIONS.items() if text]
         now = self.fleet.clock_us
         for name, start in ((_OPEN, now), (_SHUT, now + _HOUR_US)):
             hours = text_of_hours(now + 3 * _HOUR_US, [(start, start + _HOUR_US)])
             conditions.append(Condition(name, "hours", hours))
-        self.fleet.run(self.fleet.store.look_at_closed(24 * 3600 * 1000, conditions))
+        self.fleet.run(self.fleet.store.look_at_closed(_DAY_MS, conditions))
 
     def _steps(self) -> list[Callable[[], None]]:
         return [self._enqueue, self._delay, self._push_bare, self._work, self._work, self._work, self._settle,

@@ -48,8 +48,7 @@ def left_in(fleet: TimedFleet, queue: str) -> int:
 
 def is_open(fleet: TimedFleet, situation: Situation, queue: str) -> bool:
     """Whether a worker that serves this queue alone gets something of it, or leaves nothing behind."""
-    [share] = [share for tier in situation.shares for share in tier if share.name == queue]
-    return bool(claimed(fleet, tiers([share]), 1)) or left_in(fleet, queue) == 0
+    return bool(claimed(fleet, tiers([situation.share_of(queue)]), 1)) or left_in(fleet, queue) == 0
 
 
 @pytest.mark.parametrize("first", range(0, SITUATIONS, 50))
