@@ -52,8 +52,9 @@ class Situation:
         drawn = cls(fleet, random.Random(seed))
         drawn.shares = [drawn._tier(tier) for tier in range(drawn.chance.randint(1, 3))]
         drawn._announce()
-        for queue in drawn.queues:
-            drawn._push(queue, drawn.chance.randint(0, 6))
+        numbers = {queue: drawn.chance.randint(0, 6) for queue in drawn.queues}
+        tasks = [(task_id, queue) for queue, number in numbers.items() for task_id in drawn._ids(number)]
+        fleet.enqueue(*(NewTask(task_id, queue, body_of(task_id, queue)) for task_id, queue in tasks))
         for _ in range(_STEPS):
             drawn.chance.choice(drawn._steps())()
         return drawn
@@ -85,6 +86,16 @@ class Situation:
         if self.chance.random() < 0.4:
             names += self.chance.sample([name for name in _TENANTS if name.startswith(f"t{tier}")], 1)
         return [self._share(name) for name in names]
+
+    def go_on(self) -> None:
+        """Let everything that can be served be served: nobody holds a task, nothing is paused, and time passes."""
+        for owner in dict.fromkeys(owner for owner, _ in self.held):
+            self.fleet.exit(owner, serving=self.tiers)
+        self.held.clear()
+        for queue in self.queues:
+            self.fleet.run(self.fleet.store.resume(queue))
+        self.fleet.clock_us += 15 * SECOND_US
+        self.fleet.promote()
 
     def _share(self, name: str) -> QueueShare:
         rated = self.chance.random() < 0.3

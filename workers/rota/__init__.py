@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
     from rota.client.default import configure, enqueue_many
+    from rota.client.explain import Explanation
     from rota.client.peek import QueuedTask
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
@@ -59,6 +60,7 @@ __all__ = [
     "DuplicateTask",
     "EventsLost",
     "EventsOff",
+    "Explanation",
     "Handle",
     "InvalidArguments",
     "InvalidName",
@@ -105,6 +107,7 @@ _HOMES = {
     "client.default": ("configure", "enqueue_many"),
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
+    "client.explain": ("Explanation",),
     "client.peek": ("QueuedTask",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),

@@ -21,7 +21,7 @@ from rota.durations import utc_datetime
 from rota.protocol.command import RunCommand
 from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS, Node
 from rota.protocol.store import BATCH, Store
-from rota.protocol.views import QueueState
+from rota.protocol.views import Overview, QueueState
 from rota.protocol.wire import Packed
 
 _MOST_LOOKED_AT: Final = 10_000  # of a lane, for the place of one task
@@ -73,17 +73,20 @@ def explain(run: RunCommand, store: Store, wanted: WantedClaims) -> Explanation:
     task = status_of(wanted.task_id, run(store.status(wanted.task_id))) if wanted.task_id else None
     queue = task.queue if task else wanted.queue
     overview = run(store.overview((queue,) if queue else ()))
-    announced = _pools(run(store.nodes()), wanted.pool)
-    pools = tuple(
-        outlook_of(pool, nodes, run(store.explain(tiers, wanted.count, queue)))
-        for (pool, tiers), nodes in announced.items()
-    )
+    pools = tuple(_outlooks(run, store, replace(wanted, queue=queue, task_id=""), overview))
     unserved = tuple(each.queue for each in overview.queues if each.ready and not each.served)
     found = Explanation(utc_datetime(overview.now_us), pools, unserved, queue, task)
     if not queue:
         return replace(found, about=about_gone(task)) if task else found
     [state] = [each for each in overview.queues if each.queue == queue]
     return replace(found, about="; ".join(_about(run, store, found, state)))
+
+
+def _outlooks(run: RunCommand, store: Store, wanted: WantedClaims, overview: Overview) -> Iterator[PoolOutlook]:
+    closed = [each for each in overview.queues if each.closed_age_us]
+    closed_since = {each.queue: utc_datetime(overview.now_us - each.closed_age_us) for each in closed}
+    for (pool, tiers), nodes in _pools(run(store.nodes()), wanted.pool).items():
+        yield outlook_of(pool, nodes, run(store.explain(tiers, wanted.count, wanted.queue)), closed_since)
 
 
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:

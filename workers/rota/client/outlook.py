@@ -1,7 +1,7 @@
 """The next claims of a pool and how it is with its queues, with the reasons in words: pure, of what a script told."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -94,10 +94,10 @@ class PoolOutlook:
         return next((each for each in self.claims if each.id == task_id), None)
 
 
-def outlook_of(pool: str, nodes: Sequence[str], order: Order) -> PoolOutlook:
-    """What the script told, in the words of whoever asked."""
+def outlook_of(pool: str, nodes: Sequence[str], order: Order, closed_since: Mapping[str, datetime]) -> PoolOutlook:
+    """What the script told, in words. `closed_since`: of queues from which nobody may claim, where it is known."""
     taken = Counter(claim.entry.queue for claim in order.claims)
-    queues = tuple(_queue_outlook(each, order, taken) for each in order.queues)
+    queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
     return PoolOutlook(pool, tuple(nodes), tuple(_claims(order)), queues, order.is_whole)
 
 
@@ -178,11 +178,13 @@ def _weight(queue: QueueInOrder) -> float:
 _MOST_NAMED: Final = 3
 
 
-def _queue_outlook(queue: QueueInOrder, order: Order, taken: Counter[str]) -> QueueOutlook:
-    claims = taken[queue.queue]
+def _queue_outlook(
+    queue: QueueInOrder, order: Order, claims: int, closed_since: Mapping[str, datetime]
+) -> QueueOutlook:
     running = max(0, queue.running) + claims
     opens_us = max(queue.opens_us, order.now_us + queue.wait_us if queue.wait_us else 0)
-    shut = {} if queue.is_open or not queue.left else dict(_shut_by(queue, running))
+    since = closed_since.get(queue.queue)
+    shut = {} if queue.is_open or not queue.left else dict(_shut_by(queue, running, since))
     if shut:
         outlook, why = next(iter(shut)), "; ".join(shut.values())
     else:
@@ -191,14 +193,15 @@ def _queue_outlook(queue: QueueInOrder, order: Order, taken: Counter[str]) -> Qu
     return QueueOutlook(*fields, _time(opens_us), why)
 
 
-def _shut_by(queue: QueueInOrder, running: int) -> Iterator[tuple[Outlook, str]]:
+def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
     """What keeps a turn from claiming of this queue. That something does is said by the turn itself."""
+    since = f" since {_told(closed_since)}" if closed_since else ""
     if queue.paused:
-        yield Outlook.PAUSED, f"it is paused, until `rota queue resume {queue.queue}`"
+        yield Outlook.PAUSED, f"it is paused{since}, until `rota queue resume {queue.queue}`"
     if queue.closed:
         opens = f", until {_told(utc_datetime(queue.opens_us))}" if queue.opens_us else ""
         fault = f": {queue.fault}" if queue.fault else ""
-        yield Outlook.CONDITION, f"its condition {queue.condition} keeps it closed{opens}{fault}"
+        yield Outlook.CONDITION, f"its condition {queue.condition} keeps it closed{since}{opens}{fault}"
     if queue.cap and running >= queue.cap:
         yield Outlook.CAP, f"its cap is reached, {running} of {queue.cap} running, until one of them ends"
     if queue.wait_us:

@@ -122,7 +122,7 @@ def _read_pools(heartbeat: bytes) -> dict[str, Packed]:
     try:
         pools = json.loads(heartbeat)["pools"]
         return {str(pool): pack(words) for pool, words in pools.items() if _are_tiers(words)}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # not of a master of this version
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):  # not of a master of this version
         return {}
 
 
@@ -132,5 +132,6 @@ def _are_tiers(words: Any) -> bool:
         return False
     domains, at = int(words[0]), 1
     for _ in range(domains):
-        at += 3 + int(words[at + 2])
+        names = int(words[at + 2])
+        at += 3 + max(names, 1)
     return at == len(words)
