@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
+from rota.protocol.patterns import is_pattern
 from rota.protocol.tiers import Domain, QueueShare, domain_of
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
 from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, parse_rate, served_queues
@@ -96,6 +97,7 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         lease_seconds=config.lease.seconds,
         dead_max_age_seconds=config.dead.max_age_seconds,
         dead_max_count=config.dead.max_count,
+        queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
         log=log_settings(config),
         **by_name(PollerSettings, config.restarts),
     )

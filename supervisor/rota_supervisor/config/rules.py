@@ -5,10 +5,11 @@ them has a fault already, and so holds its default, the rule is left out, and on
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from rota.protocol.names import covers, fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern
+from rota.protocol.names import fault_in_name, fault_in_queue_name
+from rota.protocol.patterns import STAR, fault_in_pattern, served_as
 from rota.redaction import quoted
 from rota.server.address import parse_address
 from rota_supervisor.config.faults import Fault, shown, suggestion
@@ -95,36 +96,30 @@ def _tiers(config: Config) -> Iterator[Fault]:
             yield Fault(f"tiers[{number}]", "a tier without a queue: take it out or name a queue")
         for place, queue in enumerate(tier):
             path = f"tiers[{number}][{place}]"
-            if fault := fault_in_pattern(queue) if is_pattern(queue) else fault_in_queue_name(queue):
+            if fault := _fault_in_tier(queue):
                 yield Fault(path, fault)
             elif queue in seen:
                 yield Fault(path, f'queue "{queue}" stands in {seen[queue]} already: two queues of one name')
-            else:
-                yield from _overlaps(queue, path, seen)
-                seen[queue] = path
+            seen.setdefault(queue, path)
 
 
-def _overlaps(queue: str, path: str, seen: Mapping[str, str]) -> Iterator[Fault]:
-    """Faults of a queue or pattern that shares queues with one of those seen before, each with its place."""
-    for other, place in seen.items():
-        if covers(queue, other) or covers(other, queue):
-            names = sorted((queue, other), key=is_pattern)
-            are = f'"{names[0]}" is one of the queues of' if not is_pattern(names[0]) else f'"{names[0]}" overlaps'
-            yield Fault(path, f'{are} "{names[1]}" ({place}): a queue can be served from one place only')
+def _fault_in_tier(queue: str) -> str | None:
+    return fault_in_pattern(queue) if STAR in queue else fault_in_queue_name(queue)
 
 
 def _queues_in_tiers(config: Config) -> Iterator[Fault]:
     served = served_queues(config)
     for queue in config.queues:
         if queue not in served:
-            hint = suggestion(queue, served) or ": add it to tiers"
-            yield Fault(f"queues.{queue}", f"this queue stands in no tier{_hint_of_pattern(queue, served) or hint}")
+            yield Fault(f"queues.{queue}", f"this queue stands in no tier{_hint(queue, served) or ': add it to tiers'}")
 
 
-def _hint_of_pattern(queue: str, served: Iterable[str]) -> str:
-    """What to say of a queue that is named where only a pattern is known that stands for it, or ""."""
-    pattern = next((each for each in served if covers(each, queue)), None)
-    return f' by itself: name "{pattern}", which stands for all of them alike' if pattern else ""
+def _hint(queue: str, served: Iterable[str]) -> str:
+    """What may have been meant by a name that stands in no tier, or ""."""
+    pattern = None if STAR in queue else served_as(queue, served)
+    if pattern is None:
+        return suggestion(queue, served)
+    return f' by itself: name "{pattern}", by which it is served, or give it a place of its own in tiers'
 
 
 def _rates(config: Config) -> Iterator[Fault]:
@@ -164,8 +159,8 @@ def _pool_queues(config: Config) -> Iterator[Fault]:
             yield Fault(f"pools.{name}.queues", 'expected at least one queue, or "*" for every queue')
         for number, queue in enumerate(pool.queues):
             if queue != EVERY_QUEUE and queue not in served:
-                hint = _hint_of_pattern(queue, served) or suggestion(queue, served)
-                yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" stands in no tier{hint}')
+                message = f'queue "{queue}" stands in no tier{_hint(queue, served)}'
+                yield Fault(f"pools.{name}.queues[{number}]", message)
             elif queue in pool.queues[:number]:
                 yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" is named twice')
 

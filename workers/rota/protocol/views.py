@@ -138,17 +138,18 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of all queues at one instant of Redis time."""
+    """The state of queues at one instant of Redis time. `cursor`: where the next portion begins; "0" at the end."""
 
     now_us: int
     owners: int
+    cursor: str
     queues: tuple[QueueState, ...]
 
 
 def parse_overview(raw: Raw) -> Overview:
-    """`[now, owners, a list a queue...]`"""
-    now, owners, *rows = raw
-    return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)))
+    """`[now, owners, cursor, a list a queue...]`"""
+    now, owners, cursor, *rows = raw
+    return Overview(int(now), int(owners), text_of(cursor), tuple(map(_parse_queue_state, rows)))
 
 
 _parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool)
