@@ -98,7 +98,8 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
     raw["server"] = ServerSettings(**raw["server"])
     raw["log"] = LogSettings(**raw["log"])
     raw["tiers"] = tuple(
-        Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"])) for tier in raw["tiers"]
+        Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"]), tuple(tier["excluded"]))
+        for tier in raw["tiers"]
     )
     raw["overrides"] = {name: TaskOverride(**override) for name, override in raw["overrides"].items()}
     return WorkerSettings(**raw)

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events it
 -- wants kept, and how queues are to be served, for consumers to do alike.
--- with: prefix clock numbers
+-- with: prefix clock numbers matching
 -- KEYS[1]  tasks
 -- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
---          that are not plain (as in the tiers of a turn), queues
+--          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
 -- returns  how many nodes are alive
 -- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is away
 -- is told too.
@@ -38,8 +38,8 @@ end
 for _, node in ipairs(redis.pcall('HKEYS', events_on)) do
   if redis.call('HEXISTS', PREFIX .. 'nodes', node) == 0 then redis.call('HDEL', events_on, node) end
 end
-for i = 7, #ARGV do
+for i = 8 + 2 * tonumber(ARGV[7]), #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
-  redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
+  if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end -- so that a sweep sees bare pushes
 end
 return alive

@@ -14,7 +14,7 @@ from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.scripts import load_script
-from rota.protocol.tiers import NO_LIMITS, NO_TIERS, QueueShare, read_share, settings_of
+from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, read_share, settings_of, settings_of_domain
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
 T = TypeVar("T")
@@ -90,11 +90,13 @@ class Attended:
 
 class Announced(NamedTuple):
     """What a master says besides that it lives: how many `ends` of tasks the fleet is to remember, about how many task
-    `events` it wants kept (0: none), and the `shares` of queues, which consumers go by."""
+    `events` it wants kept (0: none), the `shares` of queues, which consumers go by, and those `domains` of its pools
+    that have patterns: by these is found whom a queue of a pattern wakes."""
 
     ends: int = DEFAULT_ENDED_KEEP
     events: int = 0
     shares: tuple[QueueShare, ...] = ()
+    domains: tuple[Domain, ...] = ()
 
 
 NOTHING_SAID = Announced()
@@ -198,9 +200,11 @@ class Store:
     ) -> Command[int]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
         of the past is to be kept."""
-        ends, events, shares = announced
-        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), *queues]
-        return self._command("announce", pack(args), int)
+        ends, events, shares, domains = announced
+        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
+        for domain in domains:
+            args += (domain.name, settings_of_domain(domain))
+        return self._command("announce", pack([*args, *queues]), int)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
         """Extend the lease of a consumer, and say which queues it serves."""

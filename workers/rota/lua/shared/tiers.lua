@@ -14,13 +14,6 @@ local function read_tiers(at)
   return domains
 end
 
--- What a text of ` NAME=VALUE` says of a name, from where its value begins; nil when it says nothing.
-local function value_of(text, name)
-  if text == '' then return nil end
-  local _, before = string.find(text, ' ' .. name .. '=', 1, true)
-  return before and before + 1
-end
-
 local function share_at(domain, place)
   local share = { queue = ARGV[place], domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1 }
   local at = value_of(domain.settings, share.queue)
