@@ -94,12 +94,13 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[metrics]`: the lag objective of queues without one of their own, and the bound on series."""
+    """`[metrics]`: the lag objective of queues without one of their own, and the bounds on series."""
 
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
     cluster: Literal["auto", "always", "never"] = "auto"
     max_series: Annotated[int, Meta(ge=1)] = MAX_SERIES
+    top_queues: Annotated[int, Meta(ge=0, le=500)] = 20
 
 
 class Control(Struct, frozen=True, forbid_unknown_fields=True):

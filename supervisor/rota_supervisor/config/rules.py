@@ -104,6 +104,8 @@ def _tiers(config: Config) -> Iterator[Fault]:
 
 
 def _fault_in_tier(queue: str) -> str | None:
+    if queue == EVERY_QUEUE:
+        return f'"{queue}" alone would take every queue of the namespace: say how they begin, as in "tenant-{STAR}"'
     return fault_in_pattern(queue) if STAR in queue else fault_in_queue_name(queue)
 
 

@@ -71,6 +71,7 @@ class WorkerSettings:
     lag_objectives: dict[str, float]
     log: LogSettings
 
+
 @dataclass(frozen=True, slots=True)
 class PollerSettings:
     """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank.

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- The numbers of queues, for gauges and people: of those named, and of a portion of all that are known.
--- with: prefix clock numbers entry doorbell untold
+-- with: prefix clock numbers entry doorbell untold matching
 -- KEYS[1]  tasks
 -- ARGV     cursor, '0' at first; queues to name whether or not they are known
 -- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled, overdue,
@@ -43,7 +43,15 @@ local function values(command, key, prefix)
 end
 local delayed, running = values('HMGET', 'counts', 'delayed:'), values('HMGET', 'counts', 'running:')
 local dead, accepted = values('HMGET', 'counts', 'dead:'), values('HMGET', 'totals', 'accepted:')
-local paused, served = values('SMISMEMBER', 'paused', ''), values('HMGET', 'served', '')
+local paused = values('SMISMEMBER', 'paused', '')
+
+-- What somebody serves now: names, and patterns as settings that `served_as` reads.
+local served, patterns, all = {}, '', redis.call('HGETALL', PREFIX .. 'served')
+for i = 1, #all, 2 do
+  local is_now = whole_or_zero(all[i + 1]) > now
+  served[all[i]] = is_now
+  if is_now and is_pattern(all[i]) then patterns = patterns .. ' ' .. all[i] .. '=+' end
+end
 
 local function head_age(lane)
   local head = redis.pcall('LINDEX', lane, 0)
@@ -64,7 +72,7 @@ for i, queue in ipairs(names) do
     ready > 0 and math.max(head_age(ready_lane(queue)), head_age(delayed_lane(queue))) or 0,
     oldest[queue] or 0,
     paused[i],
-    whole_or_zero(served[i]) > now and 1 or 0,
+    (served[queue] or served_as(patterns, queue)) and 1 or 0,
   }
 end
 return answer

@@ -1,7 +1,7 @@
 """Which value of the label `queue` a queue is counted under: its name, or the pattern that stands for it.
 
-Queues of a pattern come and go without end, and what was counted stays: in the slots, and in whoever scrapes. So what only
-grows is counted for a pattern as a whole.
+Queues of a pattern come and go without end, and what was counted stays: in the slots, and in whoever scrapes. So what
+only grows is counted for a pattern as a whole.
 """
 
 from collections.abc import Iterable

@@ -55,8 +55,7 @@ class Display:
 
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
-        # Asked each time: a reload may bring other patterns.
-        self._recorder = Recorder(own.metrics, label_of_queue=lambda queue: state.rollout.in_force.queue_labels.of(queue))
+        self._recorder = Recorder(own.metrics, label_of_queue=state.label_of_queue)
         self._notice = Notice(own.spare)
 
     def begin(self) -> None:
