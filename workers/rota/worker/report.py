@@ -60,7 +60,7 @@ class Report:
         self._objective_seconds = settings.lag_objective_seconds
         self._objectives = settings.lag_objectives
         self._recorder = own
-        self._label_of = own.label_of_queue
+        self.label_of_queue = own.label_of_queue
         self._sampled_at = 0.0
         self._queues: dict[tuple[str, Kind], _OfQueue] = {}
         self._tasks: dict[tuple[str, str], _OfTask] = {}
@@ -121,7 +121,7 @@ class Report:
 
     def started(self, entry: Entry, times: Times) -> None:
         """A task's function is about to be called: how late, and why."""
-        queue = self._label_of(entry.queue)
+        queue = self.label_of_queue(entry.queue)
         known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
         known.lag.observe(times.lag_seconds)
         known.wait.observe(times.wait_seconds)
@@ -140,7 +140,7 @@ class Report:
 
     def attempt(self, attempt: Attempt) -> None:
         """An attempt has ended."""
-        queue, name, runtime_seconds = self._label_of(attempt.entry.queue), attempt.name, attempt.runtime_seconds
+        queue, name, runtime_seconds = self.label_of_queue(attempt.entry.queue), attempt.name, attempt.runtime_seconds
         known = self._tasks.get((queue, name)) or self._new_task(queue, name)
         if runtime_seconds:
             known.runtime.observe(runtime_seconds)
