@@ -38,9 +38,9 @@ def list_queues(queues: tuple[str, ...]) -> None:
     state = command.current_state()
     with state.redis() as (config, store, connection):
         largest = Largest(queues or served_queues(config), config.metrics.top_queues)
-        overview = look_further(connection.run, store, connection.run(store.overview(largest.named)))
+        overview = look_further(connection.run, store, connection.run(store.overview(largest.served)))
     if queues:
-        shown = [each for each in overview.queues if served_as(each.queue, queues)]
+        shown = [each for each in overview.queues if served_as(each.queue, queues) and not is_pattern(each.queue)]
     else:
         shown = list(largest.choose(overview.queues, all_seen=True).queues)
     header = ("QUEUE", *map(str.upper, _COUNTS), "OLDEST READY", "OLDEST OVERDUE", "")

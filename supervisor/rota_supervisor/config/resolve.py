@@ -106,7 +106,7 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         dead_max_count=config.dead.max_count,
         queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
         log=log_settings(config),
-        **by_name(PollerSettings, config.restarts),
+        **by_name(PollerSettings, config.restarts, config.limits),
     )
 
 

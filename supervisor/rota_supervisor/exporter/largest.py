@@ -51,39 +51,42 @@ class Largest:
     """
 
     def __init__(self, served: Sequence[str], top: int) -> None:
-        self.named = tuple(name for name in served if not is_pattern(name))
+        self.served = tuple(served)
         self._labels = QueueLabels(served)
         self._top = top
         self._chosen: frozenset[str] = frozenset()
-        self._accepted: dict[str, int] = {}
-        self._by_pattern = dict.fromkeys(filter(is_pattern, served), 0)
+        self._accepted = dict.fromkeys(filter(is_pattern, served), 0)
 
-    def choose(self, states: Iterable[QueueState], *, all_seen: bool) -> Shown:
-        """Choose among these queues. `all_seen`: one that is not among them was forgotten, and would begin at 0."""
-        own: list[QueueState] = []
-        of_patterns: list[QueueState] = []
-        for state in states:
-            (own if self._labels.of(state.queue) == state.queue else of_patterns).append(state)
-        # Of strange ones those first that have something that nobody runs.
-        own.sort(key=lambda each: (each.queue not in self.named, each.served or not size_of(each)))
-        del own[len(self.named) + MOST_STRANGE :]
-        accepted = {each.queue: each.accepted for each in own} | self._accepted_by_pattern(of_patterns, all_seen)
+    def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> Shown:
+        """Choose among these queues. Patterns have a row too, of what was accepted in queues that are forgotten.
+        `all_seen`: there are no others."""
+        rows = [each for each in states if not is_pattern(each.queue)]
+        of_patterns = [each for each in rows if self._labels.of(each.queue) != each.queue]
+        own = sorted((each for each in rows if self._labels.of(each.queue) == each.queue), key=self._place_of)
+        del own[len(self.served) + MOST_STRANGE :]
+        if all_seen:
+            self._add_up_accepted(states)
+        accepted = {each.queue: each.accepted for each in own} | self._accepted
         return Shown((*own, *self._largest_and_rest(of_patterns)), accepted)
 
+    def _place_of(self, state: QueueState) -> tuple[bool, bool]:
+        """Queues of tiers first, and of strange ones those that have something that nobody runs."""
+        return state.queue not in self.served, state.served or not size_of(state)
+
+    def _add_up_accepted(self, states: Sequence[QueueState]) -> None:
+        found = dict.fromkeys(self._accepted, 0)
+        for state in states:
+            label = self._labels.of(state.queue)
+            if label in found:
+                found[label] += state.accepted
+        # A queue that is forgotten while portions are looked at may be counted in none.
+        self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
+
     def _largest_and_rest(self, states: list[QueueState]) -> Iterable[QueueState]:
-        if not self._by_pattern:
+        if not self._accepted:
             return ()
         ranked = sorted(states, key=lambda each: (-size_of(each), each.queue))
         near = sorted(ranked[: _STAYS_UP_TO * self._top], key=lambda each: each.queue not in self._chosen)
         self._chosen = frozenset(each.queue for each in near[: self._top])
         rest = [each for each in ranked if each.queue not in self._chosen]
         return (*near[: self._top], as_one(rest))
-
-    def _accepted_by_pattern(self, states: list[QueueState], all_seen: bool) -> dict[str, int]:
-        """What was found at the first look, and what came since."""
-        found = {each.queue: each.accepted for each in states}
-        for queue, accepted in found.items():
-            before = self._accepted.get(queue, 0)
-            self._by_pattern[self._labels.of(queue)] += accepted - before if accepted >= before else accepted
-        self._accepted = found if all_seen else self._accepted | found
-        return self._by_pattern

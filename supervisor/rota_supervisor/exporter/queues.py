@@ -128,7 +128,7 @@ class QueueWatch:
 
     def _read_from(self, on: Runs) -> QueueReading:
         before, began = time.time(), time.monotonic()
-        first = on.run(self._scripts.overview(self._largest.named))
+        first = on.run(self._scripts.overview(self._largest.served))
         offset = first.now_us / MICROSECONDS - (before + time.time()) / 2
         consumers = on.run(self._scripts.consumers())
         missing = on.run(self._scripts.audit()).missing

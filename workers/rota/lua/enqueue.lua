@@ -17,23 +17,15 @@ local TASKS, SERVED, DELAYED = KEYS[1], PREFIX .. 'served', PREFIX .. 'delayed'
 local call, try = redis.call, redis.pcall
 local now = redis_now()
 local stamp = string.format('%.0f', now)
-local lives, running, served
+local lives, running
 
 local function unserved(queue)
   local untill = call('HGET', SERVED, queue)
   if untill and (tonumber(untill) or 0) > now then return false end
-  served = served or call('HGETALL', SERVED)
-  local somebody = false
-  for i = 1, #served, 2 do
-    if (tonumber(served[i + 1]) or 0) > now then
-      local pattern = served[i]
-      if string.sub(pattern, -1) == '*' and string.sub(queue, 1, #pattern - 1) == string.sub(pattern, 1, -2) then
-        return false
-      end
-      somebody = true
-    end
+  for _, other in ipairs(call('HVALS', SERVED)) do
+    if (tonumber(other) or 0) > now then return true end
   end
-  return somebody
+  return false
 end
 
 -- Judge every item before anything is written; a key of another type raises here.
