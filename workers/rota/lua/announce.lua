@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events it
 -- wants kept, and how queues are to be served, for consumers to do alike.
--- with: prefix clock numbers matching
+-- with: prefix clock numbers doorbell
 -- KEYS[1]  tasks
 -- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
 --          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
@@ -38,7 +38,33 @@ end
 for _, node in ipairs(redis.pcall('HKEYS', events_on)) do
   if redis.call('HEXISTS', PREFIX .. 'nodes', node) == 0 then redis.call('HDEL', events_on, node) end
 end
-for i = 8 + 2 * tonumber(ARGV[7]), #ARGV do
+
+-- Where queues of patterns are to be marked. A domain that is new there begins with a mark for all that waits.
+local patterns = PREFIX .. 'patterns'
+local function announce_domain(domain, settings)
+  local is_known = redis.pcall('HEXISTS', patterns, domain)
+  redis.pcall('HSET', patterns, domain, untill .. settings)
+  if is_known ~= 0 then return end
+  local turns = turns_key(domain)
+  redis.pcall('ZUNIONSTORE', turns, 2, turns, PREFIX .. 'ready', 'WEIGHTS', 1, MARK, 'AGGREGATE', 'MIN')
+  for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring(pattern) end
+end
+
+-- Those of masters that are gone leave with what stood for them; while no master is there at all, they stay.
+local function forget_domains()
+  local found = redis.pcall('HGETALL', patterns)
+  for i = 1, #found, 2 do
+    if (whole(string.match(found[i + 1], '^%d*')) or 0) <= now then
+      redis.call('HDEL', patterns, found[i])
+      redis.call('UNLINK', turns_key(found[i]), times_key(found[i]))
+    end
+  end
+end
+
+local first_queue = 8 + 2 * tonumber(ARGV[7])
+for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
+forget_domains()
+for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
   if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end -- so that a sweep sees bare pushes
 end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End an owner's life: settle what it had finished, then give the rest back to the head of their lanes, in order,
 -- with the blame where it belongs.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending settle adopt matching tiers rotation
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV     owner, exit | expired, crash limit, loss limit, epitaph of a loss, mark of what happened,
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
@@ -33,7 +33,7 @@ if reason == 'expired' then
   if not expires or tonumber(expires) > now or grace > now then return { 'alive', 0, {}, {}, {} } end
 end
 guard_places()
-redis.call('HLEN', PREFIX .. 'rotation')
+guard_rotation(domains)
 local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
 local touched, settled = {}, 0

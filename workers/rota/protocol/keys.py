@@ -43,6 +43,8 @@ class Keys:
     epitaphs = _Single("epitaphs")
     unique_keys = _Single("keys")
     paused = _Single("paused")
+    patterns = _Single("patterns")
+    idle = _Single("idle")
     progress = _Single("progress")
     served = _Single("served")
     shares = _Single("shares")
@@ -71,6 +73,12 @@ class Keys:
 
     def inflight(self, owner: str) -> str:
         return self._key(f"inflight:{owner}")
+
+    def turns(self, domain: str) -> str:
+        return self._key(f"turns:{domain}")
+
+    def times(self, domain: str) -> str:
+        return self._key(f"times:{domain}")
 
     def orders(self, node: str) -> str:
         return self._key(f"orders:{node}")

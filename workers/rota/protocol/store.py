@@ -24,6 +24,7 @@ MOST_CRASHES = 1000  # that a task may be allowed
 DEFAULT_LOSS_LIMIT = 5
 DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
 MOST_ENDED_KEEP = 1_000_000
+DEFAULT_FORGET_SECONDS = 300.0  # after which an empty queue of a pattern leaves nothing
 BATCH = 500  # no script works on more things than this in one call
 PROGRESS_BATCH = 250  # a look and a write for each
 
@@ -178,10 +179,14 @@ class Store:
             args += (task_id, epitaph)
         return self._command("retire", pack(args) + rest, replies.parse_retired)
 
-    def sweep(self, lease_ms: int, poller: str = "") -> Command[replies.Swept]:
-        """The pollers' round: rescue unheard entries, keep the pulse; returns expired owners, what is due next, and
-        whether `poller`, a name, is the one of the fleet that walks."""
-        return self._command("sweep", pack((lease_ms, poller)), replies.parse_swept)
+    def sweep(
+        self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
+    ) -> Command[replies.Swept]:
+        """The pollers' round: rescue unheard entries, keep the pulse, forget queues of patterns that have been empty for
+        so long; returns expired owners, what is due next, and whether `poller`, a name, is the one of the fleet that
+        walks."""
+        args = pack((lease_ms, poller, round(forget_seconds * 1000)))
+        return self._command("sweep", args, replies.parse_swept)
 
     def adopt_scheduled(self, members: Sequence[bytes]) -> Command[replies.AdoptedScheduled]:
         """Adopt up to BATCH bare items of the delayed set."""
