@@ -75,7 +75,8 @@ class WorkerSettings:
 @dataclass(frozen=True, slots=True)
 class PollerSettings:
     """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank.
-    `forget_queue_seconds`: after how long an empty queue of a pattern is forgotten. `queues`: those of all tiers, where patterns are among them: so it knows under which of these a queue is counted."""
+    `forget_queue_seconds`: after how long an empty queue of a pattern is forgotten. `queues`: those of all tiers, where
+    patterns are among them: so it knows as which of these a queue is counted."""
 
     server: ServerSettings
     rank: int
