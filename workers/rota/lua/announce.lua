@@ -66,6 +66,6 @@ for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
 forget_domains()
 for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
-  if string.sub(ARGV[i], -1) ~= '*' then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end -- so that a sweep sees bare pushes
+  if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end -- so that a sweep sees bare pushes
 end
 return alive

@@ -108,7 +108,7 @@ redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 -- Ring also the queues it served: a token it had swallowed is known to nobody else.
 each_queue(domains, function(name)
   touched[name] = true
-  if string.sub(name, -1) == '*' then ring_bell(PREFIX .. 'doorbell:' .. name) end -- of a pattern: who hears it looks
+  if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- of a pattern: who hears it looks
 end)
 for queue in pairs(touched) do ring_if_served(queue) end
 return { 'ok', settled, requeued, dead, stale }

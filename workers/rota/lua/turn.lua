@@ -105,7 +105,7 @@ end
 -- woken workers would wake each other for nothing without end.
 local wait = 0
 local function pass_on(queue)
-  if any_patterns and string.sub(queue, -1) == '*' then return pass_on_in_turn(domains, queue) end
+  if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if paused(queue) or entries_in(queue) == 0 then return end
   local share = share_of(domains, queue)
   if share and room(share) < 1 then return end
