@@ -67,7 +67,7 @@ local function room(share)
   local most, wait = limit, 0
   -- Where starts are bounded they are claimed one at a time: unstarted entries would take the room of other workers.
   if share.cap == 0 and share.interval == 0 and limit > 0 then
-    local own_at = value_of(limits, share.queue)
+    local own_at = value_of(limits, share.name)
     most = own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit
   end
   local allowed = math.max(most, 1)

@@ -12,7 +12,7 @@ from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import queue_shares
+from rota_supervisor.config.resolve import pattern_domains, queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import dying, events, reloading
 from rota_supervisor.master.core import effects as do
@@ -214,7 +214,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 def _announced(config: Config) -> Announced:
     events = config.events.max_length if config.events.enabled else 0
-    return Announced(config.ended.keep, events, queue_shares(config))
+    return Announced(config.ended.keep, events, queue_shares(config), pattern_domains(config))
 
 
 def _living(state: MasterState) -> list[Child]:
