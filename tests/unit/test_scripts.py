@@ -49,7 +49,8 @@ def test_a_transition_that_is_run_over_the_copy_is_a_function_behind_all_that_bo
     for name in ("copy", "bell", "entry"):
         (folder / "shared" / f"{name}.lua").write_text(f"local {name}")
     (folder / "turn.lua").write_text("#!lua flags=allow-oom\n-- with: bell entry\nreturn bell\n")
-    (folder / "probe.lua").write_text("#!lua flags=no-writes\n-- with: copy bell\n-- over the copy: turn\nreturn turn()\n")
+    probe = "#!lua flags=no-writes\n-- with: copy bell\n-- over the copy: turn\nreturn turn()\n"
+    (folder / "probe.lua").write_text(probe)
     lines = [line for line in scripts.load_script("probe").text.decode().splitlines() if not line.startswith("--")]
     assert lines == [
         "#!lua flags=no-writes",

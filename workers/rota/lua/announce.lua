@@ -45,9 +45,9 @@ local function announce_domain(domain, settings)
   local is_known = redis.pcall('HEXISTS', patterns, domain)
   redis.pcall('HSET', patterns, domain, untill .. settings)
   if is_known ~= 0 then return end
-  local turns = turns_key(domain)
+  local turns = PREFIX .. 'turns:' .. domain
   redis.pcall('ZUNIONSTORE', turns, 2, turns, PREFIX .. 'ready', 'WEIGHTS', 1, MARK, 'AGGREGATE', 'MIN')
-  for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring(pattern) end
+  for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring_bell(PREFIX .. 'doorbell:' .. pattern) end
 end
 
 -- Those of masters that are gone leave with what stood for them; while no master is there at all, they stay.
@@ -56,7 +56,7 @@ local function forget_domains()
   for i = 1, #found, 2 do
     if (whole(string.match(found[i + 1], '^%d*')) or 0) <= now then
       redis.call('HDEL', patterns, found[i])
-      redis.call('UNLINK', turns_key(found[i]), times_key(found[i]))
+      redis.call('UNLINK', PREFIX .. 'turns:' .. found[i], PREFIX .. 'times:' .. found[i])
     end
   end
 end

@@ -1,7 +1,7 @@
 #!lua
 -- Accept tasks. The only transition besides revive that a full server refuses (no allow-oom), so that it is
 -- producers who are pushed back.
--- with: prefix clock bare in_use_at_enqueue news patterns
+-- with: prefix clock bare in_use_at_enqueue news marks
 -- KEYS[1]  tasks
 -- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'), unique key, hold ms, body
 -- errors   ROTA… when there are too many, or a name is none: nothing was done
@@ -19,12 +19,9 @@ local now = redis_now()
 local stamp = string.format('%.0f', now)
 local lives, running
 
-local function is_served(name) return (tonumber(call('HGET', SERVED, name) or '') or 0) > now end
-local function unserved(queue, servings)
-  if is_served(queue) then return false end
-  for _, serving in ipairs(servings) do
-    if is_served(serving.name) then return false end
-  end
+local function unserved(queue)
+  local untill = call('HGET', SERVED, queue)
+  if untill and (tonumber(untill) or 0) > now then return false end
   for _, other in ipairs(call('HVALS', SERVED)) do
     if (tonumber(other) or 0) > now then return true end
   end
@@ -50,9 +47,10 @@ for at = 2, #ARGV, FIELDS do
   end
   if not lane then
     call('LLEN', ready_lane(queue))
-    local servings = any_patterns and servings_of(queue) or {}
+    local servings = any_patterns and servings_of(queue)
     lane = {
-      queue = queue, accepted = 0, servings = servings, word = unserved(queue, servings) and 'unserved' or 'ok',
+      queue = queue, accepted = 0, servings = servings,
+      word = not (servings and servings[1]) and unserved(queue) and 'unserved' or 'ok',
       listed = call('SISMEMBER', PREFIX .. 'queues', queue), ready = call('SISMEMBER', PREFIX .. 'ready', queue),
       after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- an entry's text up to its flag
     }
@@ -181,11 +179,13 @@ for _, lane in ipairs(queues) do
   if lane.accepted > #lane then try('HINCRBY', PREFIX .. 'counts', 'delayed:' .. queue, lane.accepted - #lane) end
   if #lane > 0 then
     call('RPUSH', ready_lane(queue), unpack(lane))
-    if lane.ready == 0 then
-      call('SADD', PREFIX .. 'ready', queue)
-      mark(queue, lane.servings)
+    if lane.ready == 0 then call('SADD', PREFIX .. 'ready', queue) end
+    if any_patterns then
+      if lane.ready == 0 then mark(queue, lane.servings) end
+      for _, name in ipairs(names_heard(queue, lane.servings)) do ring(PREFIX .. 'doorbell:' .. name) end
+    else
+      ring(PREFIX .. 'doorbell:' .. queue)
     end
-    for _, name in ipairs(names_heard(queue, lane.servings)) do ring(PREFIX .. 'doorbell:' .. name) end
   end
 end
 if tell then

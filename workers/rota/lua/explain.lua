@@ -44,7 +44,7 @@ end
 
 local function tell_of_served(queue)
   for tier, domain in ipairs(domains) do
-    if serves(domain, queue) then return tell_of(tier, queue) end
+    if share_of({ domain }, queue) then return tell_of(tier, queue) end
   end
 end
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers turns condition
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation condition
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, n x (entry verb first second), tiers
@@ -35,7 +35,8 @@ local has_list = type(holding) == 'number'
 redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
-guard_rotation(domains)
+redis.call('HLEN', PREFIX .. 'rotation')
+if any_patterns then guard_turns(domains) end
 for _, domain in ipairs(domains) do
   if domain.settings ~= '' then -- caps and conditions go by the one, a rate limit is kept in the other
     redis.call('HLEN', PREFIX .. 'counts')
@@ -70,7 +71,7 @@ local function room(share)
   -- Where starts are bounded they are claimed one at a time: unstarted entries would take the room of other workers.
   local is_bounded = share.cap > 0 or share.interval > 0 or (share.condition and condition_on(share).counts)
   if not is_bounded and limit > 0 then
-    local own_at = value_of(limits, share.queue)
+    local own_at = value_of(limits, share.name)
     most = own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit
   end
   local allowed = math.max(most, 1)
@@ -107,18 +108,8 @@ end
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
 -- woken workers would wake each other for nothing without end.
 local wait = 0
-local function note_wait(after)
-  if wait == 0 or after < wait then wait = after end
-end
-
-local function pass_on_pattern(pattern)
-  for _, domain in ipairs(domains) do
-    if value_of(domain.settings, pattern) and any_in_turn(domain) then return ring(pattern) end
-  end
-end
-
 local function pass_on(queue)
-  if is_pattern(queue) then return pass_on_pattern(queue) end
+  if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if paused(queue) or entries_in(queue) == 0 then return end
   local share = share_of(domains, queue)
   if share and (room(share) < 1 or not is_open(share)) then return end
@@ -235,7 +226,6 @@ end
 -- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its condition
 -- comes last: it is not asked about what may not start all the same.
 local function shut_until(share)
-  if paused(share.queue) then return SHUT end
   if share.cap == 0 and share.interval == 0 and not share.condition then return nil end
   local allowed, after = room(share)
   if share.interval > 0 then
@@ -248,10 +238,12 @@ end
 
 -- Whether entries of the queue at this place may start now; if not, `wait` says when a rate limit or a condition is to be
 -- looked at again.
-local function may_start(domain, place)
-  if domain.settings == '' then return not paused(ARGV[place]) end -- none has a cap, a rate limit or a condition
-  local untill = shut_until(share_at(domain, place))
-  if untill and untill < SHUT and entries_in(ARGV[place]) > 0 then note_wait(untill - now) end
+local function has_room(domain, place)
+  if domain.settings == '' then return true end -- none of its queues has a cap, a rate limit or a condition
+  local untill = shut_until(share_in(domain, ARGV[place]))
+  if untill and untill < SHUT and (wait == 0 or untill - now < wait) and entries_in(ARGV[place]) > 0 then
+    wait = untill - now
+  end
   return not untill
 end
 
@@ -260,53 +252,57 @@ local function candidates(domain)
   local places = {}
   for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
     local place = domain.first + i - 1
-    if marked == 1 and may_start(domain, place) then places[#places + 1] = place end
+    if marked == 1 and not paused(ARGV[place]) and has_room(domain, place) then places[#places + 1] = place end
   end
   return places
 end
 
-local function claim_by_name(domain)
-  local places = candidates(domain)
-  while #places > 0 and #texts == 0 and examined < EXAMINE do
-    local share = share_at(domain, table.remove(places, next_in_rotation(domain, places)))
-    claim_from(share, (room(share)))
-  end
-end
-
--- The queue at the place whose turn it is: claim from it, or shut it. Returns whether it is to be passed over now, as what
--- stands first there has to be claimed alone, and others are held.
-local function claim_at(domain, place)
-  local queue = queue_at(domain, place)
-  local share = queue and share_in(domain, queue)
-  local untill = share and shut_until(share)
-  if untill then shut(domain, place, untill) end
-  if not share or untill then return false end
-  share.place = place
-  claim_from(share, (room(share)))
-  return #texts == 0 and entries_in(queue) > 0
-end
-
-local function claim_by_turn(domain)
-  local passed = 0
-  open_shut(domain, now)
-  while #texts == 0 and examined < EXAMINE do
-    local marks = place_marks(domain)
-    local place = next_by_turn(domain, passed)
-    examined = examined + marks + 1
-    if place then
-      passed = passed + (claim_at(domain, place) and 1 or 0)
-    elseif marks == 0 then
-      local opens_at = next_opening(domain)
-      if opens_at then note_wait(math.max(1, opens_at - now)) end
-      return
+-- With patterns.
+local claim_in_turn
+if any_patterns then
+  -- Claim from the queue at a place, or shut it. Returns whether it is to be passed over by this call: what stands first
+  -- in it has to be claimed alone, and others are held.
+  local function claim_at(domain, place)
+    local queue = queue_at(domain, place)
+    if not queue then return false end
+    local share = share_in(domain, queue)
+    local untill = paused(queue) and SHUT or shut_until(share)
+    if untill then
+      shut(domain, place, untill)
+      return false
     end
+    share.place = place
+    claim_from(share, (room(share)))
+    return #texts == 0 and entries_in(queue) > 0
+  end
+
+  local function note_opening(domain)
+    local opens_at = next_opening(domain)
+    local after = opens_at and math.max(1, opens_at - now)
+    if after and (wait == 0 or after < wait) then wait = after end
+  end
+
+  claim_in_turn = function(domain)
+    local passed, marks, place = 0, nil, nil
+    open_shut(domain, now)
+    repeat
+      marks = place_marks(domain)
+      place = next_in_turn(domain, passed)
+      examined = examined + marks + 1
+      if place and claim_at(domain, place) then passed = passed + 1 end
+    until #texts > 0 or examined >= EXAMINE or not place and marks == 0
+    if #texts == 0 and examined < EXAMINE then note_opening(domain) end
   end
 end
 
 local function claim_in_order()
   for _, domain in ipairs(domains) do
-    local claim = domain.has_patterns and claim_by_turn or claim_by_name
-    claim(domain)
+    if domain.has_patterns then claim_in_turn(domain) end
+    local places = domain.has_patterns and {} or candidates(domain)
+    while #places > 0 and #texts == 0 and examined < EXAMINE do
+      local share = share_in(domain, ARGV[table.remove(places, next_in_rotation(domain, places))])
+      claim_from(share, (room(share)))
+    end
     if #texts > 0 or examined >= EXAMINE then return end
   end
 end
@@ -314,9 +310,9 @@ end
 -- A bare push does not mark its queue ready, so look at the lanes once before the worker sleeps.
 local function mark_unmarked()
   local found = false
-  each_queue(domains, function(queue, domain)
+  each_queue(domains, function(queue)
     if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then
-      if domain.has_patterns then mark(queue, servings_of(queue)) end
+      if any_patterns then mark(queue, servings_of(queue)) end
       found = true
     end
   end)

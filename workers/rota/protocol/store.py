@@ -235,9 +235,9 @@ class Store:
 
     # Looking
 
-    def overview(self, queues: Sequence[str]) -> Command[views.Overview]:
-        """The numbers of the named queues and of all ever pushed to."""
-        return self._command("overview", pack(queues), views.parse_overview)
+    def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[views.Overview]:
+        """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
+        return self._command("overview", pack((cursor, *queues)), views.parse_overview)
 
     def status(self, task_id: str) -> Command[views.TaskState]:
         """Where an id stands. Looks into its lanes only as far as BATCH entries from the head."""

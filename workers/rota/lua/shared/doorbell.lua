@@ -1,6 +1,6 @@
 -- Doorbells: lists of at most one token each. BLPOP on one sleeps until there is something to look for.
 -- A bell carries no task, so one that somebody overwrote must not stop a transition half way: ringing never raises.
--- with: patterns
+-- with: patterns marks
 local function ring_bell(bell)
   if redis.pcall('LLEN', bell) ~= 0 then return 0 end
   redis.call('RPUSH', bell, '1')
@@ -8,11 +8,12 @@ local function ring_bell(bell)
 end
 local function ring_pollers() ring_bell(PREFIX .. 'doorbell') end
 
--- Tell whoever serves a queue, or a pattern, that there may be something; returns how many bells had to be rung.
-local function ring(name)
-  local servings, rung = is_pattern(name) and {} or servings_of(name), 0
-  mark(name, servings)
-  for _, heard in ipairs(names_heard(name, servings)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. heard) end
+-- Tell whoever serves a queue that there may be something; returns how many bells had to be rung.
+local function ring(queue)
+  if not any_patterns then return ring_bell(PREFIX .. 'doorbell:' .. queue) end
+  local servings, rung = servings_of(queue), 0
+  mark(queue, servings)
+  for _, name in ipairs(names_heard(queue, servings)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. name) end
   return rung
 end
 
@@ -23,10 +24,8 @@ local function length(list)
 end
 local function entries_in(queue) return length(ready_lane(queue)) + length(delayed_lane(queue)) end
 
--- For whoever put entries there: nobody rings for a paused queue. Whoever hears the bell of a pattern looks for himself.
-local function ring_if_served(name)
-  if is_pattern(name) or entries_in(name) > 0 and redis.pcall('SISMEMBER', PREFIX .. 'paused', name) ~= 1 then
-    return ring(name)
-  end
-  return 0
+-- For whoever put entries there: nobody rings for a paused queue.
+local function ring_if_served(queue)
+  if entries_in(queue) == 0 or redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return 0 end
+  return ring(queue)
 end

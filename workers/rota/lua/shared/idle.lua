@@ -46,17 +46,17 @@ local function forget(queue, pattern, servings)
   redis.call('UNLINK', PREFIX .. 'doorbell:' .. queue)
   redis.call('SREM', PREFIX .. 'ready', queue)
   redis.call('SREM', PREFIX .. 'queues', queue)
-  redis.pcall('ZREM', IDLE, queue)
+  redis.pcall('ZREM', PREFIX .. 'idle', queue)
 end
 
 -- For the sweep: note since when a queue of a pattern is empty, and forget it when that is long enough.
 local function look_whether_idle(queue, now, longest)
-  local servings = servings_of(queue)
+  local servings = any_patterns and servings_of(queue) or {}
   local pattern = pattern_of(queue, servings, now)
-  if not pattern or not is_empty(queue, now) then return redis.pcall('ZREM', IDLE, queue) end
-  local since = tonumber(redis.pcall('ZSCORE', IDLE, queue) or '')
+  if not pattern or not is_empty(queue, now) then return redis.pcall('ZREM', PREFIX .. 'idle', queue) end
+  local since = tonumber(redis.pcall('ZSCORE', PREFIX .. 'idle', queue) or '')
   if not since or since > now then
-    redis.pcall('ZADD', IDLE, digits_of(now), queue)
+    redis.pcall('ZADD', PREFIX .. 'idle', digits_of(now), queue)
   elseif now - since >= longest then
     forget(queue, pattern, servings)
   end

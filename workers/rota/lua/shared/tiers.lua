@@ -1,8 +1,10 @@
 -- The tiers of a call, from ARGV[at] on: `domains`, then for each `name settings n`, n names of queues or patterns. The
--- settings are a text, ` NAME=COST CAP INTERVAL BURST` for each that does not have the plain ones, `:CONDITION` behind
--- it if it has one; with patterns for each, see shared/matching.lua. A fleet may serve a hundred queues and a call be
--- about one, so nothing is read before it is asked for.
--- with: matching
+-- The tiers of a call, from ARGV[at] on: `domains`, then for each `name settings n`, n names of queues or patterns. The
+-- settings are a text, ` NAME=COST CAP INTERVAL BURST` for each that does not have the plain ones, `:CONDITION` behind it
+-- if it has one; with patterns for each, see shared/matching.lua. A fleet may serve a hundred queues and a call be about
+-- one, so nothing is read before it is asked for. A domain with patterns that no master announced serves nobody, as
+-- nothing is marked for it.
+-- with: patterns matching
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: an entry at weight 1
 
 local function read_tiers(at)
@@ -10,20 +12,27 @@ local function read_tiers(at)
   at = at + 1
   for d = 1, number do
     local settings, size = ARGV[at + 1], tonumber(ARGV[at + 2])
-    local has_patterns = settings ~= '' and string.find(settings, '*=', 1, true) ~= nil
-    domains[d] = { name = ARGV[at], settings = settings, has_patterns = has_patterns, first = at + 3, last = at + 2 + size }
+    domains[d] = { name = ARGV[at], settings = settings, first = at + 3, last = at + 2 + size }
+    domains[d].has_patterns = any_patterns and string.find(settings, '*=', 1, true) ~= nil
     at = at + 3 + size
   end
   return domains
 end
 
--- How this domain serves a queue of its own. `name` is as what, `by_turn` that its queues stand in order: shared/turns.lua.
+-- What a text of ` NAME=VALUE` says of a name, from where its value begins; nil when it says nothing.
+local function value_of(text, name)
+  if text == '' then return nil end
+  local _, before = string.find(text, ' ' .. name .. '=', 1, true)
+  return before and before + 1
+end
+
+-- How this domain serves a queue of its own. `name` is as what; with patterns its queues stand in turn, see shared/turns.lua.
 local function share_in(domain, queue)
   local share = { queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1 }
   local at
   if domain.has_patterns then
-    share.by_turn = true
     share.name, at = served_as(domain.settings, queue)
+    share.in_turn = true
   else
     share.name, at = queue, value_of(domain.settings, queue)
   end
@@ -35,26 +44,20 @@ local function share_in(domain, queue)
   end
   return share
 end
-local function share_at(domain, place) return share_in(domain, ARGV[place]) end
-
-local function serves(domain, queue)
-  if domain.has_patterns then return served_as(domain.settings, queue) ~= nil end
-  for place = domain.first, domain.last do
-    if ARGV[place] == queue then return true end
-  end
-  return false
-end
 
 -- The share of a queue, or nil when these tiers do not serve it.
 local function share_of(domains, queue)
   for _, domain in ipairs(domains) do
-    if serves(domain, queue) then return share_in(domain, queue) end
+    if domain.has_patterns and served_as(domain.settings, queue) then return share_in(domain, queue) end
+    for place = domain.first, domain.last do
+      if ARGV[place] == queue then return share_in(domain, queue) end
+    end
   end
 end
 
--- Calls `visit(name, domain)` for each queue and pattern served.
+-- Calls `visit(name)` for each queue and pattern served.
 local function each_queue(domains, visit)
   for _, domain in ipairs(domains) do
-    for place = domain.first, domain.last do visit(ARGV[place], domain) end
+    for place = domain.first, domain.last do visit(ARGV[place]) end
   end
 end
