@@ -37,6 +37,8 @@ TYPES: Final = {
     "unique": "string",
     "unique_keys": "hash",
     "paused": "set",
+    "closed": "hash",
+    "conditions": "hash",
     "progress": "hash",
     "served": "hash",
     "shares": "hash",
@@ -61,6 +63,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "served": ("default", "nobody"),
     "shares": ("default", "nobody"),
     "totals": ("nonsense", "accepted:nonsense"),
+    "closed": ("default", "nobody"),
+    "conditions": ("always", "nobody"),
     "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker"),
     "meta": ("nonsense", "ended_keep"),
 }

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- The pollers' round each 0.9 s: rescue entries for which nobody rang, keep the pulse, name owners whose lease ran out,
 -- tell what is due next and how much nobody knows of: a bare ZADD rings nobody.
--- with: prefix clock numbers entry lists doorbell recount leases untold
+-- with: prefix clock numbers entry lists doorbell recount leases untold condition shares closing
 -- KEYS[1]  tasks
 -- ARGV     lease ms, the name of this poller, '' for one that walks never
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
@@ -34,7 +34,7 @@ for i = from + 1, math.min(from + QUEUES, #queues) do
   if entries_in(queue) > 0 then
     redis.call('SADD', PREFIX .. 'ready', queue)
     local heard = redis.pcall('LLEN', PREFIX .. 'doorbell:' .. queue) ~= 0
-    if not heard and redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then
+    if not heard and not closed_by(queue, now) then -- whoever finds it closed looks again by itself
       ring(queue)
       rescues = rescues + 1
     end
