@@ -170,7 +170,7 @@ class Steering:
         defined.update((name, (now + ttl_us, each)) for name, each in conditions.items())
         for name in [name for name, (until, _) in defined.items() if until < now]:
             del defined[name]
-        queues = {*self.closed, *self.paused, *(self.places.marked if defined else ())}
+        queues = {*self.closed, *self.paused, *(self.places.marked | self.published.keys() if defined else ())}
         return {(queue, *row) for queue in queues if (row := self._look_at(queue))}
 
     def _look_at(self, queue: str) -> tuple[int, str, bool] | None:

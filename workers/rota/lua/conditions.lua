@@ -43,5 +43,6 @@ for _, queue in ipairs(some_of('HRANDFIELD', 'closed')) do look_at(queue) end
 for _, queue in ipairs(some_of('SRANDMEMBER', 'paused')) do look_at(queue) end
 if #defined > 0 then
   for _, queue in ipairs(some_of('SRANDMEMBER', 'ready')) do look_at(queue) end
+  for _, queue in ipairs(some_of('HRANDFIELD', 'shares')) do look_at(queue) end
 end
 return rows
