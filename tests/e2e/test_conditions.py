@@ -9,6 +9,7 @@ from waiting import until
 OPEN_SECONDS = 2.0
 TIERS = [["gated", "default"]]
 QUEUES = {"gated": {"condition": "window"}}
+OFTEN = {"renew_seconds": 0.5}  # with each renewal a master looks at what is closed
 
 
 def lua(text: str) -> dict[str, dict[str, str]]:
@@ -26,7 +27,7 @@ def closed(fleet: RunningFleet) -> list[tuple[str, str, str]]:
 def test_a_queue_opens_and_closes_by_itself_while_others_are_served(fleets: Fleets) -> None:
     opens = time.time() + 5
     text = f"-- a window\nlocal age = now - {opens:.6f}\nreturn age >= 0 and age < {OPEN_SECONDS}\n"
-    fleet = fleets.make(tiers=TIERS, queues=QUEUES, conditions={"window": {"lua": "window.lua"}})
+    fleet = fleets.make(tiers=TIERS, queues=QUEUES, conditions={"window": {"lua": "window.lua"}}, lease=OFTEN)
     (fleet.folder / "window.lua").write_text(text)
     fleet.start()
     enqueue(fleet, "early")
@@ -53,7 +54,7 @@ def test_a_queue_opens_and_closes_by_itself_while_others_are_served(fleets: Flee
 
 
 def test_a_bad_condition_is_refused_and_one_that_fails_closes_its_queue_only(fleets: Fleets) -> None:
-    fleet = fleets.start(tiers=TIERS, queues=QUEUES, conditions=lua("return true"))
+    fleet = fleets.start(tiers=TIERS, queues=QUEUES, conditions=lua("return true"), lease=OFTEN)
     fleet.edit(conditions=lua("while true do end"))
     refused = fleet.rota("reload")
     assert refused.returncode == 78
