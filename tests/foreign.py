@@ -39,6 +39,10 @@ TYPES: Final = {
     "paused": "set",
     "closed": "hash",
     "conditions": "hash",
+    "patterns": "hash",
+    "idle": "zset",
+    "turns": "zset",
+    "times": "hash",
     "progress": "hash",
     "served": "hash",
     "shares": "hash",
@@ -70,6 +74,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Fields whose values are numbers, or that must be known to be of harm."""
 
+DOMAIN: Final = "default"
 LIVE: Final = "live"  # the id of a task that lives as long as the fleet
 NUMBERS: Final = (b"-5", b"-9223372036854775808", b"9223372036854775807", b"1e300", b"nan", b"-nan", b"inf", b"-inf",
                   b"0x10", b"0.5", b"9999999999999999", b"9" * 400, b"")  # fmt: skip
@@ -109,6 +114,7 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "nonce": "n",
         "task_id": LIVE,
         "client": "c",
+        "domain": DOMAIN,
         "node": owner.partition(":")[0],
     }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]

@@ -18,9 +18,7 @@ from rota_supervisor.layout import Role
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 TYPES = {m.CounterDefinition: "counter", m.GaugeDefinition: "gauge", m.HistogramDefinition: "histogram"}
-QUEUE = QueueState(
-    "q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True, closed_age_us=0, closed_by="", condition_error=""
-)
+QUEUE = QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True)
 READING = QueueReading(Overview(0, 0, (QUEUE,)), 0, 0.0, Consumers(0, ()))
 
 

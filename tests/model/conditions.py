@@ -7,7 +7,7 @@ from typing import NamedTuple
 from model.places import Places
 
 LOOK_AGAIN_US = 1_000_000
-LONGEST_WAIT_US = 60_000_000
+LONGEST_WAIT_US = 5_000_000
 
 
 class Seen(NamedTuple):

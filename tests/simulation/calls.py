@@ -75,7 +75,12 @@ class Calls(Store):
     def retire_expired(self, owner: str, blame: Blame) -> Command[Retired]:  # noqa: ARG002 - the signature is the product's
         return _call(lambda server: GIVEN_BACK if server.retire_expired(owner) else STILL_ALIVE)
 
-    def sweep(self, lease_ms: int, poller: str = "") -> Command[Swept]:  # noqa: ARG002 - the signature is the product's
+    def sweep(
+        self,
+        lease_ms: int,
+        poller: str = "",  # noqa: ARG002 - the signature is the product's
+        forget_seconds: float = 0.0,  # noqa: ARG002
+    ) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
     def announce(

@@ -101,13 +101,10 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
         8_250_000,
         paused=True,
         served=False,
-        closed_age_us=9_500_000,
-        closed_by="",
-        condition_error="",
-    )
+        closed_age_us=9_500_000)
     consumers = tuple(ConsumerState(f"consumer-{held}", 0, held, "mail") for held in (1, 2))
     samples = Samples()
-    put_reading(samples, QueueReading(Overview(0, 1, (state,)), 9, -0.25, Consumers(2, consumers)))
+    put_reading(samples, QueueReading(Overview(0, 1, (state,)), 9, -0.25, Consumers(2, consumers), {"mail": 6}))
     shown = {
         d.name: samples.value(d, "mail")
         for d in m.ALL

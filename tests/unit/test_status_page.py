@@ -16,6 +16,7 @@ def state(**changes: Any) -> dict[str, Any]:
     queue = {
         "name": "mail",
         "configured": True,
+        "pattern": None,
         "lag_objective_seconds": 5.0,
         "state": {
             "ready": 1234, "scheduled": 2, "overdue": 3, "inflight": 4, "dead": 5, "accepted": 6,

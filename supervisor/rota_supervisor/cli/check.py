@@ -2,6 +2,7 @@
 
 import click
 
+from rota.protocol.patterns import is_pattern
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.import_probe import probe_imports
 from rota_supervisor.config.rules import served_queues
@@ -31,5 +32,7 @@ def check(no_imports: bool) -> None:
     for warning in checked.warnings:
         output.say_warning(warning)
     queues, server = served_queues(config), str(checked.version)
-    counts = f"{output.counted(len(queues), 'queue')}, {output.counted(len(tasks), 'task')}"
+    patterns = sum(map(is_pattern, queues))
+    numbers = {"queue": len(queues) - patterns, **({"pattern": patterns} if patterns else {}), "task": len(tasks)}
+    counts = ", ".join(output.counted(number, what) for what, number in numbers.items())
     state.answer({"server": server, "queues": queues, "tasks": tasks}, f"ready to run: {counts}, {server}")

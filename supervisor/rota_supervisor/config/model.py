@@ -13,6 +13,7 @@ from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEF
 from rota.protocol.store import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
+    DEFAULT_FORGET_SECONDS,
     DEFAULT_LOSS_LIMIT,
     MOST_CRASHES,
     MOST_ENDED_KEEP,
@@ -78,6 +79,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     max_rss_mb: Count = 0
     max_payload_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_PAYLOAD_KB
     max_result_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_RESULT_KB
+    forget_queue_seconds: Positive = DEFAULT_FORGET_SECONDS
 
 
 class Lease(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,12 +106,13 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[metrics]`: the lag objective of queues without one of their own, and the bound on series."""
+    """`[metrics]`: the lag objective of queues without one of their own, and the bounds on series."""
 
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
     cluster: Literal["auto", "always", "never"] = "auto"
     max_series: Annotated[int, Meta(ge=1)] = MAX_SERIES
+    top_queues: Annotated[int, Meta(ge=0, le=500)] = 20
 
 
 class Control(Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,12 +3,14 @@
 import dataclasses
 import os
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota.protocol.condition import Condition, text_of_hours
+from rota.protocol.patterns import is_pattern
 from rota.protocol.tiers import Domain, QueueShare, domain_of
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.hours import intervals, parse_hours
@@ -38,6 +40,12 @@ def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
 def queue_shares(config: Config) -> tuple[QueueShare, ...]:
     """How the configured queues are served."""
     return tuple(_share(config, name) for name in config.queues)
+
+
+def pattern_domains(config: Config) -> tuple[Domain, ...]:
+    """The domains of all pools that have patterns, each once."""
+    domains = {tier for pool in resolve_pools(config).values() for tier in _tiers_of(config, pool) if tier.has_patterns}
+    return tuple(sorted(domains, key=attrgetter("name")))
 
 
 def warnings_of_pools(config: Config) -> list[str]:
@@ -81,8 +89,8 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
 
 def _tiers_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
     """The tiers as a pool serves them: its queues only, and no tier that has none of them."""
-    wanted = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers]
-    return tuple(domain_of([_share(config, queue) for queue in tier]) for tier in wanted if tier)
+    wanted, served = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers], served_queues(config)
+    return tuple(domain_of([_share(config, queue) for queue in tier], served) for tier in wanted if tier)
 
 
 def _share(config: Config, name: str) -> QueueShare:
@@ -110,8 +118,9 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         lease_seconds=config.lease.seconds,
         dead_max_age_seconds=config.dead.max_age_seconds,
         dead_max_count=config.dead.max_count,
+        queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
         log=log_settings(config),
-        **by_name(PollerSettings, config.restarts),
+        **by_name(PollerSettings, config.restarts, config.limits),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from rota.protocol.names import fault_in_name, fault_in_queue_name
+from rota.protocol.patterns import STAR, fault_in_pattern, served_as
 from rota.redaction import quoted
 from rota.server.address import parse_address
 from rota_supervisor.config.chunk import check_chunk
@@ -38,7 +39,7 @@ def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
 
 
 def served_queues(config: Config) -> tuple[str, ...]:
-    """Every queue of every tier, highest tier first."""
+    """Every queue and pattern of every tier, highest tier first."""
     return tuple(queue for tier in config.tiers for queue in tier)
 
 
@@ -100,19 +101,32 @@ def _tiers(config: Config) -> Iterator[Fault]:
             yield Fault(f"tiers[{number}]", "a tier without a queue: take it out or name a queue")
         for place, queue in enumerate(tier):
             path = f"tiers[{number}][{place}]"
-            if fault := fault_in_queue_name(queue):
+            if fault := _fault_in_tier(queue):
                 yield Fault(path, fault)
             elif queue in seen:
                 yield Fault(path, f'queue "{queue}" stands in {seen[queue]} already: two queues of one name')
             seen.setdefault(queue, path)
 
 
+def _fault_in_tier(queue: str) -> str | None:
+    if queue == EVERY_QUEUE:
+        return f'"{queue}" alone would take every queue of the namespace: say how they begin, as in "tenant-{STAR}"'
+    return fault_in_pattern(queue) if STAR in queue else fault_in_queue_name(queue)
+
+
 def _queues_in_tiers(config: Config) -> Iterator[Fault]:
     served = served_queues(config)
     for queue in config.queues:
         if queue not in served:
-            hint = suggestion(queue, served)
-            yield Fault(f"queues.{queue}", f"this queue stands in no tier{hint or ': add it to tiers'}")
+            yield Fault(f"queues.{queue}", f"this queue stands in no tier{_hint(queue, served) or ': add it to tiers'}")
+
+
+def _hint(queue: str, served: Iterable[str]) -> str:
+    """What may have been meant by a name that stands in no tier, or ""."""
+    pattern = None if STAR in queue else served_as(queue, served)
+    if pattern is None:
+        return suggestion(queue, served)
+    return f' by itself: name "{pattern}", by which it is served, or give it a place of its own in tiers'
 
 
 def _rates(config: Config) -> Iterator[Fault]:
@@ -192,8 +206,8 @@ def _pool_queues(config: Config) -> Iterator[Fault]:
             yield Fault(f"pools.{name}.queues", 'expected at least one queue, or "*" for every queue')
         for number, queue in enumerate(pool.queues):
             if queue != EVERY_QUEUE and queue not in served:
-                hint = suggestion(queue, served)
-                yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" stands in no tier{hint}')
+                message = f'queue "{queue}" stands in no tier{_hint(queue, served)}'
+                yield Fault(f"pools.{name}.queues[{number}]", message)
             elif queue in pool.queues[:number]:
                 yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" is named twice')
 

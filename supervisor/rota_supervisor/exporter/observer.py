@@ -11,6 +11,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
+from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
 from rota_supervisor.exporter.libraries import prometheus
@@ -26,14 +27,13 @@ _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
     m.CONFIG_RELOADS.name: {"result": m.RELOAD_RESULTS},
 }
-# The metric of each number in `queue_row`.
+# The gauge of each number in `queue_row`.
 _OF_QUEUES: Final = {
     "ready": m.QUEUE_READY,
     "scheduled": m.QUEUE_SCHEDULED,
     "overdue": m.QUEUE_OVERDUE,
     "inflight": m.QUEUE_INFLIGHT,
     "dead": m.QUEUE_DEAD,
-    "accepted": m.TASKS_ENQUEUED,
     "oldest_ready_age_seconds": m.QUEUE_OLDEST_READY_AGE,
     "oldest_overdue_age_seconds": m.QUEUE_OLDEST_OVERDUE_AGE,
     "paused": m.QUEUE_PAUSED,
@@ -140,11 +140,13 @@ def put_settings(samples: Samples, settings: ExporterSettings, version: str, sta
 def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueSettings]) -> None:
     """Put heartbeats, and the longest running task of each queue."""
     oldest = {queue.name: 0.0 for queue in queues}
+    labels = QueueLabels(oldest)
     for member in fleet:
         if member.role is not Role.ZYGOTE:  # it sits in one blocking call and does not beat
             samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
         if member.task is not None and is_name(queue := member.task.queue):  # a task may write anything there
-            oldest[queue] = max(oldest.get(queue, 0.0), member.task_age_seconds)
+            label = labels.of(queue)
+            oldest[label] = max(oldest.get(label, 0.0), member.task_age_seconds)
     for queue, age in oldest.items():
         samples.put(m.QUEUE_OLDEST_RUNNING_AGE, (queue,), age)
 
@@ -165,6 +167,8 @@ def put_reading(samples: Samples, reading: QueueReading) -> None:
         for key, definition in _OF_QUEUES.items():
             samples.put(definition, (state.queue,), row[key])
         samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
+    for label, accepted in reading.accepted.items():
+        samples.put(m.TASKS_ENQUEUED, (label,), accepted)
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
     samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)

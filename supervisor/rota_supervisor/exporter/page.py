@@ -10,6 +10,7 @@ from rota.printable import printable
 from rota.protocol.progress import progress_row, progress_words
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
+from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter import libraries
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.observer import Observation
@@ -48,7 +49,8 @@ def status(settings: ExporterSettings, seen: Observation) -> Json:
     """Return all that people ask first. `redis` is false and each queue's `state` null while Redis is away."""
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.overview.queues}
     configured = {queue.name: queue for queue in settings.queues}
-    names = [*configured, *sorted(states.keys() - configured.keys())]
+    names = [*configured, *sorted(states.keys() - configured.keys(), key=lambda name: (name == m.OTHER, name))]
+    labels = QueueLabels(configured)
     restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
     return {
         "fleet": settings.server.namespace,
@@ -59,7 +61,7 @@ def status(settings: ExporterSettings, seen: Observation) -> Json:
         "pools": _pools(seen),
         "held": list(seen.held),
         "processes": [_process(member) for member in seen.fleet],
-        "queues": [_queue(name, configured.get(name), states.get(name), seen) for name in names],
+        "queues": [_queue(name, labels.of(name), configured, states.get(name), seen) for name in names],
         "restarts": [{"role": role, "reason": reason, "count": int(n)} for (role, reason), (n,) in restarts if n],
     }
 
@@ -91,8 +93,11 @@ def _process(member: Member) -> Json:
     }
 
 
-def _queue(name: str, settings: QueueSettings | None, state: QueueState | None, seen: Observation) -> Json:
-    lag = seen.lags.get(name)
+def _queue(
+    name: str, label: str, configured: Mapping[str, QueueSettings], state: QueueState | None, seen: Observation
+) -> Json:
+    """`pattern`: what it is counted as, where that is another name: its lag and what was done of it stand there."""
+    lag, settings = seen.lags.get(name), configured.get(label)
     processed: Counter[str] = Counter()
     for (queue, _, outcome), (count,) in seen.samples.series(m.TASKS_PROCESSED):
         if queue == name:
@@ -100,6 +105,7 @@ def _queue(name: str, settings: QueueSettings | None, state: QueueState | None, 
     return {
         "name": name,
         "configured": settings is not None,
+        "pattern": None if label == name else label,
         "lag_objective_seconds": None if settings is None else settings.lag_objective_seconds,
         "state": None if state is None else queue_row(state),
         "lag": None if lag is None else asdict(lag),
@@ -243,7 +249,7 @@ _QUEUES: Final[_Columns] = {
     "overdue": _count_in("overdue"),
     "in flight": _count_in("inflight"),
     "dead": _count_in("dead"),
-    "done": lambda queue: f"{queue['processed'].get('done', 0):,}",
+    "done": lambda queue: _DASH if queue["pattern"] else f"{queue['processed'].get('done', 0):,}",
     "oldest ready": _oldest_ready,
     "lag p50": lambda queue: seconds(queue["lag"] and queue["lag"]["p50_seconds"]),
     "lag p99": _p99,

@@ -1,5 +1,7 @@
 """What Redis says of the queues, asked at most once a second and waited for at most half a second.
 
+With patterns there may be any number of queues: they are looked at portion by portion, for half of that time.
+
 A thread of its own asks, so that nothing (a stalled server, a resolver without network) holds up a scrape
 for longer. When no answer comes in time there are no queue gauges: absent, never stale.
 """
@@ -7,22 +9,25 @@ for longer. When no answer comes in time there are no queue gauges: absent, neve
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
 from rota.protocol import store, views
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.queue_walk import look_further
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
+from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.settings import ExporterSettings
 
 T = TypeVar("T")
 
 FRESH_SECONDS: Final = 1.0
 LIMIT_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.25
 
 
 class Runs(Protocol):
@@ -36,12 +41,14 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """`missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock."""
+    """`overview`: of the queues to be shown. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our
+    wall clock. `accepted`: tasks ever accepted, by queue, and for queues of a pattern by that."""
 
     overview: views.Overview
     missing_tasks: int
     clock_offset_seconds: float
     consumers: views.Consumers
+    accepted: Mapping[str, int] = field(default_factory=dict)
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
@@ -64,16 +71,16 @@ def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
     """Return a function that reads the queues; without `ask_redis` it always returns None."""
     if not settings.ask_redis:
         return lambda: None
-    names = tuple(queue.name for queue in settings.queues)
-    return QueueWatch(store.Store(settings.server.namespace), names, connector(settings.server)).read
+    largest = Largest([queue.name for queue in settings.queues], settings.top_queues)
+    return QueueWatch(store.Store(settings.server.namespace), largest, connector(settings.server)).read
 
 
 class QueueWatch:
     """Asks when somebody wants to know. `connect` makes a connection or raises ServerError."""
 
-    def __init__(self, scripts: store.Store, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
+    def __init__(self, scripts: store.Store, largest: Largest, connect: Callable[[], Runs]) -> None:
         self._scripts = scripts
-        self._queues = queues
+        self._largest = largest
         self._connect = connect
         self._connection: Runs | None = None
         self._changed = threading.Condition()
@@ -120,9 +127,11 @@ class QueueWatch:
             return None
 
     def _read_from(self, on: Runs) -> QueueReading:
-        before = time.time()
-        overview = on.run(self._scripts.overview(self._queues))
-        wall = (before + time.time()) / 2
+        before, began = time.time(), time.monotonic()
+        first = on.run(self._scripts.overview(self._largest.served))
+        offset = first.now_us / MICROSECONDS - (before + time.time()) / 2
         consumers = on.run(self._scripts.consumers())
         missing = on.run(self._scripts.audit()).missing
-        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall, consumers)
+        seen = look_further(on.run, self._scripts, first, lambda: time.monotonic() - began > LOOK_SECONDS)
+        shown = self._largest.choose(seen.queues, all_seen=not seen.more)
+        return QueueReading(replace(seen, queues=shown.queues), missing, offset, consumers, shown.accepted)

@@ -74,7 +74,9 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PollerSettings:
-    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank."""
+    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank.
+    `forget_queue_seconds`: after how long an empty queue of a pattern is forgotten. `queues`: those of all tiers, where
+    patterns are among them: so it knows as which of these a queue is counted."""
 
     server: ServerSettings
     rank: int
@@ -83,6 +85,8 @@ class PollerSettings:
     loss_limit: int
     dead_max_age_seconds: float
     dead_max_count: int
+    forget_queue_seconds: float
+    queues: tuple[str, ...]
     log: LogSettings
 
 
@@ -97,7 +101,8 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
     raw["server"] = ServerSettings(**raw["server"])
     raw["log"] = LogSettings(**raw["log"])
     raw["tiers"] = tuple(
-        Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"])) for tier in raw["tiers"]
+        Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"]), tuple(tier["excluded"]))
+        for tier in raw["tiers"]
     )
     raw["overrides"] = {name: TaskOverride(**override) for name, override in raw["overrides"].items()}
     return WorkerSettings(**raw)
@@ -106,4 +111,6 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
 def poller_settings_from_json(text: str) -> PollerSettings:
     """Read what `settings_to_json` wrote. Raises KeyError or TypeError for another shape."""
     raw: dict[str, Any] = json.loads(text)
-    return PollerSettings(**{**raw, "server": ServerSettings(**raw["server"]), "log": LogSettings(**raw["log"])})
+    raw["server"] = ServerSettings(**raw["server"])
+    raw["log"] = LogSettings(**raw["log"])
+    return PollerSettings(**{**raw, "queues": tuple(raw["queues"])})

@@ -1,7 +1,7 @@
 #!lua
 -- Accept tasks. The only transition besides revive that a full server refuses (no allow-oom), so that it is
 -- producers who are pushed back.
--- with: prefix clock bare in_use_at_enqueue news
+-- with: prefix clock bare in_use_at_enqueue news marks
 -- KEYS[1]  tasks
 -- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'), unique key, hold ms, body
 -- errors   ROTA… when there are too many, or a name is none: nothing was done
@@ -47,8 +47,10 @@ for at = 2, #ARGV, FIELDS do
   end
   if not lane then
     call('LLEN', ready_lane(queue))
+    local servings = any_patterns and servings_of(queue)
     lane = {
-      queue = queue, accepted = 0, word = unserved(queue) and 'unserved' or 'ok',
+      queue = queue, accepted = 0, servings = servings,
+      word = not (servings and servings[1]) and unserved(queue) and 'unserved' or 'ok',
       listed = call('SISMEMBER', PREFIX .. 'queues', queue), ready = call('SISMEMBER', PREFIX .. 'ready', queue),
       after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- an entry's text up to its flag
     }
@@ -178,7 +180,12 @@ for _, lane in ipairs(queues) do
   if #lane > 0 then
     call('RPUSH', ready_lane(queue), unpack(lane))
     if lane.ready == 0 then call('SADD', PREFIX .. 'ready', queue) end
-    ring(PREFIX .. 'doorbell:' .. queue)
+    if any_patterns then
+      if lane.ready == 0 then mark(queue, lane.servings) end
+      for _, name in ipairs(names_heard(queue, lane.servings)) do ring(PREFIX .. 'doorbell:' .. name) end
+    else
+      ring(PREFIX .. 'doorbell:' .. queue)
+    end
   end
 end
 if tell then

@@ -45,6 +45,8 @@ class Keys:
     paused = _Single("paused")
     closed = _Single("closed")
     conditions = _Single("conditions")
+    patterns = _Single("patterns")
+    idle = _Single("idle")
     progress = _Single("progress")
     served = _Single("served")
     shares = _Single("shares")
@@ -73,6 +75,12 @@ class Keys:
 
     def inflight(self, owner: str) -> str:
         return self._key(f"inflight:{owner}")
+
+    def turns(self, domain: str) -> str:
+        return self._key(f"turns:{domain}")
+
+    def times(self, domain: str) -> str:
+        return self._key(f"times:{domain}")
 
     def orders(self, node: str) -> str:
         return self._key(f"orders:{node}")

@@ -1,8 +1,8 @@
 """The Lua files of the protocol, loaded from `rota/lua` and named by their SHA1.
 
 A script names the shared functions it needs in a line `-- with: entry doorbell`; their files, from
-`lua/shared/`, are put between its first line (the flags) and its body. So each script carries what it
-uses and nothing else, and runs as one text.
+`lua/shared/`, are put between its first line (the flags) and its body, each once and behind those that
+it names itself. So each script carries what it uses and nothing else, and runs as one text.
 """
 
 from dataclasses import dataclass
@@ -50,9 +50,19 @@ def sha1_of(text: bytes) -> str:
 
 def _assemble(source: str) -> str:
     flags, _, body = source.partition("\n")
-    needs = next((line.removeprefix(_WITH).split() for line in body.splitlines() if line.startswith(_WITH)), [])
-    shared = [(_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8") for need in needs]
-    return "\n".join([flags, *shared, body])
+    shared: dict[str, str] = {}
+    _add_needs(body, shared)
+    return "\n".join([flags, *shared.values(), body])
+
+
+def _add_needs(text: str, shared: dict[str, str]) -> None:
+    """Add what this text needs, by name, in an order in which each file stands behind what it needs."""
+    needs = next((line.removeprefix(_WITH).split() for line in text.splitlines() if line.startswith(_WITH)), [])
+    for need in needs:
+        if need not in shared:
+            source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
+            _add_needs(source, shared)
+            shared[need] = source
 
 
 def script_names() -> list[str]:

@@ -15,7 +15,7 @@ from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.scripts import load_script
-from rota.protocol.tiers import NO_LIMITS, NO_TIERS, QueueShare, read_share, settings_of
+from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, read_share, settings_of, settings_of_domain
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ MOST_CRASHES = 1000  # that a task may be allowed
 DEFAULT_LOSS_LIMIT = 5
 DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
 MOST_ENDED_KEEP = 1_000_000
+DEFAULT_FORGET_SECONDS = 300.0  # after which an empty queue of a pattern leaves nothing
 BATCH = 500  # no script works on more things than this in one call
 PROGRESS_BATCH = 250  # a look and a write for each
 
@@ -91,11 +92,13 @@ class Attended:
 
 class Announced(NamedTuple):
     """What a master says besides that it lives: how many `ends` of tasks the fleet is to remember, about how many task
-    `events` it wants kept (0: none), and the `shares` of queues, which consumers go by."""
+    `events` it wants kept (0: none), the `shares` of queues, which consumers go by, and those `domains` of its pools
+    that have patterns: by these is found whom a queue of a pattern wakes."""
 
     ends: int = DEFAULT_ENDED_KEEP
     events: int = 0
     shares: tuple[QueueShare, ...] = ()
+    domains: tuple[Domain, ...] = ()
 
 
 NOTHING_SAID = Announced()
@@ -177,10 +180,14 @@ class Store:
             args += (task_id, epitaph)
         return self._command("retire", pack(args) + rest, replies.parse_retired)
 
-    def sweep(self, lease_ms: int, poller: str = "") -> Command[replies.Swept]:
-        """The pollers' round: rescue unheard entries, keep the pulse; returns expired owners, what is due next, and
-        whether `poller`, a name, is the one of the fleet that walks."""
-        return self._command("sweep", pack((lease_ms, poller)), replies.parse_swept)
+    def sweep(
+        self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
+    ) -> Command[replies.Swept]:
+        """The pollers' round: rescue unheard entries, keep the pulse, forget queues of patterns that have been empty for
+        so long; returns expired owners, what is due next, and whether `poller`, a name, is the one of the fleet that
+        walks."""
+        args = pack((lease_ms, poller, round(forget_seconds * 1000)))
+        return self._command("sweep", args, replies.parse_swept)
 
     def adopt_scheduled(self, members: Sequence[bytes]) -> Command[replies.AdoptedScheduled]:
         """Adopt up to BATCH bare items of the delayed set."""
@@ -199,9 +206,11 @@ class Store:
     ) -> Command[int]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
         of the past is to be kept."""
-        ends, events, shares = announced
-        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), *queues]
-        return self._command("announce", pack(args), int)
+        ends, events, shares, domains = announced
+        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
+        for domain in domains:
+            args += (domain.name, settings_of_domain(domain))
+        return self._command("announce", pack([*args, *queues]), int)
 
     def look_at_closed(
         self, ttl_ms: int, conditions: Iterable[Condition] = ()
@@ -226,9 +235,9 @@ class Store:
 
     # Looking
 
-    def overview(self, queues: Sequence[str]) -> Command[views.Overview]:
-        """The numbers of the named queues and of all ever pushed to."""
-        return self._command("overview", pack(queues), views.parse_overview)
+    def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[views.Overview]:
+        """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
+        return self._command("overview", pack((cursor, *queues)), views.parse_overview)
 
     def status(self, task_id: str) -> Command[views.TaskState]:
         """Where an id stands. Looks into its lanes only as far as BATCH entries from the head."""

@@ -136,24 +136,30 @@ class QueueState:
     oldest_overdue_age_us: int
     paused: bool
     served: bool
-    closed_age_us: int
-    closed_by: str
-    condition_error: str
+    closed_age_us: int = 0
+    closed_by: str = ""
+    condition_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of all queues at one instant of Redis time."""
+    """The state of queues at one instant of Redis time. `cursor`: where the next portion begins, "0" after the last."""
 
     now_us: int
     owners: int
     queues: tuple[QueueState, ...]
+    cursor: str = "0"
+
+    @property
+    def more(self) -> bool:
+        """Whether there are queues that are not among these."""
+        return self.cursor != "0"
 
 
 def parse_overview(raw: Raw) -> Overview:
-    """`[now, owners, a list a queue...]`"""
-    now, owners, *rows = raw
-    return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)))
+    """`[now, owners, cursor, a list a queue...]`"""
+    now, owners, cursor, *rows = raw
+    return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)), text_of(cursor))
 
 
 _parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool, int, _shown_name, _shown_name)

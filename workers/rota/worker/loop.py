@@ -249,7 +249,7 @@ class Loop:
         """Run what is claimed, in order, until nothing of it is left or there is a reason to look around."""
         self._slot.phase = Phase.BUSY
         self.report.busy()
-        batch = ClaimTimes(self._in_flight.waiting[0].entry.queue, boottime_ns())
+        batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
         while self._in_flight.waiting and self._run_next(batch.at_ns):
             batch.ended(boottime_ns())
             if self.signals.asked or self.recycling.is_spent(self._attempts) or self.fence.is_up(batch.at_ns):

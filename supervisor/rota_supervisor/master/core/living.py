@@ -13,7 +13,7 @@ from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
 from rota_supervisor.config.model import ConditionConfig, Config
-from rota_supervisor.config.resolve import queue_shares
+from rota_supervisor.config.resolve import pattern_domains, queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import dying, events, reloading
 from rota_supervisor.master.core import effects as do
@@ -215,7 +215,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]]:
     events = config.events.max_length if config.events.enabled else 0
-    return Announced(config.ended.keep, events, queue_shares(config)), config.conditions
+    announced = Announced(config.ended.keep, events, queue_shares(config), pattern_domains(config))
+    return announced, config.conditions
 
 
 def _living(state: MasterState) -> list[Child]:

@@ -219,6 +219,10 @@ class MasterState:
         """The queues that this node's workers take, as many as there are to be of them now."""
         return taken_queues(self.config, self.wanted.counts)
 
+    def label_of_queue(self, queue: str) -> str:
+        """Under which name a queue is counted, by the patterns that are in force."""
+        return self.rollout.in_force.queue_labels.of(queue)
+
     def generation_of(self, number: int) -> Generation:
         """A generation; the one in force when that one is over."""
         return self.rollout.of(number) or self.rollout.in_force

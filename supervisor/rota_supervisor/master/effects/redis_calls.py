@@ -20,6 +20,7 @@ from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
 from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
+from rota.protocol.views import Overview
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.server_errors import Refused, ServerError
@@ -245,12 +246,18 @@ class RedisWatch:
             await asyncio.sleep(_IDLE_LOOK_SECONDS)
 
     async def _is_idle(self) -> bool:
-        ours = self._state.taken_queues
+        if self._state.rollout.current is None:
+            return False
         try:
-            overview = await self.connection.run(self.store.overview(ours))
+            portion = await self.connection.run(self.store.overview(()))
+            while portion.more and not self._has_work(portion):
+                portion = await self.connection.run(self.store.overview((), portion.cursor))
         except ServerError:  # nothing is known, so nobody leaves
             return False
-        started = self._state.rollout.current is not None
-        return started and not any(
-            queue.ready or queue.inflight or queue.overdue for queue in overview.queues if queue.queue in ours
+        return not self._has_work(portion)
+
+    def _has_work(self, portion: Overview) -> bool:
+        ours, label_of = self._state.taken_queues, self._state.label_of_queue
+        return any(
+            queue.ready or queue.inflight or queue.overdue for queue in portion.queues if label_of(queue.queue) in ours
         )
