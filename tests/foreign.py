@@ -37,6 +37,8 @@ TYPES: Final = {
     "unique": "string",
     "unique_keys": "hash",
     "paused": "set",
+    "closed": "hash",
+    "conditions": "hash",
     "patterns": "hash",
     "idle": "zset",
     "turns": "zset",
@@ -65,6 +67,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "served": ("default", "nobody"),
     "shares": ("default", "nobody"),
     "totals": ("nonsense", "accepted:nonsense"),
+    "closed": ("default", "nobody"),
+    "conditions": ("always", "nobody"),
     "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker"),
     "meta": ("nonsense", "ended_keep"),
 }

@@ -11,14 +11,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from clock import TimedFleet
 from machine.picture import Picture, take_picture
+from model.conditions import Hours, Rule
 from model.items import UNKNOWN_QUEUE, Serving, Share
 from model.model import Model
 from protocol import ACCOUNT, LEASE_MS, tiers
 from rota.protocol.command import Command
+from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
 from rota.protocol.store import Announced
 from rota.protocol.tiers import QueueShare
+from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
 from servers import Server
 
@@ -28,16 +31,15 @@ SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
 HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
-KEPT: Final = Announced(ends=6, events=100_000)  # so few ends that the memory of them is often full
-
-HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow")
+HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow", condition="hours")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
+FEW: Final = Share("few", condition="rule")
 SERVINGS: Final[dict[str, Serving]] = {
-    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, PLAIN)),
+    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, FEW, PLAIN)),
     "some": ((SLOW, FAST), (PLAIN,)),
     "even": ((SLOW, CAPPED, PLAIN),),
 }
-SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, PLAIN)}
+SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, FEW, PLAIN)}
 QUEUES: Final = list(SHARES)
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
@@ -51,11 +53,26 @@ long that the sender has given up; answered, though a copy of it comes late."""
 _examples = itertools.count()
 
 
+def share_of(share: Share) -> QueueShare:
+    """The share as the product has it."""
+    return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
+
+
 def packed(serving: Serving) -> Any:
-    return tiers(*([QueueShare(s.queue, s.weight, s.cap, s.interval_us, s.burst) for s in tier] for tier in serving))
+    return tiers(*(list(map(share_of, tier)) for tier in serving))
 
 
+# So few ends that the memory of them is often full.
+KEPT: Final = Announced(ends=6, events=100_000, shares=tuple(map(share_of, SHARES.values())))
+ALWAYS: Final = Rule("return true", lambda _: True)
 PACKED: Final = {name: packed(serving) for name, serving in SERVINGS.items()}
+
+
+def wired(name: str, condition: Hours | Rule) -> Condition:
+    """The condition as the product has it."""
+    if isinstance(condition, Rule):
+        return Condition(name, "lua", condition.text)
+    return Condition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
 
 
 @dataclass
@@ -111,7 +128,8 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES, KEPT))
-        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEPT.ends, KEPT.events)
+        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEPT.ends, KEPT.events, shares=list(SHARES.values()))
+        self.define({SLOW.condition: ALWAYS, FEW.condition: ALWAYS})
         owner = self.fleet.register()
         self.named += self.model.register(self.now, ["node:1"])
         self.workers[owner] = Worker(owner, "all")
@@ -126,6 +144,17 @@ class Machine(RuleBasedStateMachine):
     def now(self) -> int:
         """The time of the script that ran last."""
         return self.fleet.clock_us
+
+    def define(self, conditions: dict[str, Hours | Rule], delivery: str = ANSWERED) -> None:
+        """A master's round over what is closed."""
+
+        def check(rows: tuple[ClosedQueue, ...]) -> None:
+            told = {(row.queue, row.closed_age_us, row.closed_by, bool(row.error)) for row in rows}
+            assert told == self.model.look_at_closed(self.now, HOUR_MS * 1000, conditions)
+
+        self.call(
+            self.fleet.store.look_at_closed(HOUR_MS, map(wired, conditions, conditions.values())), check, delivery
+        )
 
     def picture(self) -> Picture:
         return take_picture(self.fleet, [*QUEUES, UNKNOWN_QUEUE], self.named, UNIQUE_KEYS)

@@ -6,7 +6,7 @@ from hypothesis.stateful import invariant
 
 from machine.base import QUEUES, SHARES, Machine
 from machine.picture import Picture
-from model.claims import Ask, Claims
+from model.claims import Ask
 from model.items import Task
 
 
@@ -141,13 +141,14 @@ class Invariants(Machine):
 
     def nothing_waits_unheard(self, picture: Picture) -> None:
         """Where a worker could take something there is a token, or a worker that has swallowed it and will tell so;
-        where a fault or a bare push left none, from the next sweep on. Behind rate limits workers have timers."""
+        where a fault or a bare push left none, from the next sweep on. Behind rate limits and conditions workers have
+        timers."""
         told = {queue for worker in self.workers.values() for queue in worker.tokens}
-        claims = Claims(self.model.places, self.model.rotation, self.model.rates, self.model.paused)
+        claims = self.model.claims()
         for share in SHARES.values():
             ask = Ask("", (), 1, {})
             waiting = self.model.places.entries(share.queue) and share.queue not in self.model.paused
-            if waiting and not share.interval_us and claims.room(share, ask) >= 1:
+            if waiting and not (share.interval_us or share.condition) and claims.room(share, ask) >= 1:
                 assert picture.bells[share.queue] or share.queue in told | self.unheard
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 

@@ -286,7 +286,7 @@ class Working(Producing):
             self._poller_hears(0)
             return ()
         if delivery == ANSWERED:
-            assert reply.rescues == len(set(unrung) - self.model.paused)
+            assert reply.rescues == len([queue for queue in unrung if self.model.closed_by(queue)[0] is None])
         self._poller_hears(reply.next_due_us)
         self.unheard.clear()
         return reply.expired

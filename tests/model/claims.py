@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from model.conditions import Conditions, Verdict
 from model.items import Bare, Serving, Share, Task
 from model.places import Places
 from model.rotation import Domain, Rates, Rotation
@@ -36,6 +37,9 @@ class Claims:
     rotation: Rotation
     rates: Rates
     paused: set[str]
+    conditions: Conditions
+    closed: dict[str, int]
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def claim(self, ask: Ask) -> Claimed:
         claimed = Claimed()
@@ -68,16 +72,30 @@ class Claims:
         if share.interval_us:
             self.rates.set_right(share, self.places.now)
         if room >= 1:
-            return True
+            return self._is_open(share, claimed)
         if share.interval_us and self.places.entries(share.queue):
             wait = self.rates.wait(share, self.places.now)
             if wait > 0:
                 claimed.wait = min(wait, claimed.wait or wait)
         return False
 
+    def _is_open(self, share: Share, claimed: Claimed) -> bool:
+        if not share.condition:
+            return True
+        verdict = self.verdict(share)
+        if not verdict.is_open and self.places.entries(share.queue):
+            claimed.wait = min(verdict.after, claimed.wait or verdict.after)
+        return verdict.is_open
+
+    def verdict(self, share: Share) -> Verdict:
+        """Asked for once a call."""
+        if share.queue not in self.verdicts:
+            self.verdicts[share.queue] = self.conditions.verdict(share.queue, share.condition)
+        return self.verdicts[share.queue]
+
     def room(self, share: Share, ask: Ask) -> int:
         """How many of this queue may be claimed. Where starts are bounded, a limit of the queue's own says nothing."""
-        bound = share.cap or share.interval_us
+        bound = share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts)
         room = max(1, ask.limit if bound else ask.limits.get(share.queue, ask.limit))
         if share.cap:
             room = min(room, share.cap - max(0, self.places.counts[f"running:{share.queue}"]))
@@ -96,6 +114,8 @@ class Claims:
             self.places.news.tell("started", task, ask.owner, begun=1, lag_us=self.places.now - task.due)
             claimed.claims.append((task.text, task.told_body))
         self.rotation.charge(domain, share, len(taken))
+        if share.condition:
+            self.closed.pop(share.queue, None)
         if share.interval_us:
             self.rates.spend(share, self.places.now, len(taken))
         return True

@@ -101,6 +101,7 @@ class Share:
     cap: int = 0
     interval_us: int = 0
     burst: int = 1
+    condition: str = ""
 
 
 Serving = tuple[tuple[Share, ...], ...]

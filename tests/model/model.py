@@ -116,10 +116,13 @@ class Model(Steering):
         if unnamed:
             answer.word, answer.claims = "again", unnamed
         elif ask.limit > 0 and not any(task.suspicious for task in holds):
-            claims = Claims(self.places, self.rotation, self.rates, self.paused)
-            claimed = claims.claim(Ask(ask.owner, ask.serving, ask.limit, ask.limits, len(holds)))
+            claimed = self.claims().claim(Ask(ask.owner, ask.serving, ask.limit, ask.limits, len(holds)))
             answer.claims, answer.dropped, answer.wait = claimed.claims, claimed.dropped, claimed.wait
         return answer
+
+    def claims(self) -> Claims:
+        """What a call may claim by."""
+        return Claims(self.places, self.rotation, self.rates, self.paused, self.conditions, self.closed)
 
     def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
         """Answers what was stale."""

@@ -23,8 +23,8 @@ def size_of(state: QueueState) -> int:
 
 
 def as_one(states: Sequence[QueueState]) -> QueueState:
-    """Return these queues as one: numbers are added up, ages are the longest. It is paused when one is, and served
-    unless one that has tasks is not."""
+    """Return these queues as one: numbers are added up, ages are the longest. It is paused or closed when one is, and
+    served unless one that has tasks is not."""
     return QueueState(
         queue=OTHER,
         **{name: sum(getattr(each, name) for each in states) for name in _ADDED},
@@ -32,6 +32,9 @@ def as_one(states: Sequence[QueueState]) -> QueueState:
         oldest_overdue_age_us=max((each.oldest_overdue_age_us for each in states), default=0),
         paused=any(each.paused for each in states),
         served=all(each.served or not each.ready for each in states),
+        closed_age_us=max((each.closed_age_us for each in states), default=0),
+        closed_by=next((each.closed_by for each in states if each.closed_by), ""),
+        condition_error=next((each.condition_error for each in states if each.condition_error), ""),
     )
 
 

@@ -163,9 +163,9 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
 def put_reading(samples: Samples, reading: QueueReading) -> None:
     """Put the queues as Redis has them."""
     for state in reading.overview.queues:
-        for key, number in queue_row(state).items():
-            if gauge := _OF_QUEUES.get(key):
-                samples.put(gauge, (state.queue,), number)
+        row = queue_row(state)
+        for key, definition in _OF_QUEUES.items():
+            samples.put(definition, (state.queue,), row[key])
         samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
     for label, accepted in reading.accepted.items():
         samples.put(m.TASKS_ENQUEUED, (label,), accepted)

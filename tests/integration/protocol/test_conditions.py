@@ -120,7 +120,7 @@ def test_an_error_closes_its_own_queue_and_is_told(fleet: Fleet, text: str, said
 
 
 def test_a_condition_that_no_master_defines_is_closed(fleet: Fleet) -> None:
-    define(fleet)
+    define(fleet, Condition("another", "lua", "return true"))
     fleet.push("a")
     assert not turn(fleet).claims
     assert state(fleet).condition_error == "no master has defined it"

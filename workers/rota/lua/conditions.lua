@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- A master's round over what is closed: define its conditions, and keep since when queues are paused, or hold entries that
--- their condition lets nobody claim. A claim forgets the latter: `closed` is what nothing was taken from since.
+-- their condition lets nobody claim, or have a condition that fails. A claim forgets it: nothing was taken since.
 -- with: prefix clock numbers entry doorbell condition shares closing
 -- KEYS[1]  tasks
 -- ARGV     ttl ms, then name, kind and text of each condition
@@ -30,7 +30,7 @@ local function look_at(queue)
   if looked_at[queue] then return end
   looked_at[queue] = true
   local name, fault = closed_by(queue, now)
-  if not name or (name ~= '' and entries_in(queue) == 0) then
+  if not name or (name ~= '' and not fault and entries_in(queue) == 0) then
     redis.pcall('HDEL', CLOSED, queue)
     return
   end
@@ -43,5 +43,6 @@ for _, queue in ipairs(some_of('HRANDFIELD', 'closed')) do look_at(queue) end
 for _, queue in ipairs(some_of('SRANDMEMBER', 'paused')) do look_at(queue) end
 if #defined > 0 then
   for _, queue in ipairs(some_of('SRANDMEMBER', 'ready')) do look_at(queue) end
+  for _, queue in ipairs(some_of('HRANDFIELD', 'shares')) do look_at(queue) end
 end
 return rows

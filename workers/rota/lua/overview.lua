@@ -4,9 +4,9 @@
 -- KEYS[1]  tasks
 -- ARGV     cursor, '0' at first; queues to name whether or not they are known
 -- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled, overdue,
---          in flight, dead, accepted, age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1, for
---          how many us it has been closed with entries that wait (0: it is not), the condition that keeps it closed or '',
---          what is wrong with that
+--          in flight, dead, accepted, age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1,
+--          for how many us it has been closed with entries that wait (0: it is not), the condition that keeps it closed
+--          or '', what is wrong with that
 -- At most 500 named queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled counts as
 -- scheduled in the queue `unknown` until it is adopted.
 local MOST, PORTION, UNKNOWN_QUEUE = 500, 100, 'unknown'
@@ -61,14 +61,17 @@ local function head_age(lane)
   return e and math.max(0, now - e.ready) or 0
 end
 
-local function closing(queue)
+local any_conditions = redis.call('EXISTS', CONDITIONS) == 1
+local function closing(queue, is_paused)
+  if not any_conditions and not is_paused then return 0, '', '' end
   local name, fault = closed_by(queue, now)
   local since = name and closed_since(queue)
   return since and math.max(0, now - since) or 0, name or '', fault or ''
 end
 
 for i, queue in ipairs(names) do
-  local ready, closed_us, condition, fault = entries_in(queue), closing(queue)
+  local closed_us, condition, fault = closing(queue, paused[i] == 1)
+  local ready = entries_in(queue)
   answer[#answer + 1] = {
     queue,
     ready,

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- The pollers' round each 0.9 s: rescue entries for which nobody rang, keep the pulse, name owners whose lease ran out,
 -- tell what is due next and how much nobody knows of: a bare ZADD rings nobody.
--- with: prefix clock numbers entry lists doorbell recount leases untold idle
+-- with: prefix clock numbers entry lists doorbell recount leases untold idle condition shares closing
 -- KEYS[1]  tasks
 -- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is forgotten
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
@@ -28,11 +28,13 @@ grace = prolonged(grace)
 
 -- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
 local rescues, looked_at = 0, 0
+local any_conditions = redis.call('EXISTS', CONDITIONS) == 1
 local function look_at(queue)
   looked_at = looked_at + 1
   if entries_in(queue) > 0 then
     redis.call('SADD', PREFIX .. 'ready', queue)
-    rescues = rescues + ring_if_served(queue)
+    -- Whoever finds a condition closed looks again by itself.
+    if not (any_conditions and closed_by(queue, now)) then rescues = rescues + ring_if_served(queue) end
   end
   look_whether_idle(queue, now, forget_after)
 end

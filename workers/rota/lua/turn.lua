@@ -236,8 +236,7 @@ local function shut_until(share)
   return not is_open(share) and now + condition_on(share).after or nil
 end
 
--- Whether entries of the queue at this place may start now; if not, `wait` says when a rate limit or a condition is to be
--- looked at again.
+-- Whether entries of the queue at this place may start now; if a rate limit or a condition opens later, `wait` says when.
 local function has_room(domain, place)
   if domain.settings == '' then return true end -- none of its queues has a cap, a rate limit or a condition
   local untill = shut_until(share_in(domain, ARGV[place]))

@@ -15,8 +15,8 @@ VIRTUAL_UNIT = 720_720  # one entry at weight 1, in units of virtual time: divis
 class QueueShare:
     """A queue as a pool serves it: `weight` in its tier, `cap` running at once over the fleet (0: no
     cap), `interval_us` microseconds from one start to the next (0: no rate limit), `burst` starts that
-    may come at once after a pause, `condition` the name of what decides whether it is open ("": it always is). Where
-    the name is a pattern, that is said of each queue that it stands for."""
+    may come at once after a pause, `condition` the name of what decides whether it is open ("": it always is).
+    Where the name is a pattern, that is said of each queue that it stands for."""
 
     name: str
     weight: float = 1.0

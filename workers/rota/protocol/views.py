@@ -136,9 +136,9 @@ class QueueState:
     oldest_overdue_age_us: int
     paused: bool
     served: bool
-    closed_age_us: int
-    closed_by: str
-    condition_error: str
+    closed_age_us: int = 0
+    closed_by: str = ""
+    condition_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

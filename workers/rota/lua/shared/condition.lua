@@ -5,7 +5,7 @@
 -- What is none of these keeps closed the queues that name it, and stops nothing else.
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
 local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
-local LOOK_AGAIN, LONGEST_WAIT = 1000000, 60000000 -- us
+local LOOK_AGAIN, LONGEST_WAIT = 1000000, 5000000 -- us: by then, who waits sees that it was changed
 local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- also keeps bytecode from being loaded
 
 local function closed_for(after, fault)
