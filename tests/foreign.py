@@ -28,6 +28,7 @@ TYPES: Final = {
     "orders": "list",
     "rotation": "hash",
     "rates": "hash",
+    "rate": "string",
     "counts": "hash",
     "healing": "hash",
     "dead": "zset",
@@ -105,6 +106,7 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "nonce": "n",
         "task_id": LIVE,
         "client": "c",
+        "name": "r",
         "node": owner.partition(":")[0],
     }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         TimeLimit,
         Unavailable,
         Uncertain,
+        UnseenNamespace,
         UnservedQueue,
         WaitTimeout,
     )
@@ -83,6 +84,7 @@ __all__ = [
     "TimeLimit",
     "Unavailable",
     "Uncertain",
+    "UnseenNamespace",
     "UnservedQueue",
     "WaitTimeout",
     "__version__",

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota.protocol.tiers import Domain, QueueShare, domain_of
+from rota.rates import parse_rate
 from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, parse_rate, served_queues
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, served_queues
 
 
 def pool_sizes(config: Config) -> dict[str, int]:

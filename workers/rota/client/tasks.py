@@ -14,6 +14,8 @@ from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName
 from rota.options import TaskArguments, TaskOptions, check_options
 from rota.protocol.names import fault_in_name
+from rota.protocol.scripts import sha1_of
+from rota.rates import fault_in_rate_key, key_of
 from rota.registry import default_registry
 
 if TYPE_CHECKING:
@@ -95,6 +97,15 @@ class Task(Generic[P, R]):
             raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
         return bound.args, bound.kwargs
 
+    def rate_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Under which name the starts of a call with these arguments, which fit, are counted for the task's rate."""
+        key = ""
+        if self.options.rate_key and self._signature is not None:
+            bound = self._signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            key = key_of(self.options.rate_key, bound.arguments)
+        return sha1_of(f"{self.name} {key}".encode(errors="surrogatepass"))
+
     @functools.cached_property
     def _signature(self) -> inspect.Signature | None:
         return _signature_of(self.function)
@@ -158,7 +169,7 @@ class Declare:
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
-        """Make the task and add it to the registry. Raises InvalidName, DuplicateTask or TypeError."""
+        """Make the task and add it to the registry. Raises InvalidName, DuplicateTask, TypeError or ValueError."""
         if isinstance(function, Task) or not inspect.isroutine(function):
             raise TypeError(f"@rota.task takes a function, got {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -167,6 +178,8 @@ class Declare:
         fault = fault_in_name("task name", name)
         if fault:
             raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
+        if fault := fault_in_rate_key(self._options.rate_key, _signature_of(function)):
+            raise ValueError(f"{name}: {fault}")
         made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
         default_registry.add(made)
         return made
