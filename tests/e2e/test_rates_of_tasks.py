@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -20,8 +20,8 @@ ACCOUNTS: Final = {"first": 60, "second": 30}
 
 
 @pytest.fixture
-def nodes(fleets: Fleets) -> Iterator[tuple[RunningFleet, RunningFleet]]:
-    yield fleets.node("a", workers=2).start(), fleets.node("b", workers=2).start()
+def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
+    return fleets.node("a", workers=2).start(), fleets.node("b", workers=2).start()
 
 
 def most_in(times: Sequence[int], window_us: int) -> int:

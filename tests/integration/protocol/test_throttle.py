@@ -1,6 +1,7 @@
 """Claims about tasks with a rate of their own: how many may start, and what becomes of those that may not yet."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -16,17 +17,12 @@ TENTH_US = SECOND_US // 10
 START, THROTTLED = ThrottleWord.START, ThrottleWord.THROTTLED
 
 
-def ask(
-    fleet: TimedFleet,
-    owner: str,
-    claim: Claim,
-    name: str = "r",
-    interval_us: int = TENTH_US,
-    burst: int = 1,
-    latest_us: int | None = None,
-) -> Throttled:
-    asked = RateAsked(claim.entry.text, name, interval_us, burst, latest_us)
-    return fleet.run(fleet.store.throttle(owner, asked))
+TENTH = RateAsked(b"", "r", TENTH_US, 1)
+
+
+def ask(fleet: TimedFleet, owner: str, claim: Claim, rate: RateAsked = TENTH, **differs: Any) -> Throttled:
+    """About what was claimed, as if it had this rate."""
+    return fleet.run(fleet.store.throttle(owner, rate._replace(entry=claim.entry.text, **differs)))
 
 
 def claim_one(fleet: TimedFleet, owner: str) -> Claim:
@@ -54,7 +50,7 @@ class Work:
             return False
         [claim] = claims
         self.asked[claim.entry.id] += 1
-        word, us = ask(self.fleet, owner, claim, name, self.interval_us, self.burst)
+        word, us = ask(self.fleet, owner, claim, RateAsked(b"", name, self.interval_us, self.burst))
         if word is START:
             self.starts.append((self.fleet.clock_us + us, claim.entry.id))
             self.fleet.turn(owner, Q, (claim, DONE), limit=0)
@@ -113,7 +109,7 @@ def test_a_backlog_of_one_value_holds_up_neither_another_value_nor_a_task_withou
         work.go_on("account a")
     owner = work.owners[0]
     claim = claim_one(timed, owner)
-    assert (claim.entry.id, ask(timed, owner, claim, "account b").word) == ("b", START)
+    assert (claim.entry.id, ask(timed, owner, claim, name="account b").word) == ("b", START)
     timed.turn(owner, Q, (claim, Done()), limit=0)
     assert claim_one(timed, owner).entry.id == "plain"
     assert [task_id for _, task_id in work.starts] == ["a0"]
