@@ -17,7 +17,7 @@ from protocol import ACCOUNT, LEASE_MS, tiers
 from rota.protocol.command import Command
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
-from rota.protocol.store import Announced
+from rota.protocol.store import Announced, RateAsked
 from rota.protocol.tiers import QueueShare
 from rota.server.server_errors import PushedBack
 from servers import Server
@@ -39,6 +39,13 @@ SERVINGS: Final[dict[str, Serving]] = {
 }
 SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, PLAIN)}
 QUEUES: Final = list(SHARES)
+RATES_OF_TASKS: Final = {
+    "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
+    "quick": RateAsked(b"", "quick", SECOND_US, 2),
+}
+    "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
+    "quick": RateAsked(b"", "quick", SECOND_US, 2),
+}
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
 """The scripts that a full server refuses."""

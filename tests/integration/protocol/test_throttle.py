@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clock import TimedFleet
-from protocol import HELD_US, SECOND_US, body_of, one_tier
+from protocol import HELD_US, SECOND_US, Fleet, body_of, one_tier
 from rota.protocol.entry import Kind
 from rota.protocol.outcome import DONE, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import Claim, Throttled, ThrottleWord
@@ -237,11 +237,14 @@ def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet
     assert claim_one(timed, owner).entry.flag == "-"
 
 
-def test_keys_of_rates_go_when_they_say_nothing_any_more(timed: TimedFleet) -> None:
+def test_keys_of_rates_go_when_they_say_nothing_any_more(fleet: Fleet) -> None:
     """A million of values leave nothing behind."""
-    throttled(timed)
-    left_ms = timed.redis.pttl(timed.keys.rate("r"))
-    assert 0 < left_ms <= 2 * TENTH_US // 1000 + 1
+    owner, claim = fleet.claimed("a")
+    asked = RateAsked(claim.entry.text, "r", 3600 * SECOND_US, 2)
+    fleet.run(fleet.store.throttle(owner, asked))
+    assert 3_500_000 < fleet.redis.pttl(fleet.keys.rate("r")) <= 3_600_001
+    fleet.run(fleet.store.throttle(owner, asked))
+    assert 7_100_000 < fleet.redis.pttl(fleet.keys.rate("r")) <= 7_200_001
 
 
 def test_a_changed_rate_counts_from_the_next_question_on(timed: TimedFleet) -> None:

@@ -41,7 +41,8 @@ local function write_rate()
   local untill = math.min(math.max(paid, line, again), LATEST)
   local state = string.format('%.0f %.0f %.0f %.0f', math.min(paid, LATEST), math.min(line, LATEST),
     math.min(again, LATEST), interval)
-  redis.call('SET', rate, state, 'PX', math.ceil((untill - now) / 1000) + 1)
+  local lasts_ms = math.ceil((untill - now) / 1000) + 1
+  redis.call('SET', rate, state, 'PX', lasts_ms)
 end
 
 local function delay_until(slot)
