@@ -43,9 +43,6 @@ RATES_OF_TASKS: Final = {
     "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
     "quick": RateAsked(b"", "quick", SECOND_US, 2),
 }
-    "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
-    "quick": RateAsked(b"", "quick", SECOND_US, 2),
-}
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
 """The scripts that a full server refuses."""
