@@ -13,8 +13,10 @@ from rota.client.default import default_client
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName
 from rota.options import TaskArguments, TaskOptions, check_options
+from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.names import fault_in_name
 from rota.protocol.scripts import sha1_of
+from rota.protocol.store import RateAsked
 from rota.rates import fault_in_rate_key, key_of
 from rota.registry import default_registry
 
@@ -97,14 +99,26 @@ class Task(Generic[P, R]):
             raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
         return bound.args, bound.kwargs
 
-    def rate_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Under which name the starts of a call with these arguments, which fit, are counted for the task's rate."""
-        key = ""
-        if self.options.rate_key and self._signature is not None:
+    def rate_asked(
+        self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> RateAsked | None:
+        """What is to be asked before a call with these arguments starts, under the options in force; None without a
+        rate. Arguments that do not fit are counted as none."""
+        if options.rate is None:
+            return None
+        latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
+        name = sha1_of(f"{self.name} {self._rate_key_of(args, kwargs)}".encode(errors="surrogatepass"))
+        return RateAsked(entry.text, name, *options.rate, latest_us)
+
+    def _rate_key_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        if not self.options.rate_key or self._signature is None:
+            return ""
+        try:
             bound = self._signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            key = key_of(self.options.rate_key, bound.arguments)
-        return sha1_of(f"{self.name} {key}".encode(errors="surrogatepass"))
+        except TypeError:
+            return ""
+        bound.apply_defaults()
+        return key_of(self.options.rate_key, bound.arguments)
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature | None:

@@ -9,7 +9,7 @@ from rota.child.slots import boottime_ns
 from rota.child.wait import Waiter
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.replies import ThrottleWord
-from rota.protocol.store import RateAsked, Store
+from rota.protocol.store import Store
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.worker.prepare import Runnable
@@ -36,8 +36,10 @@ class Throttle:
 
     def ask(self, entry: Entry, ready: Runnable) -> ThrottleWord:
         """What is to become of a task with a rate; GONE also when there was no answer in time. Raises Orphaned."""
+        asked = ready.task.rate_asked(entry, ready.options, ready.args, ready.kwargs)
+        assert asked is not None
         try:
-            word, us = self.link.connection().run(self.store.throttle(self.life.owner, rate_asked(entry, ready)))
+            word, us = self.link.connection().run(self.store.throttle(self.life.owner, asked))
         except ServerError as error:
             self.waiter.pause(self.link.failed(error))
             return ThrottleWord.GONE
@@ -54,11 +56,3 @@ class Throttle:
         until_ns = boottime_ns() + wait_ns
         while (left_ns := until_ns - boottime_ns()) > 0:  # a signal may wake it
             self.waiter.pause(left_ns / NANOSECONDS)
-
-
-def rate_asked(entry: Entry, ready: Runnable) -> RateAsked:
-    """The question about a task with a rate."""
-    rate, expires = ready.options.rate, ready.options.expires
-    assert rate is not None
-    latest_us = None if expires is None else entry.due_us + round(expires * MICROSECONDS)
-    return RateAsked(entry.text, ready.task.rate_name(ready.args, ready.kwargs), *rate, latest_us)
