@@ -16,10 +16,15 @@ from pathlib import Path
 import rota
 
 FOLDER = Path(os.environ.get("FLEET_FOLDER") or Path(__file__).parent)
+LINE_BYTES = 512
 
 
 def write(event: str, label: str) -> None:
-    """Append a line in one write, so that lines of several workers never mix."""
+    """Append a line in one write, so that lines of several workers never mix.
+
+    The kernel ends the write of a process that is killed at the edge of a page, so a line is as long as a whole part of
+    one: it is there or it is not.
+    """
     task = rota.current_task()
     line = {
         "event": event,
@@ -34,7 +39,7 @@ def write(event: str, label: str) -> None:
     }
     fd = os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(fd, json.dumps(line).encode() + b"\n")
+        os.write(fd, json.dumps(line).encode().ljust(LINE_BYTES - 1) + b"\n")
     finally:
         os.close(fd)
 
@@ -44,6 +49,13 @@ def server() -> socket.socket:
     """A connection of this worker's own to the server under test."""
     host, _, port = os.environ["FLEET_SERVER"].rpartition(":")
     return socket.create_connection((host, int(port)))
+
+
+def told_time() -> str:
+    """The server's own time, in whole microseconds."""
+    server().sendall(b"TIME\r\n")
+    seconds, microseconds = server().recv(64).split(b"\r\n")[2:5:2]
+    return str(int(seconds) * 1_000_000 + int(microseconds))
 
 
 @rota.task
@@ -112,12 +124,17 @@ def live(ends: list[str]) -> None:
         raise ValueError(end)
 
 
+@rota.task(rate="20/s", rate_key="{account}")
+def bill(account: str, label: str) -> None:
+    """Tell the server's own time, of an account of which only so many may start."""
+    write("start", label)
+    write(account, told_time())
+
+
 @rota.task
 def tell_time(label: str) -> None:
     """Tell the server's own time, in whole microseconds."""
-    server().sendall(b"TIME\r\n")
-    seconds, microseconds = server().recv(64).split(b"\r\n")[2:5:2]
-    write("time", str(int(seconds) * 1_000_000 + int(microseconds)))
+    write("time", told_time())
     write("end", label)
 
 

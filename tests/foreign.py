@@ -28,6 +28,7 @@ TYPES: Final = {
     "orders": "list",
     "rotation": "hash",
     "rates": "hash",
+    "rate": "string",
     "counts": "hash",
     "healing": "hash",
     "dead": "zset",
@@ -115,6 +116,7 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "task_id": LIVE,
         "client": "c",
         "domain": DOMAIN,
+        "name": "r",
         "node": owner.partition(":")[0],
     }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]

@@ -19,7 +19,7 @@ from rota.protocol.command import Command
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
-from rota.protocol.store import Announced
+from rota.protocol.store import Announced, RateAsked
 from rota.protocol.tiers import QueueShare
 from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
@@ -41,6 +41,10 @@ SERVINGS: Final[dict[str, Serving]] = {
 }
 SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, FEW, PLAIN)}
 QUEUES: Final = list(SHARES)
+RATES_OF_TASKS: Final = {
+    "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
+    "quick": RateAsked(b"", "quick", SECOND_US, 2),
+}
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
 """The scripts that a full server refuses."""

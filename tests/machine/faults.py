@@ -40,7 +40,7 @@ class Faults(Dying, People):
             self.send_sweep()
         self.move_clock(seconds * SECOND_US)
         if seconds < 0:
-            self.model.rates.clock_went_back()
+            self.model.clock_went_back()
         if is_swept:
             assert self.send_sweep() == ()
             assert max(self.model.leases.expires.values(), default=0) <= self.now + 2 * LEASE_US

@@ -12,7 +12,8 @@ from model.ends import NO_RUN
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
 from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
-from model.steering import NONCE_US, Steering
+from model.steering import NONCE_US
+from model.throttling import Throttling
 
 CRASH_LIMIT = 3
 LOSS_LIMIT = 5
@@ -26,7 +27,7 @@ Outcome = tuple[str, int, str]
 epitaph of a dead one."""
 
 
-class Model(Steering):
+class Model(Throttling):
     """The whole fleet, as Redis should know it."""
 
     # Producing

@@ -66,6 +66,7 @@ class Places:
             self._leave_a_shell(waits_cancelled)
         task = self._accept(new.id, new.queue, new.body)
         task.life = life if new.id in self.former else 0
+        task.is_front = new.due.endswith("^")
         task.flag = f"{'u' if new.unique_key else ''}{task.life or ''}" or "-"
         if new.unique_key:
             self.keys[task.id] = new.unique_key
@@ -76,9 +77,14 @@ class Places:
             self.news.tell("scheduled", task, due_us=new.due_at(self.now))
             return
         task.due = task.ready = self.now
-        self.lanes[task.queue, "ready"].append(task)
-        self.marked.add(task.queue)
+        self._line_up(task, "ready")
         self.news.tell("enqueued", task)
+
+    def _line_up(self, task: Task, name: str) -> None:
+        """At the tail of its lane, or at the head."""
+        lane = self.lanes[task.queue, name]
+        lane.insert(0 if task.is_front else len(lane), task)
+        self.marked.add(task.queue)
 
     def _leave_a_shell(self, task: Task) -> None:
         task.is_shell = True
@@ -120,10 +126,10 @@ class Places:
         self.counts[f"delayed:{task.queue}"] += 1
 
     def ready(self, task: Task, due: int) -> None:
-        """Its due time has come."""
-        task.due, task.ready = due, self.now
-        self.lanes[task.queue, "delayed"].append(task)
-        self.marked.add(task.queue)
+        """Its due time has come, or it is its turn by the rate of its task: then it is due since before."""
+        task.due, task.ready = min(task.due, due) if task.kind == "t" else due, self.now
+        self._line_up(task, "delayed")
+        task.is_front = False
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1

@@ -168,6 +168,24 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "a front goes to the tail of its lane",
+        RedisAnswer("enqueue", "LPUSH", "return original('RPUSH', key, ...)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a task that waits for its rate has spent a retry",
+        LuaFunction("throttle", "ticket_text", "e", "e.failures = e.failures + 1 return original(e)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a start is not counted for the rate of its task",
+        RedisAnswer("throttle", "SET", "return true"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
         "a recall does not look whether the task it names still runs",
         # Behind nothing, everything the worker holds counts as unstarted.
         RedisAnswer("recall", "LPOS", "return original(command, key, ...) or 0"),

@@ -6,6 +6,7 @@ import pytest
 
 from rota.child.settings import settings_to_json, worker_settings_from_json
 from rota.protocol.tiers import QueueShare
+from rota.rates import Rate, parse_rate
 from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.resolve import (
     pattern_domains,
@@ -15,7 +16,6 @@ from rota_supervisor.config.resolve import (
     warnings_of_pools,
     worker_settings,
 )
-from rota_supervisor.config.rules import Rate, parse_rate
 
 TIERS = (("reset",), ("sold", "expired"), ("default",))
 

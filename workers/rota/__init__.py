@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TimeLimit,
         Unavailable,
         Uncertain,
+        UnseenNamespace,
         UnservedQueue,
         WaitTimeout,
     )
@@ -85,6 +86,7 @@ __all__ = [
     "TimeLimit",
     "Unavailable",
     "Uncertain",
+    "UnseenNamespace",
     "UnservedQueue",
     "WaitTimeout",
     "__version__",

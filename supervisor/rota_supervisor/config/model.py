@@ -57,6 +57,7 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
     time_limit_seconds: Positive | None = None
     soft_time_limit_seconds: Positive | None = None
     max_delay_seconds: Positive | None = None
+    rate: str | None = None
 
 
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):

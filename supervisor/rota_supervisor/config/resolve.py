@@ -12,10 +12,11 @@ from rota.child.settings import LogSettings, PollerSettings, ServerSettings, Tas
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.patterns import is_pattern
 from rota.protocol.tiers import Domain, QueueShare, domain_of
+from rota.rates import NO_RATE, parse_rate
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.hours import intervals, parse_hours
 from rota_supervisor.config.model import ConditionConfig, Config, PoolConfig, QueueConfig
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, NO_RATE, parse_rate, served_queues
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, served_queues
 
 
 def pool_sizes(config: Config) -> dict[str, int]:

@@ -6,11 +6,10 @@ them has a fault already, and so holds its default, the rule is left out, and on
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.patterns import STAR, fault_in_pattern, served_as
-from rota.redaction import quoted
+from rota.rates import parse_rate
 from rota.server.address import parse_address
 from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.faults import Fault, shown, suggestion
@@ -22,12 +21,9 @@ DEFAULT_POOL = "default"
 MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two a worker
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
-BURST_SECONDS = 0.1
 # Keys that are accepted and have no effect in this version.
 IDLE_KEYS = frozenset({"pools.NAME.concurrency"})
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_RATE = re.compile(r"([0-9]{1,9})/(s|m|h)", re.ASCII)
-_MICROSECONDS = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 Rule = Callable[[Config], Iterable[Fault]]
 
@@ -47,30 +43,6 @@ def warnings_of_idle_keys(config: Config) -> list[str]:
     """A warning for each key without effect that was set."""
     given = [f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1]
     return [f"{path} has no effect in this version of Rota" for path in given]
-
-
-class Rate(NamedTuple):
-    """`interval_us` microseconds from one start to the next, `burst` starts at once after a pause."""
-
-    interval_us: int
-    burst: int
-
-
-NO_RATE = Rate(0, 1)
-
-
-def parse_rate(text: str) -> Rate:
-    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError saying what is expected.
-
-    Starts are spread evenly; a tenth of a second's worth may come at once, so that "5000/s" can be
-    served in batches while no window of a second sees more than a tenth too many.
-    """
-    match = _RATE.fullmatch(text)
-    if match is None or not int(match[1]):
-        raise ValueError(f'expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got {quoted(text)}')
-    unit = _MICROSECONDS[match[2]]
-    count = int(match[1])
-    return Rate(max(1, round(unit / count)), max(1, int(count * BURST_SECONDS * 1_000_000 / unit)))
 
 
 def _namespace(config: Config) -> Iterator[Fault]:
@@ -130,12 +102,14 @@ def _hint(queue: str, served: Iterable[str]) -> str:
 
 
 def _rates(config: Config) -> Iterator[Fault]:
-    for name, queue in config.queues.items():
+    given = {f"queues.{name}.rate": queue.rate for name, queue in config.queues.items()}
+    given |= {f"tasks.{name}.rate": task.rate or "" for name, task in config.tasks.items()}
+    for path, rate in given.items():
         try:
-            if queue.rate:
-                parse_rate(queue.rate)
+            if rate:
+                parse_rate(rate)
         except ValueError as error:
-            yield Fault(f"queues.{name}.rate", str(error))
+            yield Fault(path, str(error))
 
 
 def _conditions(config: Config) -> Iterator[Fault]:

@@ -11,13 +11,14 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from machine.faults import Faults
 from machine.invariants import Invariants
+from machine.throttling import Throttling
 from servers import Server
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "300"))
 STEPS = int(os.environ.get("MODEL_STEPS", "50"))
 
 
-class Protocol(Faults, Invariants):
+class Protocol(Faults, Throttling, Invariants):
     """All rules and all invariants."""
 
 

@@ -43,6 +43,7 @@ class TaskOverride:
     time_limit_seconds: float | None = None
     soft_time_limit_seconds: float | None = None
     max_delay_seconds: float | None = None
+    rate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from rota.client.call import Call, CallOptions
 from rota.client.looking import Looking
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
-from rota.client.prepare import KIB, prepare, require_name
+from rota.client.prepare import KIB, prepare, require_name, sending_order
 from rota.client.results import result_of
 from rota.client.sender import Sender
 from rota.client.status import Handle, TaskStatus, status_of
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
 from rota.durations import Duration, positive_milliseconds, positive_seconds
-from rota.errors import Uncertain, UnservedQueue
+from rota.errors import RotaWarning, Uncertain, UnseenNamespace, UnservedQueue
 from rota.options import check_queue
 from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord, Enqueued
@@ -122,10 +122,16 @@ class Client(Looking):
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
 
+        Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
+
         Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
-        return self._sender.send(tasks)
+        order = sending_order(tasks)
+        if order is None:
+            return self._sender.send(tasks)
+        handles = dict(zip(order, self._sender.send([tasks[at] for at in order]), strict=True))
+        return [handles[at] for at in range(len(tasks))]
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
@@ -224,15 +230,24 @@ class Client(Looking):
                 assert_never(answer)
 
     def _handle(self, task: NewTask, word: Enqueued) -> Handle[Any]:
-        if word.unserved and task.queue not in self._warned:
-            self._warned.add(task.queue)
-            warnings.warn(
+        if word.unserved:
+            self._warn_once(
                 f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
                 "(is it in `tiers` of rota.toml, and the fleet running?)",
                 UnservedQueue,
-                stacklevel=_frames_of_ours(),
+            )
+        elif word.unseen:
+            self._warn_once(
+                f"no fleet was ever seen in namespace {self.namespace!r} on {self._address.place}: tasks wait until "
+                "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
+                UnseenNamespace,
             )
         return Handle(word.holder or task.id, word.duplicate, self)
+
+    def _warn_once(self, message: str, category: type[RotaWarning]) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            warnings.warn(message, category, stacklevel=_frames_of_ours())
 
 
 def _frames_of_ours() -> int:

@@ -65,7 +65,7 @@ end
 
 local function find_queues(claims)
   if asked ~= '' then tell_of_served(asked) end
-  for i = 1, #claims, 2 do tell_of_served(parse_names(claims[i]).queue) end
+  for i = 1, #claims, 2 do tell_of_served(parse_entry(claims[i]).queue) end
   for tier, domain in ipairs(domains) do
     for _, queue in ipairs(queues_of(domain)) do
       if #queues < MOST_ROWS and entries_in(queue) > 0 then tell_of(tier, queue) end

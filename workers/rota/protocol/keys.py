@@ -88,6 +88,9 @@ class Keys:
     def unique(self, unique_key: str) -> str:
         return self._key(f"unique:{unique_key}")
 
+    def rate(self, name: str) -> str:
+        return self._key(f"rate:{name}")
+
     def sent(self, nonce: str) -> str:
         return self._key(f"sent:{nonce}")
 

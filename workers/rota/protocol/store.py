@@ -27,13 +27,15 @@ DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by i
 MOST_ENDED_KEEP = 1_000_000
 DEFAULT_FORGET_SECONDS = 300.0  # after which an empty queue of a pattern leaves nothing
 BATCH = 500  # no script works on more things than this in one call
+FRONT = "^"  # behind a due: for the head of its lane
 PROGRESS_BATCH = 250  # a look and a write for each
 
 
 class NewTask(NamedTuple):
     """A task as enqueue takes it.
 
-    `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds.
+    `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds; FRONT behind it for
+    the head of its lane, where of one call the last stands first.
     `unique_key` "" for none; `hold_ms` 0 holds the key for the life of the task.
     """
 
@@ -43,6 +45,17 @@ class NewTask(NamedTuple):
     due: str = ""
     unique_key: str = ""
     hold_ms: int = 0
+
+
+class RateAsked(NamedTuple):
+    """Whether the task of this entry may start by now. `name`: whose starts are counted. `latest_us`: when it may start
+    at last by Redis time, None for whenever."""
+
+    entry: bytes
+    name: str
+    interval_us: int
+    burst: int
+    latest_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,12 @@ class Store:
         """Mark an entry whose task may be started once at most, before it is; returns the entry as it stands now, b""
         when the owner does not hold it: then nothing may be started."""
         return self._command("begin", pack((owner, entry)), bytes)
+
+    def throttle(self, owner: str, asked: RateAsked) -> Command[replies.Throttled]:
+        """Ask whether a task with a rate of its own may start; if not, it is delayed until its turn comes."""
+        entry, name, interval_us, burst, latest_us = asked
+        args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
+        return self._command("throttle", args, replies.parse_throttled)
 
     def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
         """Move tasks that are due to their delayed lanes, in order of due."""

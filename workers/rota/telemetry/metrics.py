@@ -27,7 +27,8 @@ COMMAND_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0
 OTHER: Final = "_other"  # the value of every label of a series that found no room
 
 # Label values that are sets fixed in advance. `queue`, `task`, `pool` and `slot` are bounded by the configuration.
-KINDS: Final = tuple(kind.label for kind in Kind)
+# Without `throttled`, which only queues with such tasks have.
+KINDS: Final = tuple(kind.label for kind in Kind if kind is not Kind.THROTTLED)
 WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
 RESTART_REASONS: Final = (
     *("crash", "signal", "oom", "hung", "timeout", "cancelled"),
@@ -202,6 +203,9 @@ TASKS_DEAD = _counter(
     (Writer.WORKER, Writer.MASTER, Writer.POLLER),
     "Tasks set aside as dead.",
     "queue task reason",
+)
+TASKS_THROTTLED = _counter(
+    "rota_tasks_throttled_total", _WORKER, "Starts put off by the task's own rate.", "queue task"
 )
 TASKS_RECOVERED = _counter(
     "rota_tasks_recovered_total",

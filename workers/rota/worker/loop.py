@@ -11,7 +11,7 @@ from rota.child.wait import Waiter
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
-from rota.protocol.replies import TurnReply, TurnWord
+from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
 from rota.protocol.store import Store
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import Packed
@@ -263,6 +263,8 @@ class Loop:
         """Run the next entry; False when it may not be started without asking."""
         claimed = self._in_flight.next()
         attempt = self.executor.attempt(claimed, at_ns)
+        if attempt is ThrottleWord.THROTTLED:
+            return True
         if attempt is None:
             self._in_flight.put_back(claimed)
             return False

@@ -106,6 +106,10 @@ class Report:
         """A task was given back as its claim took too long. Not worth a line: it is claimed again at once."""
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, _WORDS[outcomes.Release].label).add()
 
+    def throttled(self, queue: str, task: str) -> None:
+        """A task's rate did not let it start yet. Not worth a line: of a backlog there would be one for each."""
+        self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
+
     def _unstarted(self, entry: Entry, outcome: type[outcomes.Outcome]) -> None:
         label, event, _ = _WORDS[outcome]
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, label).add()

@@ -28,6 +28,7 @@ from rota.worker.limits import ShortLimits
 from rota.worker.loop import Loop
 from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
+from rota.worker.throttle import Throttle
 
 
 def run_worker(settings: WorkerSettings, life: Life) -> int:
@@ -90,6 +91,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
             random.random,
             ShortLimits(life.slot, life.ring_master),
             Beginner(life, store, link, waiter, fence).begin,
+            Throttle(life, store, link, waiter, fence, report.throttled).ask,
             settings.max_result_kb,
             life.owner,
         ),

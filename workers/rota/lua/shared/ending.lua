@@ -1,26 +1,26 @@
 -- How the life of a task goes on or ends. The caller has taken the entry from wherever it stood.
 
 -- Free the task's unique key, if the key is still its own (one held for a time may have passed to another).
-local function free_unique_key(e)
-  if not string.find(e.flag, 'u', 1, true) then return end
-  local key = redis.call('HGET', PREFIX .. 'keys', e.id)
+local function free_unique_key(id, flag)
+  if not string.find(flag, 'u', 1, true) then return end
+  local key = redis.call('HGET', PREFIX .. 'keys', id)
   if not key then return end
-  redis.call('HDEL', PREFIX .. 'keys', e.id)
-  if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
+  redis.call('HDEL', PREFIX .. 'keys', id)
+  if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
 -- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
 -- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its earlier
 -- attempts, in lines that follow the first of its record.
-local function clear_up(e)
-  if e.flag == '-' then return '' end
+local function clear_up(id, flag)
+  if flag == '-' then return '' end
   local past = false
-  free_unique_key(e)
-  if string.find(e.flag, '%u') then
-    past = redis.pcall('HGET', PREFIX .. 'epitaphs', e.id)
-    redis.pcall('HDEL', PREFIX .. 'epitaphs', e.id)
+  free_unique_key(id, flag)
+  if string.find(flag, '%u') then
+    past = redis.pcall('HGET', PREFIX .. 'epitaphs', id)
+    redis.pcall('HDEL', PREFIX .. 'epitaphs', id)
   end
-  if string.find(e.flag, '%d') then numbered_life_ended(e.id) end
+  if string.find(flag, '%d') then numbered_life_ended(id) end
   return type(past) == 'string' and '\n' .. past or ''
 end
 
@@ -91,13 +91,13 @@ local function note_ends(how, now, owner, ids, texts, accounts)
 end
 
 -- Take a task off the books whose end was noted before; returns as clear_up.
-local function take_off(e, how)
-  total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
-  return clear_up(e)
+local function take_off(id, flag, how)
+  total(how, redis.call('HDEL', PREFIX .. 'tasks', id))
+  return clear_up(id, flag)
 end
 
 local function end_task(e, how, now, owner, account)
-  local past = clear_up(e)
+  local past = clear_up(e.id, e.flag)
   note_ends(how, now, owner, { e.id }, { e.text }, { account == '' and '' or account .. past })
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
@@ -105,7 +105,7 @@ end
 -- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human. `dead` and
 -- `epitaphs` are what remembers it.
 local function bury(e, epitaph, now, owner)
-  free_unique_key(e)
+  free_unique_key(e.id, e.flag)
   add_account(e, epitaph)
   e.flag = string.match(e.flag, '%d+') or '-'
   local ticket = ticket_text(e)

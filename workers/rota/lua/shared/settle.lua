@@ -55,22 +55,23 @@ local function settle(owner, at, n, now)
   for i = 0, n - 1 do
     local s = at + i * 4
     local text, verb = ARGV[s], ARGV[s + 1]
-    local e = verb == 'done' and parse_names(text) or parse_entry(text)
-    if not e then
+    local id, queue, flag = names_in(text)
+    local e = verb ~= 'done' and parse_entry(text)
+    if not id or e == nil then
       stale[#stale + 1] = text -- no entry: there is nothing to settle
     elseif i >= head and redis.call('LREM', inflight, 1, text) == 0 then
       stale[#stale + 1] = text
     else
-      local of = by_queue[e.queue] or { settled = 0, released = 0 }
-      by_queue[e.queue] = of
+      local of = by_queue[queue] or { settled = 0, released = 0 }
+      by_queue[queue] = of
       of.settled = of.settled + 1
-      if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
-      local is_former = any_former and is_shell(e.id, e.flag, true) -- it was counted when the next life began
+      if any_progress then redis.pcall('HDEL', PROGRESS, id) end
+      local is_former = any_former and is_shell(id, flag, true) -- it was counted when the next life began
       if verb == 'done' and not is_former then
-        local account, past = ARGV[s + 2], clear_up(e)
+        local account, past = ARGV[s + 2], clear_up(id, flag)
         local place = #done + 1
-        done[place], texts[place], accounts[place] = e.id, text, account == '' and '' or account .. past
-        if ARGV[s + 3] ~= '' then keep_result(e.id, ARGV[s + 3]) end
+        done[place], texts[place], accounts[place] = id, text, account == '' and '' or account .. past
+        if ARGV[s + 3] ~= '' then keep_result(id, ARGV[s + 3]) end
       elseif not is_former then
         settle_otherwise(e, verb, ARGV[s + 2], ARGV[s + 3], now, owner)
         if verb == 'release' then of.released = of.released + 1 end
