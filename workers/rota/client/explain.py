@@ -20,6 +20,7 @@ from rota.client.status import State, TaskStatus, status_of
 from rota.durations import utc_datetime
 from rota.protocol.command import RunCommand
 from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS, Node
+from rota.protocol.queue_walk import look_further
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import Overview, QueueState
 from rota.protocol.wire import Packed
@@ -73,6 +74,8 @@ def explain(run: RunCommand, store: Store, wanted: WantedClaims) -> Explanation:
     task = status_of(wanted.task_id, run(store.status(wanted.task_id))) if wanted.task_id else None
     queue = task.queue if task else wanted.queue
     overview = run(store.overview((queue,) if queue else ()))
+    if not queue:
+        overview = look_further(run, store, overview)
     pools = tuple(_outlooks(run, store, replace(wanted, queue=queue, task_id=""), overview))
     unserved = tuple(each.queue for each in overview.queues if each.ready and not each.served)
     found = Explanation(utc_datetime(overview.now_us), pools, unserved, queue, task)

@@ -24,7 +24,7 @@ local lives, running
 -- The word for a task that is accepted. Nobody is told of a fleet that is only away.
 local function accepted_word(queue)
   local untill = call('HGET', SERVED, queue)
-  if untill and (tonumber(untill) or 0) > now then return 'ok' end
+  if untill and (tonumber(untill) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
   local known = call('HVALS', SERVED)
   for _, other in ipairs(known) do
     if (tonumber(other) or 0) > now then return 'unserved' end
@@ -51,10 +51,8 @@ for at = 2, #ARGV, FIELDS do
   end
   if not lane then
     call('LLEN', ready_lane(queue))
-    local servings = any_patterns and servings_of(queue)
     lane = {
-      queue = queue, accepted = 0, at_once = 0, servings = servings,
-      word = servings and servings[1] and 'ok' or accepted_word(queue),
+      queue = queue, accepted = 0, word = accepted_word(queue), at_once = 0,
       listed = call('SISMEMBER', PREFIX .. 'queues', queue), ready = call('SISMEMBER', PREFIX .. 'ready', queue),
       after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- an entry's text up to its flag
     }
@@ -196,8 +194,8 @@ for _, lane in ipairs(queues) do
     if lane.fronts then call('LPUSH', ready_lane(queue), unpack(lane.fronts)) end
     if lane.ready == 0 then call('SADD', PREFIX .. 'ready', queue) end
     if any_patterns then
-      if lane.ready == 0 then mark(queue, lane.servings) end
-      for _, name in ipairs(names_heard(queue, lane.servings)) do ring(PREFIX .. 'doorbell:' .. name) end
+      if lane.ready == 0 then mark(queue) end
+      for _, name in ipairs(names_heard(queue)) do ring(PREFIX .. 'doorbell:' .. name) end
     else
       ring(PREFIX .. 'doorbell:' .. queue)
     end
