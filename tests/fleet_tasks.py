@@ -129,6 +129,7 @@ def bill(account: str, label: str) -> None:
     """Tell the server's own time, of an account of which only so many may start."""
     write("start", label)
     write(account, told_time())
+    write("end", label)
 
 
 @rota.task
