@@ -432,7 +432,7 @@ def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace
     assert "its cap is reached, 2 of 2 running, until one of them ends" in shown[-2]
 
     told = rota("queue", "explain", "--id", "a2").out
-    assert told.startswith("it is ready, and not among these claims: 2 of its queue come before it; queue default")
+    assert told.startswith("it is ready, and not among these claims: 2 of its queue come before it\nqueue default")
     found = json.loads(rota("queue", "explain", "default", "--json").out)
     assert [claim["id"] for claim in found["pools"][0]["claims"]] == ["a0", "a1"]
     assert found["pools"][0]["queues"][0]["outlook"] == "cap"

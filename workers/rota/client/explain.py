@@ -53,8 +53,8 @@ class Explanation:
     """The next claims at the instant `at`, as if nothing else were enqueued, became due or ended meanwhile: those of
     each pool by itself. No pool: no master says that it is there.
 
-    `unserved`: queues with something ready that none of these pools serves. `about`: what was asked of a queue or a
-    task, in words; "" when nothing was. `task`: where that task stands.
+    `unserved`: queues with something ready that nobody serves; told when no queue and no task is asked about. `about`:
+    how it is with the one that is, in lines of words; else "". `task`: where that task stands.
     """
 
     at: datetime
@@ -77,12 +77,12 @@ def explain(run: RunCommand, store: Store, wanted: WantedClaims) -> Explanation:
     if not queue:
         overview = look_further(run, store, overview)
     pools = tuple(_outlooks(run, store, replace(wanted, queue=queue, task_id=""), overview))
-    unserved = tuple(each.queue for each in overview.queues if each.ready and not each.served)
+    unserved = tuple(each.queue for each in overview.queues if each.ready and not each.served and not queue)
     found = Explanation(utc_datetime(overview.now_us), pools, unserved, queue, task)
     if not queue:
         return replace(found, about=about_gone(task)) if task else found
     [state] = [each for each in overview.queues if each.queue == queue]
-    return replace(found, about="; ".join(_about(run, store, found, state)))
+    return replace(found, about="\n".join(_about(run, store, found, state)))
 
 
 def _outlooks(run: RunCommand, store: Store, wanted: WantedClaims, overview: Overview) -> Iterator[PoolOutlook]:
