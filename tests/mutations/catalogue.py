@@ -16,6 +16,7 @@ _FROZEN: Final = Soak(28, ("stop_node a 5 8", "stop_node b 17 8"))
 _MODEL: Final = Tests(
     "tests/integration/protocol/test_model.py", "valkey", r"(?m)^E +(AssertionError: )?assert .*", examples=2000
 )
+_EXPLAINED: Final = Tests("tests/integration/protocol/test_explain.py", "200 and valkey", r"assert .*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,18 @@ MUTATIONS: Final = (
         "the rotation is not charged: one queue is served again and again",
         LuaFunction("turn", "charge", "", ""),
         Soak(_CALM.seconds, (), _wrong(Wrong.FAIRNESS)),
+        60,
+    ),
+    Mutation(
+        "an explanation charges no queue for what it claims, so the same one comes next again and again",
+        LuaFunction("explain", "charge", "", ""),
+        _EXPLAINED,
+        60,
+    ),
+    Mutation(
+        "an explanation goes by what a condition said before its first claim",
+        LuaFunction("explain", "claim", "", "local answer = turn() return answer[5], answer[3]"),
+        _EXPLAINED,
         60,
     ),
     Mutation(
