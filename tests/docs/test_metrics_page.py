@@ -1,6 +1,7 @@
 """docs/metrics.md and the code say the same: every metric, its labels, its buckets, and what it costs."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,8 @@ from rota_supervisor.layout import Role
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 TYPES = {m.CounterDefinition: "counter", m.GaugeDefinition: "gauge", m.HistogramDefinition: "histogram"}
 QUEUE = QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True)
-READING = QueueReading(Overview(0, 0, (QUEUE,)), 0, 0.0, Consumers(0, ()))
+OF_A_PATTERN = QueueReading(Overview(0, 0, (QUEUE,)), 0, 0.0, Consumers(0, ()))
+READING = replace(OF_A_PATTERN, accepted={"q": 0})
 
 
 def row(definition: m.Definition) -> str:
@@ -49,9 +51,9 @@ def total(samples: Samples) -> int:
     return sum(1 for definition in m.ALL for _ in samples.series(definition))
 
 
-def by_redis() -> int:
+def by_redis(reading: QueueReading = READING) -> int:
     samples = Samples()
-    put_reading(samples, READING)
+    put_reading(samples, reading)
     return sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if labels == ("q",))
 
 
@@ -63,6 +65,7 @@ def test_the_page_says_what_a_queue_costs() -> None:
     recorded = sum(exposed_series(definition) for definition, labels in zeroes(["q"]) if "q" in labels)
     assert cost("configured queue") == recorded + configured + by_redis()
     assert cost("queue in Redis that is not configured") == by_redis()
+    assert cost("queue of a pattern that is among the largest") == by_redis(OF_A_PATTERN)
 
 
 def test_the_page_says_what_a_process_costs() -> None:

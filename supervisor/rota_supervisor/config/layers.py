@@ -179,7 +179,8 @@ def _find(words: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
 
 
 def _folded(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in name.lower())
+    # Without the end of a pattern: two underscores would part one word from the next.
+    return "".join(letter if letter.isalnum() else "_" for letter in name.lower()).rstrip("_")
 
 
 def _value(text: str, kind: inspect.Type) -> Any:

@@ -21,7 +21,7 @@ local lives, running
 
 local function unserved(queue)
   local untill = call('HGET', SERVED, queue)
-  if untill and (tonumber(untill) or 0) > now then return false end
+  if untill and (tonumber(untill) or 0) > now or any_patterns and servings_of(queue)[1] then return false end
   for _, other in ipairs(call('HVALS', SERVED)) do
     if (tonumber(other) or 0) > now then return true end
   end
@@ -47,10 +47,8 @@ for at = 2, #ARGV, FIELDS do
   end
   if not lane then
     call('LLEN', ready_lane(queue))
-    local servings = any_patterns and servings_of(queue)
     lane = {
-      queue = queue, accepted = 0, servings = servings,
-      word = not (servings and servings[1]) and unserved(queue) and 'unserved' or 'ok',
+      queue = queue, accepted = 0, word = unserved(queue) and 'unserved' or 'ok',
       listed = call('SISMEMBER', PREFIX .. 'queues', queue), ready = call('SISMEMBER', PREFIX .. 'ready', queue),
       after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- an entry's text up to its flag
     }
@@ -181,8 +179,8 @@ for _, lane in ipairs(queues) do
     call('RPUSH', ready_lane(queue), unpack(lane))
     if lane.ready == 0 then call('SADD', PREFIX .. 'ready', queue) end
     if any_patterns then
-      if lane.ready == 0 then mark(queue, lane.servings) end
-      for _, name in ipairs(names_heard(queue, lane.servings)) do ring(PREFIX .. 'doorbell:' .. name) end
+      if lane.ready == 0 then mark(queue) end
+      for _, name in ipairs(names_heard(queue)) do ring(PREFIX .. 'doorbell:' .. name) end
     else
       ring(PREFIX .. 'doorbell:' .. queue)
     end

@@ -102,7 +102,10 @@ for queue, of in pairs(by_queue) do
   holding = holding - of.settled
   local share = share_of(domains, queue)
   credit(share, of.released)
-  if of.released > 0 or (share and (share.cap > 0 or share.condition)) then to_ring[queue] = true end
+  if of.released > 0 or (share and (share.cap > 0 or share.condition)) then
+    to_ring[queue] = true
+    if any_patterns then mark(queue) end
+  end
 end
 
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
@@ -113,7 +116,7 @@ local function pass_on(queue)
   if paused(queue) or entries_in(queue) == 0 then return end
   local share = share_of(domains, queue)
   if share and (room(share) < 1 or not is_open(share)) then return end
-  ring(queue)
+  ring_bells(queue)
 end
 
 local function answer(word, claims, dropped)
@@ -311,7 +314,7 @@ local function mark_unmarked()
   local found = false
   each_queue(domains, function(queue)
     if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then
-      if any_patterns then mark(queue, servings_of(queue)) end
+      if any_patterns then mark(queue) end
       found = true
     end
   end)

@@ -8,13 +8,18 @@ local function ring_bell(bell)
 end
 local function ring_pollers() ring_bell(PREFIX .. 'doorbell') end
 
--- Tell whoever serves a queue that there may be something; returns how many bells had to be rung.
-local function ring(queue)
+-- Wake one of those who serve a queue; returns how many bells had to be rung.
+local function ring_bells(queue)
   if not any_patterns then return ring_bell(PREFIX .. 'doorbell:' .. queue) end
-  local servings, rung = servings_of(queue), 0
-  mark(queue, servings)
-  for _, name in ipairs(names_heard(queue, servings)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. name) end
+  local rung = 0
+  for _, name in ipairs(names_heard(queue)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. name) end
   return rung
+end
+
+-- The same, by whoever put something there: claims are to look at it.
+local function ring(queue)
+  if any_patterns then mark(queue) end
+  return ring_bells(queue)
 end
 
 -- A lane of another type counts as empty: it stops its own queue and no other.
@@ -26,6 +31,8 @@ local function entries_in(queue) return length(ready_lane(queue)) + length(delay
 
 -- For whoever put entries there: nobody rings for a paused queue.
 local function ring_if_served(queue)
-  if entries_in(queue) == 0 or redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return 0 end
-  return ring(queue)
+  if entries_in(queue) == 0 then return 0 end
+  if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then return ring(queue) end
+  if any_patterns then mark(queue) end
+  return 0
 end

@@ -10,27 +10,31 @@ if any_patterns then
 
   -- Where a queue is served together with queues of a pattern: of each domain its name, and the name or pattern as which.
   local announced -- read once a call; of another type it stops patterns, and nothing else
+  local known = {}
   servings_of = function(queue)
+    if known[queue] then return known[queue] end
     announced = announced or redis.pcall('HGETALL', PREFIX .. 'patterns')
     local servings = {}
     for i = 1, #announced, 2 do
       local name = served_as(announced[i + 1], queue)
       if name then servings[#servings + 1] = { domain = announced[i], name = name } end
     end
+    known[queue] = servings
     return servings
   end
 
-  -- The next claim of each of these domains is to look at this queue; and it is not idle (see shared/idle.lua). A mark never
+  -- The next claim of each of those domains is to look at this queue; and it is not idle (see shared/idle.lua). A mark never
   -- raises: no transition stops half way.
-  mark = function(queue, servings)
+  mark = function(queue)
+    local servings = servings_of(queue)
     if #servings > 0 then redis.pcall('ZREM', PREFIX .. 'idle', queue) end
     for _, serving in ipairs(servings) do redis.pcall('ZADD', turns_key(serving.domain), MARK, queue) end
   end
 
   -- The names at whose bells the workers of a queue listen: those of its servings, and its own where it is served by that.
-  names_heard = function(queue, servings)
+  names_heard = function(queue)
     local names, seen = {}, {}
-    for _, serving in ipairs(servings) do
+    for _, serving in ipairs(servings_of(queue)) do
       if not seen[serving.name] then names[#names + 1] = serving.name end
       seen[serving.name] = true
     end
