@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -14,13 +14,13 @@ from machine.picture import Picture, take_picture
 from model.conditions import Hours, Rule
 from model.items import UNKNOWN_QUEUE, Serving, Share
 from model.model import Model
-from protocol import ACCOUNT, LEASE_MS, tiers
+from protocol import ACCOUNT, LEASE_MS
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
 from rota.protocol.store import Announced, RateAsked
-from rota.protocol.tiers import QueueShare
+from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
 from servers import Server
@@ -31,20 +31,26 @@ SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
 HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
-HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow", condition="hours")
+HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3, condition="hours"), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
 FEW: Final = Share("few", condition="rule")
+TENANTS: Final = Share("t-*", weight=2)
 SERVINGS: Final[dict[str, Serving]] = {
-    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, FEW, PLAIN)),
+    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, FEW, PLAIN), (TENANTS,)),
     "some": ((SLOW, FAST), (PLAIN,)),
     "even": ((SLOW, CAPPED, PLAIN),),
+    "tenants": ((HIGH,), (TENANTS, SLOW)),
 }
-SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, FEW, PLAIN)}
+TENANT_QUEUES: Final = ["t-a", "t-b", "t-c"]
+NAMED: Final = (HIGH, FAST, SLOW, CAPPED, RATED, FEW, PLAIN)
+SHARES: Final = {share.queue: share for share in (*NAMED, *(replace(TENANTS, queue=one) for one in TENANT_QUEUES))}
 QUEUES: Final = list(SHARES)
 RATES_OF_TASKS: Final = {
     "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
     "quick": RateAsked(b"", "quick", SECOND_US, 2),
 }
+NAMES: Final = [*(share.queue for share in NAMED), TENANTS.queue]
+"""What tiers name, and bells ring for."""
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
 """The scripts that a full server refuses."""
@@ -62,14 +68,20 @@ def share_of(share: Share) -> QueueShare:
     return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
 
 
-def packed(serving: Serving) -> Any:
-    return tiers(*(list(map(share_of, tier)) for tier in serving))
+def domains_of(serving: Serving) -> list[Domain]:
+    return [domain_of(list(map(share_of, tier))) for tier in serving]
 
 
+def heard_as(queue: str) -> str:
+    """The name for whose bell its workers wait."""
+    return TENANTS.queue if queue in TENANT_QUEUES else queue
+
+
+DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
 # So few ends that the memory of them is often full.
-KEPT: Final = Announced(ends=6, events=100_000, shares=tuple(map(share_of, SHARES.values())))
+KEPT: Final = Announced(6, 100_000, tuple(map(share_of, (*NAMED, TENANTS))), DOMAINS)
+PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
 ALWAYS: Final = Rule("return true", lambda _: True)
-PACKED: Final = {name: packed(serving) for name, serving in SERVINGS.items()}
 
 
 def wired(name: str, condition: Hours | Rule) -> Condition:
@@ -115,7 +127,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
-        self.model = Model(LEASE_US, ACCOUNT.decode())
+        self.model = Model(LEASE_US, ACCOUNT.decode(), SERVINGS.values(), TENANT_QUEUES)
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []
@@ -131,9 +143,13 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES, KEPT))
-        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEPT.ends, KEPT.events, shares=list(SHARES.values()))
-        self.define({SLOW.condition: ALWAYS, FEW.condition: ALWAYS})
+        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, NAMES, KEPT))
+        self.model.announce(self.now, NAMES, HOUR_MS * 1000, KEPT.ends, KEPT.events, shares=NAMED)
+        self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
+        self.fleet.redis.sadd(self.fleet.keys.queues, *TENANT_QUEUES)
+        for domain in DOMAINS:  # they ring when they are new
+            for share in domain.queues:
+                self.fleet.silence(share.name)
         owner = self.fleet.register()
         self.named += self.model.register(self.now, ["node:1"])
         self.workers[owner] = Worker(owner, "all")
@@ -161,7 +177,8 @@ class Machine(RuleBasedStateMachine):
         )
 
     def picture(self) -> Picture:
-        return take_picture(self.fleet, [*QUEUES, UNKNOWN_QUEUE], self.named, UNIQUE_KEYS)
+        queues = [*QUEUES, TENANTS.queue, UNKNOWN_QUEUE]
+        return take_picture(self.fleet, queues, self.named, UNIQUE_KEYS, [domain.name for domain in DOMAINS])
 
     def move_clock(self, microseconds: int) -> None:
         """What the server would have forgotten by then is forgotten."""

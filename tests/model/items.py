@@ -95,7 +95,7 @@ class New:
 
 @dataclass(frozen=True)
 class Share:
-    """A queue as a pool serves it."""
+    """A queue as a pool serves it. `pattern`: that by which it is known, "" where it is known by its name."""
 
     queue: str
     weight: int = 1
@@ -103,6 +103,7 @@ class Share:
     interval_us: int = 0
     burst: int = 1
     condition: str = ""
+    pattern: str = ""
 
 
 Serving = tuple[tuple[Share, ...], ...]

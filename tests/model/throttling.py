@@ -1,9 +1,10 @@
 """Tasks with a rate of their own: which may start, and until when the others wait."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from model.items import Task
+from model.items import Serving, Task
 from model.steering import Steering
 
 IN_HAND_US = 5_000
@@ -46,8 +47,10 @@ class Rate:
 class Throttling(Steering):
     """What is asked before such a task is started."""
 
-    def __init__(self, lease_us: int, account: str) -> None:
-        super().__init__(lease_us, account)
+    def __init__(
+        self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
+    ) -> None:
+        super().__init__(lease_us, account, servings, known)
         self.rates_of_tasks: defaultdict[str, Rate] = defaultdict(Rate)
         self.starts_by_rate: defaultdict[str, list[int]] = defaultdict(list)
 

@@ -175,6 +175,35 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "a condition that fails opens its queue",
+        LuaFunction(
+            "shared/condition",
+            "closed_for",
+            "after, fault",
+            "if fault then return { open = true } end return original(after)",
+        ),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "hours are compared the wrong way: open before they begin and closed within",
+        LuaFunction(
+            "shared/condition",
+            "by_hours",
+            "text, now",
+            "local found = original(text, now) if found.fault then return found end "
+            "return found.open and closed_for(1) or { open = true }",
+        ),
+        _MODEL,
+        90,
+    ),
+    Mutation(
+        "who finds a queue closed is not told when to look again",
+        LuaFunction("shared/condition", "closed_for", "_, fault", "return original(0, fault)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
         "given back to the tail of the lane",
         RedisAnswer("shared/ending", "LPUSH", "return original('RPUSH', key, ...)"),
         _MODEL,

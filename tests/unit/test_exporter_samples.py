@@ -90,18 +90,8 @@ def test_a_zygote_has_no_heartbeat() -> None:
 
 def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
     state = QueueState(
-        "mail",
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7_500_000,
-        8_250_000,
-        paused=True,
-        served=False,
-        closed_age_us=9_500_000)
+        "mail", 1, 2, 3, 4, 5, 6, 7_500_000, 8_250_000, paused=True, served=False, closed_age_us=9_500_000
+    )
     consumers = tuple(ConsumerState(f"consumer-{held}", 0, held, "mail") for held in (1, 2))
     samples = Samples()
     put_reading(samples, QueueReading(Overview(0, 1, (state,)), 9, -0.25, Consumers(2, consumers), {"mail": 6}))
