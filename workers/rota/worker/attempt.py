@@ -168,14 +168,9 @@ class Executor:
             verdict = self._decide(ready, entry.failures)
         slot.name_task(name, verdict or 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
-        begun = None if start_ns > claimed.start_by_ns else entry
-        word = ThrottleWord.START
-        if ready is not None and ready.options.rate is not None and begun is not None:
-            word = self.throttle(entry, ready)
-            at_ns = start_ns = boottime_ns()
-            begun = entry if word in _MAY_END else None
-        if not verdict and begun and ready and word is ThrottleWord.START and ready.options.is_started_once:
-            begun = self.begin(entry)
+        begun, word = None if start_ns > claimed.start_by_ns else entry, ThrottleWord.START
+        if ready is not None and ready.asks_first and begun is not None:
+            begun, word = self._ask(entry, ready)
             at_ns = start_ns = boottime_ns()
         if begun is None:
             slot.end_task()
@@ -192,6 +187,14 @@ class Executor:
         else:
             self._carry_out(claimed, prepared, attempt)
         return attempt
+
+    def _ask(self, entry: Entry, ready: Runnable) -> tuple[Entry | None, ThrottleWord]:
+        """Ask Redis whether the task's rate lets it start, and tell it of the start of what may be started once at
+        most. Returns the entry as it stands then, None when it is not to be started."""
+        word = ThrottleWord.START if ready.options.rate is None else self.throttle(entry, ready)
+        if word is ThrottleWord.START and ready.options.is_started_once:
+            return self.begin(entry), word
+        return entry if word in _MAY_END else None, word
 
     def _decide(self, ready: Runnable, failures: int) -> int:
         """What the master is to do if it has to end this attempt: decided once for each number of failures."""
