@@ -17,7 +17,6 @@ local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
 local rate, inflight = PREFIX .. 'rate:' .. ARGV[3], PREFIX .. 'inflight:' .. owner
 local now = redis_now()
 
-guard_places()
 local e = parse_entry(text)
 local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.call('LPOS', inflight, text)
 if not is_held or any_former and is_shell(e.id, e.flag) then return { 'gone', 0 } end
@@ -68,6 +67,7 @@ if slot - now <= IN_HAND then
   write_rate()
   return { 'start', math.ceil(slot - now) }
 end
+guard_places() -- before the first write of this branch
 if is_back then
   slot = math.max(slot, again)
   again = slot + interval

@@ -214,7 +214,7 @@ local function claim_from(share, n)
   end
   if #texts == 0 then return end
   redis.call('RPUSH', inflight, unpack(texts))
-  if any_waiters then tell_waiters('started', ids_in(texts)) end
+  if tell_waiters then tell_waiters('started', ids_in(texts)) end
   count('running:' .. share.queue, #texts)
   charge(share, #texts)
   spend_rate(share, #texts)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, assert_never
 
-from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.client.arguments import kept_result
 from rota.current import CurrentTask, Running
@@ -160,7 +159,7 @@ class Executor:
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
-        number = slot.start_task(TaskInSlot(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted))
+        number = slot.start_task(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted)
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
         ready = prepared if isinstance(prepared, Runnable) else None
@@ -169,14 +168,9 @@ class Executor:
             verdict = self._decide(ready, entry.failures)
         slot.name_task(name, verdict or 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
-        begun = None if start_ns > claimed.start_by_ns else entry
-        word = ThrottleWord.START
-        if ready is not None and ready.options.rate is not None and begun is not None:
-            word = self.throttle(entry, ready)
-            at_ns = start_ns = boottime_ns()
-            begun = entry if word in _MAY_END else None
-        if not verdict and begun and ready and word is ThrottleWord.START and ready.options.is_started_once:
-            begun = self.begin(entry)
+        begun, word = None if start_ns > claimed.start_by_ns else entry, ThrottleWord.START
+        if ready is not None and ready.asks_first and begun is not None:
+            begun, word = self._ask(entry, ready)
             at_ns = start_ns = boottime_ns()
         if begun is None:
             slot.end_task()
@@ -193,6 +187,14 @@ class Executor:
         else:
             self._carry_out(claimed, prepared, attempt)
         return attempt
+
+    def _ask(self, entry: Entry, ready: Runnable) -> tuple[Entry | None, ThrottleWord]:
+        """Ask Redis whether the task's rate lets it start, and tell it of the start of what may be started once at
+        most. Returns the entry as it stands then, None when it is not to be started."""
+        word = ThrottleWord.START if ready.options.rate is None else self.throttle(entry, ready)
+        if word is ThrottleWord.START and ready.options.is_started_once:
+            return self.begin(entry), word
+        return entry if word in _MAY_END else None, word
 
     def _decide(self, ready: Runnable, failures: int) -> int:
         """What the master is to do if it has to end this attempt: decided once for each number of failures."""

@@ -49,9 +49,10 @@ end
 
 -- Returns the entries that were not held, and queue -> { settled, released } with how many of each.
 local function settle(owner, at, n, now)
-  local stale, by_queue, done, texts, accounts = {}, {}, {}, {}, {}
+  local stale, by_queue, done, records, kept, forgotten = {}, {}, {}, {}, 0, {}
   local inflight = PREFIX .. 'inflight:' .. owner
   local head = n > 0 and settle_head(inflight, at, n) or 0
+  local heading = n > 0 and record_head('done', now, owner)
   for i = 0, n - 1 do
     local s = at + i * 4
     local text, verb = ARGV[s], ARGV[s + 1]
@@ -68,9 +69,15 @@ local function settle(owner, at, n, now)
       if any_progress then redis.pcall('HDEL', PROGRESS, id) end
       local is_former = any_former and is_shell(id, flag, true) -- it was counted when the next life began
       if verb == 'done' and not is_former then
-        local account, past = ARGV[s + 2], clear_up(id, flag)
-        local place = #done + 1
-        done[place], texts[place], accounts[place] = id, text, account == '' and '' or account .. past
+        local account, past, place = ARGV[s + 2], clear_up(id, flag), #done + 1
+        done[place] = id
+        if tell then tell_end('done', text, owner, account) end
+        if account == '' then
+          forgotten[#forgotten + 1] = id
+        elseif heading then
+          kept = kept + 2
+          records[kept - 1], records[kept] = id, heading .. text .. account .. past
+        end
         if ARGV[s + 3] ~= '' then keep_result(id, ARGV[s + 3]) end
       elseif not is_former then
         settle_otherwise(e, verb, ARGV[s + 2], ARGV[s + 3], now, owner)
@@ -79,7 +86,7 @@ local function settle(owner, at, n, now)
     end
   end
   if #done > 0 then
-    note_ends('done', now, owner, done, texts, accounts)
+    note_ends('done', done, records, forgotten)
     total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done)))
   end
   for queue, of in pairs(by_queue) do count('running:' .. queue, -of.settled) end
