@@ -9,8 +9,8 @@ for longer. When no answer comes in time there are no queue gauges: absent, neve
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
@@ -20,7 +20,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.queue_walk import look_further
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
-from rota_supervisor.exporter.largest import Largest
+from rota_supervisor.exporter.largest import Largest, Shown
 from rota_supervisor.exporter.settings import ExporterSettings
 
 T = TypeVar("T")
@@ -41,14 +41,13 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """`overview`: of the queues to be shown. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our
-    wall clock. `accepted`: tasks ever accepted, by queue, and for queues of a pattern by that."""
+    """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our
+    wall clock."""
 
-    overview: views.Overview
+    shown: Shown
     missing_tasks: int
     clock_offset_seconds: float
     consumers: views.Consumers
-    accepted: Mapping[str, int] = field(default_factory=dict)
 
 
 def queue_row(state: views.QueueState) -> dict[str, float]:
@@ -134,4 +133,4 @@ class QueueWatch:
         missing = on.run(self._scripts.audit()).missing
         seen = look_further(on.run, self._scripts, first, lambda: time.monotonic() - began > LOOK_SECONDS)
         shown = self._largest.choose(seen.queues, all_seen=not seen.more)
-        return QueueReading(replace(seen, queues=shown.queues), missing, offset, consumers, shown.accepted)
+        return QueueReading(shown, missing, offset, consumers)

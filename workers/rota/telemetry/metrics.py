@@ -155,6 +155,12 @@ QUEUE_OLDEST_RUNNING_AGE = _gauge(
 QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
 QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
 QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while some master or consumer serves it.", "queue")
+QUEUE_PATTERN = _gauge(
+    "rota_queue_pattern",
+    _EXPORTER,
+    "1 for a queue of a pattern that is shown by name, and for _other: its counters are those of the pattern.",
+    "queue pattern",
+)
 CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: programs of their own that take tasks.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")
