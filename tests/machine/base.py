@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -13,12 +13,12 @@ from clock import TimedFleet
 from machine.picture import Picture, take_picture
 from model.items import UNKNOWN_QUEUE, Serving, Share
 from model.model import Model
-from protocol import ACCOUNT, LEASE_MS, tiers
+from protocol import ACCOUNT, LEASE_MS
 from rota.protocol.command import Command
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
 from rota.protocol.store import Announced
-from rota.protocol.tiers import QueueShare
+from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 from rota.server.server_errors import PushedBack
 from servers import Server
 
@@ -28,17 +28,21 @@ SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
 HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
-KEPT: Final = Announced(ends=6, events=100_000)  # so few ends that the memory of them is often full
-
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
+TENANTS: Final = Share("t-*", weight=2)
 SERVINGS: Final[dict[str, Serving]] = {
-    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, PLAIN)),
+    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, PLAIN), (TENANTS,)),
     "some": ((SLOW, FAST), (PLAIN,)),
     "even": ((SLOW, CAPPED, PLAIN),),
+    "tenants": ((HIGH,), (TENANTS, SLOW)),
 }
-SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, PLAIN)}
+TENANT_QUEUES: Final = ["t-a", "t-b", "t-c"]
+NAMED: Final = (HIGH, FAST, SLOW, CAPPED, RATED, PLAIN)
+SHARES: Final = {share.queue: share for share in (*NAMED, *(replace(TENANTS, queue=one) for one in TENANT_QUEUES))}
 QUEUES: Final = list(SHARES)
+NAMES: Final = [*(share.queue for share in NAMED), TENANTS.queue]
+"""What tiers name, and bells ring for."""
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive"})
 """The scripts that a full server refuses."""
@@ -51,11 +55,18 @@ long that the sender has given up; answered, though a copy of it comes late."""
 _examples = itertools.count()
 
 
-def packed(serving: Serving) -> Any:
-    return tiers(*([QueueShare(s.queue, s.weight, s.cap, s.interval_us, s.burst) for s in tier] for tier in serving))
+def domains_of(serving: Serving) -> list[Domain]:
+    return [domain_of([QueueShare(s.queue, s.weight, s.cap, s.interval_us, s.burst) for s in tier]) for tier in serving]
 
 
-PACKED: Final = {name: packed(serving) for name, serving in SERVINGS.items()}
+def heard_as(queue: str) -> str:
+    """The name for whose bell its workers wait."""
+    return TENANTS.queue if queue in TENANT_QUEUES else queue
+
+
+DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
+KEPT: Final = Announced(ends=6, events=100_000, domains=DOMAINS)  # so few ends that the memory of them is often full
+PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
 
 
 @dataclass
@@ -94,7 +105,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
-        self.model = Model(LEASE_US, ACCOUNT.decode())
+        self.model = Model(LEASE_US, ACCOUNT.decode(), SERVINGS.values(), TENANT_QUEUES)
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []
@@ -110,8 +121,12 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES, KEPT))
-        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEPT.ends, KEPT.events)
+        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, NAMES, KEPT))
+        self.model.announce(self.now, NAMES, HOUR_MS * 1000, KEPT.ends, KEPT.events)
+        self.fleet.redis.sadd(self.fleet.keys.queues, *TENANT_QUEUES)
+        for domain in DOMAINS:  # they ring when they are new
+            for share in domain.queues:
+                self.fleet.silence(share.name)
         owner = self.fleet.register()
         self.named += self.model.register(self.now, ["node:1"])
         self.workers[owner] = Worker(owner, "all")
@@ -128,7 +143,8 @@ class Machine(RuleBasedStateMachine):
         return self.fleet.clock_us
 
     def picture(self) -> Picture:
-        return take_picture(self.fleet, [*QUEUES, UNKNOWN_QUEUE], self.named, UNIQUE_KEYS)
+        queues = [*QUEUES, TENANTS.queue, UNKNOWN_QUEUE]
+        return take_picture(self.fleet, queues, self.named, UNIQUE_KEYS, [domain.name for domain in DOMAINS])
 
     def move_clock(self, microseconds: int) -> None:
         """What the server would have forgotten by then is forgotten."""

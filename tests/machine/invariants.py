@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis.stateful import invariant
 
-from machine.base import QUEUES, SHARES, Machine
+from machine.base import QUEUES, SHARES, Machine, heard_as
 from machine.picture import Picture
 from model.claims import Ask, Claims
 from model.items import Task
@@ -148,7 +148,8 @@ class Invariants(Machine):
             ask = Ask("", (), 1, {})
             waiting = self.model.places.entries(share.queue) and share.queue not in self.model.paused
             if waiting and not share.interval_us and claims.room(share, ask) >= 1:
-                assert picture.bells[share.queue] or share.queue in told | self.unheard
+                heard = {share.queue, heard_as(share.queue)}
+                assert picture.bells[heard_as(share.queue)] or heard & (told | self.unheard)
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
     def a_poller_will_look_in_time(self, picture: Picture) -> None:

@@ -94,13 +94,14 @@ class New:
 
 @dataclass(frozen=True)
 class Share:
-    """A queue as a pool serves it."""
+    """A queue as a pool serves it. `pattern`: that by which it is known, "" where it is known by its name."""
 
     queue: str
     weight: int = 1
     cap: int = 0
     interval_us: int = 0
     burst: int = 1
+    pattern: str = ""
 
 
 Serving = tuple[tuple[Share, ...], ...]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from model.ends import Memory, named_in
 from model.items import UNKNOWN_QUEUE, Bare, New, Task, begun_text
 from model.news import News, reason_in
+from model.turns import Turns
 
 Item = Task | Bare
 FAILURE = "E"
@@ -33,6 +34,7 @@ class Places:
     accepted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    turns: list[Turns] = field(default_factory=list)
     memory: Memory = field(default_factory=Memory)
     news: News = field(default_factory=News)
     now: int = 0
@@ -42,6 +44,21 @@ class Places:
     def at(self, now: int) -> None:
         """A script begins at this time."""
         self.now, self._adopted = now, 0
+
+    def mark(self, queue: str) -> None:
+        """It has something that may be claimed."""
+        self.marked.add(queue)
+        self.look_at(queue)
+
+    def look_at(self, queue: str) -> None:
+        """Claims that know it by a pattern are to look at it."""
+        for turns in self.turns:
+            turns.mark(queue)
+
+    def look_if_any(self, queue: str) -> None:
+        """The same, by whoever only rings."""
+        if self.entries(queue):
+            self.look_at(queue)
 
     def entries(self, queue: str) -> list[Item]:
         return self.lanes[queue, "delayed"] + self.lanes[queue, "ready"]
@@ -77,7 +94,7 @@ class Places:
             return
         task.due = task.ready = self.now
         self.lanes[task.queue, "ready"].append(task)
-        self.marked.add(task.queue)
+        self.mark(task.queue)
         self.news.tell("enqueued", task)
 
     def _leave_a_shell(self, task: Task) -> None:
@@ -123,7 +140,7 @@ class Places:
         """Its due time has come."""
         task.due, task.ready = due, self.now
         self.lanes[task.queue, "delayed"].append(task)
-        self.marked.add(task.queue)
+        self.mark(task.queue)
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1
@@ -162,7 +179,7 @@ class Places:
             self.bury(task, AT_MOST_ONCE)
             return False
         self.lanes[task.queue, task.lane].insert(0, task)
-        self.marked.add(task.queue)
+        self.mark(task.queue)
         return True
 
     def revive(self, task: Task) -> None:
@@ -173,7 +190,7 @@ class Places:
         task.releases += 1
         task.starts = task.releases
         self.lanes[task.queue, "ready"].append(task)
-        self.marked.add(task.queue)
+        self.mark(task.queue)
         self.news.tell("revived", task)
 
     def restore(self, task: Task) -> Task:
@@ -187,7 +204,7 @@ class Places:
         self.tasks[task.id] = restored
         if queue != UNKNOWN_QUEUE:
             self.lanes[queue, "ready"].append(restored)
-            self.marked.add(queue)
+            self.mark(queue)
             self.news.tell("restored", restored)
         else:
             self.bury(restored, UNPLACED)

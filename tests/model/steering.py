@@ -1,12 +1,13 @@
 """The model's own state, and what people, other languages and the server's clock do to it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from model.ends import as_looked_up, unstarted
-from model.items import UNKNOWN_QUEUE, Bare, Task
+from model.items import UNKNOWN_QUEUE, Bare, Serving, Task
 from model.leases import Leases
 from model.places import Places
 from model.rotation import Rates, Rotation
+from model.turns import Turns, is_pattern
 
 NONCE_US = 60_000_000
 
@@ -14,10 +15,15 @@ NONCE_US = 60_000_000
 class Steering:
     """All there is, and what comes from outside the fleet."""
 
-    def __init__(self, lease_us: int, account: str) -> None:
-        """`account`: what workers tell of each run."""
+    def __init__(
+        self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
+    ) -> None:
+        """`account`: what workers tell of each run. `servings`: whose tiers may have patterns. `known`: queues of patterns
+        that sweeps look at."""
+        self.known = tuple(known)
         self.account = account
-        self.places = Places()
+        tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}
+        self.places = Places(turns=[Turns(tier) for tier in tiers])
         self.leases = Leases(lease_us)
         self.rotation = Rotation()
         self.rates = Rates()
@@ -99,7 +105,8 @@ class Steering:
         was_paused = queue in self.paused
         self.paused.discard(queue)
         if self.places.entries(queue):
-            self.places.marked.add(queue)
+            self.places.mark(queue)
+        self.places.look_at(queue)
         return was_paused
 
     def purge(self, now: int, queue: str) -> int:

@@ -162,6 +162,23 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "a queue of a pattern that was empty starts at 0 instead of the clock: whoever comes and goes starves the others",
+        RedisAnswer(
+            "shared/turns",
+            "HMGET",
+            "local states = original(command, key, ...) "
+            "if string.find(key, ':times:', 1, true) then states[1] = false end return states",
+        ),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a queue of a pattern is not marked: who rings for it is heard, and finds nothing",
+        LuaFunction("shared/doorbell", "ring", "queue", "return ring_bells(queue)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
         "given back to the tail of the lane",
         RedisAnswer("shared/ending", "LPUSH", "return original('RPUSH', key, ...)"),
         _MODEL,
