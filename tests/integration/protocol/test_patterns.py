@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,8 @@ def test_who_enqueues_into_a_pattern_that_is_served_is_not_warned(fleet: TimedFl
 
 def shut(fleet: TimedFleet) -> list[float]:
     """When the queues open that are not looked at; what is looked at counts as 0 or less."""
-    return [score for _, score in fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)]
+    found: Any = fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)
+    return [score for _, score in found]
 
 
 def test_a_queue_under_its_cap_is_looked_at_again_when_one_of_its_tasks_has_ended(fleet: TimedFleet) -> None:
