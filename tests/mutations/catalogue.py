@@ -198,6 +198,12 @@ MUTATIONS: Final = (
         90,
     ),
     Mutation(
+        "each queue of a pattern has series of its own, in every slot for ever",
+        PythonFunction("rota.telemetry.queue_labels", "QueueLabels.of", bugs.own_label),
+        Tests("tests/unit/test_recorder.py", "ten_thousand_queues", r"KeyError|assert .*"),
+        60,
+    ),
+    Mutation(
         "what a dead worker had finished is not read from its slot",
         PythonFunction("rota_supervisor.master.core.dying", "died", bugs.died_without_outcomes),
         Tests("tests/e2e/test_claims_of_several.py", "no_finished_task_of_a_killed_worker", r"assert .*"),
