@@ -162,7 +162,7 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
-        "a queue of a pattern that was empty starts at 0 instead of the clock: whoever comes and goes starves the others",
+        "a queue of a pattern that was empty starts at 0, not at the clock: whoever comes and goes starves the others",
         RedisAnswer(
             "shared/turns",
             "HMGET",
