@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- A consumer's word that it lives and which queues it serves. It learns how the fleet's masters serve these.
--- with: prefix clock numbers lists leases renewal
+-- with: prefix clock numbers lists leases renewal patterns marks
 -- KEYS[1]  tasks
 -- ARGV     lease ms, owner, queues
 -- returns  1, or 0 when the owner is no longer registered and nothing was done; ids in flight that somebody asked to
@@ -14,10 +14,12 @@ redis.call('SCARD', PREFIX .. 'queues')
 if not extend_lease(owner, untill) then return { 0, {}, {} } end
 note_lease(lease, now)
 
--- What no master has published, or somebody overwrote, is plain.
+-- By its own name, or the pattern as which masters serve it. What none has published, or somebody overwrote, is plain.
 local LONGEST_SHARE = 100
 local function published_share(queue)
   local text = redis.pcall('HGET', PREFIX .. 'shares', queue)
+  local serving = not text and any_patterns and servings_of(queue)[1]
+  if serving then text = redis.pcall('HGET', PREFIX .. 'shares', serving.name) end
   if type(text) ~= 'string' or #text > LONGEST_SHARE then return '' end
   local ends, share = string.match(text, '^(%d+) ([1-9]%d* %d+ %d+ %d+)$')
   return (whole(ends) or 0) > now and share or ''

@@ -267,6 +267,7 @@ if any_patterns then
       return false
     end
     claim_from(share, (room(share)))
+    to_ring[share.name] = true -- other queues of the pattern may have something
     return #texts == 0 and entries_in(share.queue) > 0
   end
 
