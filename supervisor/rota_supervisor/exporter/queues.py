@@ -1,7 +1,7 @@
 """What Redis says of the queues, asked at most once a second and waited for at most half a second.
 
-With patterns there may be any number of queues: they are looked at portion by portion, for half of that time. Where that
-is not enough the next look goes on there, and of the others it is shown how they were.
+With patterns there may be any number of queues: they are looked at portion by portion, for half of that time. Where
+that is not enough the next look goes on there, and of the others it is shown how they were.
 
 A thread of its own asks, so that nothing (a stalled server, a resolver without network) holds up a scrape
 for longer. When no answer comes in time there are no queue gauges: absent, never stale.

@@ -153,7 +153,12 @@ QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "queue",
 )
 QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
-QUEUE_CLOSED = _gauge("rota_queue_closed", _EXPORTER, "1 while its condition lets nobody claim; of a pattern, while one of its largest queues is closed so.", "queue")
+QUEUE_CLOSED = _gauge(
+    "rota_queue_closed",
+    _EXPORTER,
+    "1 while its condition lets nobody claim; of a pattern, while one of its largest queues is closed so.",
+    "queue",
+)
 QUEUE_CLOSED_AGE = _gauge(
     "rota_queue_closed_age_seconds",
     _EXPORTER,
