@@ -14,6 +14,7 @@ from servers import Server
 from waiting import until
 
 TENANTS = 10_000
+DELAYED = 100
 LARGE, SMALL = 20_000, 10
 TOP = 5
 FORGOTTEN_SECONDS = 120.0
@@ -103,7 +104,10 @@ def test_of_ten_thousand_tenants_that_came_and_went_nothing_is_left(
     before, seen = sizes(connection, fleet.namespace), fleet.metrics()
 
     fleet.hold("meanwhile", queue="gate")
-    fleet.client.enqueue_many(Call("note", args=[str(number)], queue=f"tenant-{number}") for number in range(TENANTS))
+    delays = [0.1] * DELAYED + [0.0] * (TENANTS - DELAYED)
+    fleet.client.enqueue_many(
+        Call("note", args=[str(number)], queue=f"tenant-{number}", delay=delay) for number, delay in enumerate(delays)
+    )
     busy = scrape_with(fleet, TENANTS)
     shown = [labels for name, labels in series(busy) if name == "rota_queue_ready_tasks"]
     assert len(shown) == NAMED + TOP + 1, "two by name, the largest, and the rest"
@@ -117,4 +121,5 @@ def test_of_ten_thousand_tenants_that_came_and_went_nothing_is_left(
     assert not gone.fallen_since(busy)
     done = gone.total("rota_tasks_processed_total", queue="tenant-*", outcome="done")
     assert done - seen.total("rota_tasks_processed_total", queue="tenant-*", outcome="done") == TENANTS
+    assert gone.total("rota_poller_promoted_total", queue="tenant-*") == DELAYED
     assert fleet.books_balance()

@@ -186,6 +186,17 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "a queue of a pattern that was empty starts at 0, not at the clock: whoever comes and goes starves the others",
+        RedisAnswer(
+            "shared/turns",
+            "HMGET",
+            "local states = original(command, key, ...) "
+            "if string.find(key, ':times:', 1, true) then states[1] = false end return states",
+        ),
+        _MODEL,
+        60,
+    ),
+    Mutation(
         "hours are compared the wrong way: open before they begin and closed within",
         LuaFunction(
             "shared/condition",
@@ -200,6 +211,12 @@ MUTATIONS: Final = (
     Mutation(
         "who finds a queue closed is not told when to look again",
         LuaFunction("shared/condition", "closed_for", "_, fault", "return original(0, fault)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a queue of a pattern is not marked: who rings for it is heard, and finds nothing",
+        LuaFunction("shared/doorbell", "ring", "queue", "return ring_bells(queue)"),
         _MODEL,
         60,
     ),
@@ -239,6 +256,12 @@ MUTATIONS: Final = (
         LuaFunction("shared/waiters", "wake", "", ""),
         Tests("tests/integration/test_client_waiting.py", "TestEnds and purge", r"WaitTimeout: task a has not ended"),
         90,
+    ),
+    Mutation(
+        "each queue of a pattern has series of its own, in every slot for ever",
+        PythonFunction("rota.telemetry.queue_labels", "QueueLabels.of", bugs.own_label),
+        Tests("tests/unit/test_recorder.py", "ten_thousand_queues", r"KeyError|assert .*"),
+        60,
     ),
     Mutation(
         "what a dead worker had finished is not read from its slot",

@@ -1,6 +1,7 @@
 """Which queues of patterns are shown by name, and that the rest is in no sum missing."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rota.protocol.views import QueueState
 from rota.telemetry.metrics import OTHER
@@ -81,3 +82,12 @@ def test_what_was_accepted_never_goes_back_while_queues_come_and_go() -> None:
     assert accepted(queue("tenant-*", accepted=5), one) == 15, "it counts as the pattern's"
     assert accepted(queue("tenant-*", accepted=5), queue("tenant-1", accepted=11)) == 16
     assert accepted(queue("tenant-*", accepted=5), all_seen=False) == 16, "not all of them were looked at"
+
+
+def test_of_a_shown_queue_it_is_told_as_what_it_is_counted_and_of_a_pattern_how_long_somebody_waits() -> None:
+    states = [*tenants([3, 9]), replace(queue("tenant-paused", 1, age_us=99), paused=True), queue("eu-1", 5, age_us=4)]
+    shown = Largest(["tenant-*", "eu-*"], top=2).choose(states, all_seen=True)
+
+    assert shown.pattern_of == {"tenant-00001": "tenant-*", "eu-1": "eu-*", OTHER: OTHER}
+    assert shown.oldest_ready_us == {"tenant-*": 9, "eu-*": 4}
+    assert shown.queues[-1].paused, "one of the rest is"

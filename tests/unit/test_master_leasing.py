@@ -31,6 +31,13 @@ def _renewals(core: Core, now: float) -> list[RenewLeases]:
     return [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
 
 
+def test_the_domains_with_patterns_are_announced_with_the_heartbeat() -> None:
+    core = Core(Config(imports=("code",), workers=1, tiers=(("mail",), ("tenant-*", "default"))))
+    (renewal,) = _renewals(core, 0.0)
+    assert renewal.queues == ("mail", "tenant-*", "default")
+    assert [domain.name for domain in renewal.announced.domains] == ["default,tenant-*"]
+
+
 def test_leases_are_renewed_one_call_after_another_and_as_often_as_is_configured(core: Core) -> None:
     _worker(core)
     (first,) = _renewals(core, 0.0)

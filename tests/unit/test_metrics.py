@@ -6,7 +6,7 @@ import pytest
 
 from rota.telemetry import metrics as m
 
-LABELS = {"queue", "kind", "task", "outcome", "reason", "pool", "state", "role", "slot", "result", "command"}
+LABELS = {"queue", "kind", "task", "outcome", "reason", "pool", "state", "role", "slot", "result", "command", "pattern"}
 BUILD_LABELS = {"version", "protocol", "fleet"}
 
 

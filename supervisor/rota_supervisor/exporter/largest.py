@@ -39,11 +39,16 @@ def as_one(states: Sequence[QueueState]) -> QueueState:
 
 
 class Shown(NamedTuple):
-    """The queues of tiers, strange ones, the largest of patterns, and all others of patterns as one; and how many tasks
-    were accepted, by queue and by pattern."""
+    """The queues of tiers, strange ones, the largest of patterns, and all others of patterns as one.
+
+    `accepted`: tasks, by queue and by pattern. `pattern_of`: of the largest; of `_other` itself. `oldest_ready_us`: by
+    pattern, over all its queues that are not paused.
+    """
 
     queues: tuple[QueueState, ...]
     accepted: dict[str, int]
+    pattern_of: dict[str, str]
+    oldest_ready_us: dict[str, int]
 
 
 class Largest:
@@ -69,12 +74,25 @@ class Largest:
         del own[len(self.served) + MOST_STRANGE :]
         if all_seen:
             self._add_up_accepted(states)
-        accepted = {each.queue: each.accepted for each in own} | self._accepted
-        return Shown((*own, *self._largest_and_rest(of_patterns)), accepted)
+        chosen = self._largest_and_rest(of_patterns)
+        return Shown(
+            (*own, *chosen),
+            {each.queue: each.accepted for each in own} | self._accepted,
+            {each.queue: self._labels.of(each.queue) for each in chosen},
+            self._oldest_ready(of_patterns),
+        )
 
     def _place_of(self, state: QueueState) -> tuple[bool, bool]:
         """Queues of tiers first, and of strange ones those that have something that nobody runs."""
         return state.queue not in self.served, state.served or not size_of(state)
+
+    def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
+        oldest = dict.fromkeys(self._accepted, 0)
+        for state in of_patterns:
+            if not state.paused:
+                label = self._labels.of(state.queue)
+                oldest[label] = max(oldest[label], state.oldest_ready_age_us)
+        return oldest
 
     def _add_up_accepted(self, states: Sequence[QueueState]) -> None:
         found = dict.fromkeys(self._accepted, 0)
@@ -85,7 +103,7 @@ class Largest:
         # A queue that is forgotten while portions are looked at may be counted in none.
         self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
 
-    def _largest_and_rest(self, states: list[QueueState]) -> Iterable[QueueState]:
+    def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
         if not self._accepted:
             return ()
         ranked = sorted(states, key=lambda each: (-size_of(each), each.queue))

@@ -8,6 +8,7 @@ from typing import Final
 
 from rota import __version__
 from rota.child.slot_memory import SlotMemory
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
@@ -161,14 +162,21 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
 
 
 def put_reading(samples: Samples, reading: QueueReading) -> None:
-    """Put the queues as Redis has them."""
-    for state in reading.overview.queues:
+    """Put the queues as Redis has them; `accepted` and the age of patterns are of all their queues."""
+    shown = reading.shown
+    for state in shown.queues:
         row = queue_row(state)
         for key, definition in _OF_QUEUES.items():
             samples.put(definition, (state.queue,), row[key])
         samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
-    for label, accepted in reading.accepted.items():
+    for label, accepted in shown.accepted.items():
         samples.put(m.TASKS_ENQUEUED, (label,), accepted)
+    for labels in shown.pattern_of.items():
+        samples.put(m.QUEUE_PATTERN, labels, 1)
+    closed = {shown.pattern_of.get(state.queue) for state in shown.queues if state.closed_by}
+    for pattern, age_us in shown.oldest_ready_us.items():
+        samples.put(m.QUEUE_CLOSED, (pattern,), pattern in closed)
+        samples.put(m.QUEUE_OLDEST_READY_AGE, (pattern,), age_us / MICROSECONDS)
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
     samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)

@@ -47,7 +47,7 @@ footer { margin-top: 2.5rem; font-size: .85rem; }
 
 def status(settings: ExporterSettings, seen: Observation) -> Json:
     """Return all that people ask first. `redis` is false and each queue's `state` null while Redis is away."""
-    states = {} if seen.reading is None else {state.queue: state for state in seen.reading.overview.queues}
+    states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
     names = [*configured, *sorted(states.keys() - configured.keys(), key=lambda name: (name == m.OTHER, name))]
     labels = QueueLabels(configured)

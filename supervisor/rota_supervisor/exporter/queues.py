@@ -1,6 +1,7 @@
 """What Redis says of the queues, asked at most once a second and waited for at most half a second.
 
-With patterns there may be any number of queues: they are looked at portion by portion, for half of that time.
+With patterns there may be any number of queues: they are looked at portion by portion, for half of that time. Where
+that is not enough the next look goes on there, and of the others it is shown how they were.
 
 A thread of its own asks, so that nothing (a stalled server, a resolver without network) holds up a scrape
 for longer. When no answer comes in time there are no queue gauges: absent, never stale.
@@ -9,18 +10,18 @@ for longer. When no answer comes in time there are no queue gauges: absent, neve
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
 from rota.protocol import store, views
-from rota.protocol.command import Command
+from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.queue_walk import look_further
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
-from rota_supervisor.exporter.largest import Largest
+from rota_supervisor.exporter.largest import Largest, Shown
 from rota_supervisor.exporter.settings import ExporterSettings
 
 T = TypeVar("T")
@@ -41,14 +42,13 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """`overview`: of the queues to be shown. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our
-    wall clock. `accepted`: tasks ever accepted, by queue, and for queues of a pattern by that."""
+    """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our
+    wall clock."""
 
-    overview: views.Overview
+    shown: Shown
     missing_tasks: int
     clock_offset_seconds: float
     consumers: views.Consumers
-    accepted: Mapping[str, int] = field(default_factory=dict)
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
@@ -75,12 +75,42 @@ def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
     return QueueWatch(store.Store(settings.server.namespace), largest, connector(settings.server)).read
 
 
+class QueueLook:
+    """Looks at all queues there are, for so many seconds at once."""
+
+    def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = LOOK_SECONDS) -> None:
+        self._scripts = scripts
+        self._named = named
+        self._seconds = seconds
+        self._cursor = "0"
+        self._seen: dict[str, views.QueueState] = {}  # since it began at the first of them
+        self._seen_before: dict[str, views.QueueState] = {}
+
+    def begin(self, run: RunCommand) -> views.Overview:
+        """Look at those that are named, and at a portion."""
+        return run(self._scripts.overview(self._named, self._cursor))
+
+    def go_on(self, run: RunCommand, begun: views.Overview) -> views.Overview:
+        """Look at others; `more`: there are some that were never looked at."""
+        deadline = time.monotonic() + self._seconds
+        looked = look_further(run, self._scripts, begun, lambda: time.monotonic() > deadline)
+        self._cursor = looked.cursor
+        self._seen |= {row.queue: row for row in looked.queues}
+        if looked.more:
+            is_whole, rows = bool(self._seen_before), self._seen_before | self._seen
+        else:
+            is_whole, rows = True, self._seen
+            self._seen_before, self._seen = self._seen, {}
+        return replace(looked, queues=tuple(rows.values()), cursor="0" if is_whole else looked.cursor)
+
+
 class QueueWatch:
     """Asks when somebody wants to know. `connect` makes a connection or raises ServerError."""
 
     def __init__(self, scripts: store.Store, largest: Largest, connect: Callable[[], Runs]) -> None:
         self._scripts = scripts
         self._largest = largest
+        self._look = QueueLook(scripts, largest.served)
         self._connect = connect
         self._connection: Runs | None = None
         self._changed = threading.Condition()
@@ -127,11 +157,11 @@ class QueueWatch:
             return None
 
     def _read_from(self, on: Runs) -> QueueReading:
-        before, began = time.time(), time.monotonic()
-        first = on.run(self._scripts.overview(self._largest.served))
-        offset = first.now_us / MICROSECONDS - (before + time.time()) / 2
+        before = time.time()
+        begun = self._look.begin(on.run)
+        offset = begun.now_us / MICROSECONDS - (before + time.time()) / 2
         consumers = on.run(self._scripts.consumers())
         missing = on.run(self._scripts.audit()).missing
-        seen = look_further(on.run, self._scripts, first, lambda: time.monotonic() - began > LOOK_SECONDS)
+        seen = self._look.go_on(on.run, begun)
         shown = self._largest.choose(seen.queues, all_seen=not seen.more)
-        return QueueReading(replace(seen, queues=shown.queues), missing, offset, consumers, shown.accepted)
+        return QueueReading(shown, missing, offset, consumers)

@@ -1,15 +1,18 @@
 """Claims about conditions: when a queue is open, what it costs, and what one that fails keeps from the others."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from protocol import Fleet, tiers
 from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Done
 from rota.protocol.replies import TurnReply
 from rota.protocol.store import Announced, Turn
-from rota.protocol.tiers import QueueShare, pack_limits
+from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
 from rota.protocol.views import ClosedQueue, QueueState
 from rota.protocol.wire import Packed
+from rota_supervisor.config.chunk import FUNCTIONS, GIVEN, check_chunk
 
 MINUTE_US = 60_000_000
 TTL_MS = 60_000
@@ -210,3 +213,61 @@ def test_what_another_hand_put_in_its_place_closes_it_and_stops_nobody(fleet: Fl
     assert ids(turn(fleet)) == ["b"]
     define(fleet, hours(fleet, (-1, 1)))
     assert ids(turn(fleet)) == ["a"], "the next round of a master puts it right"
+
+
+def test_each_queue_of_a_pattern_goes_by_its_condition_for_itself(fleet: Fleet) -> None:
+    share = QueueShare("t-*", condition=NAME)
+    domain = domain_of([share])
+    announced = Announced(shares=(share,), domains=(domain,))
+    fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["t-*"], announced))
+    fleet.run(fleet.store.look_at_closed(TTL_MS, [lua("return ready >= 2")]))
+    fleet.push("a", queue="t-few")
+    fleet.push("b", "c", queue="t-many")
+    serving = pack_tiers([domain])
+    assert ids(turn(fleet, serving, limit=1)) == ["b"]
+    [closed] = fleet.run(fleet.store.look_at_closed(TTL_MS, [lua('return queue == "t-many"')]))
+    assert (closed.queue, closed.closed_by) == ("t-few", NAME)
+    assert ids(turn(fleet, serving, limit=1)) == ["c"]
+    reply = turn(fleet, serving)
+    assert (ids(reply), 0 < reply.wait_us <= 1_000_000) == ([], True)
+    told = fleet.run(fleet.store.attend(TTL_MS, fleet.register(), ["t-few"]))
+    assert told.shares == (QueueShare("t-few", condition=NAME),)
+
+
+_NAMES = st.sampled_from([*GIVEN, "1", "2.5e3", '"text"', "true", "false", "nil"])
+_EXPRESSIONS = st.recursive(
+    _NAMES,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["and", "or", "==", "~=", "<", ">=", "+", "-", "*", "/", "%"]), inner).map(
+            " ".join
+        ),
+        st.tuples(st.sampled_from(["not", "-"]), inner).map(" ".join),
+        inner.map("({})".format),
+        st.tuples(st.sampled_from(FUNCTIONS), inner, inner).map(lambda parts: "math.{}({}, {})".format(*parts)),
+    ),
+)
+_CHUNKS = st.recursive(
+    _EXPRESSIONS.map("return {}".format),
+    lambda inner: st.tuples(_EXPRESSIONS, inner, inner).map(
+        lambda parts: "local x = {0}\nif x then {1} elseif {0} then {1} else {2} end".format(*parts)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chunks=st.lists(_CHUNKS, min_size=5, max_size=20))
+def test_whatever_the_check_lets_through_is_lua(fleet: Fleet, chunks: list[str]) -> None:
+    sent = [chunk for text in chunks if (chunk := _checked(text))]
+    compiled = fleet.redis.eval(
+        "local ok = {} for i, text in ipairs(ARGV) do ok[i] = loadstring(text) and 1 or 0 end return ok", 0, *sent
+    )
+    assert [text for text, is_lua in zip(sent, compiled, strict=True) if not is_lua] == []
+
+
+def _checked(text: str) -> str:
+    """What is sent; "" for what has too many levels or characters."""
+    try:
+        return check_chunk(text)
+    except ValueError:
+        return ""

@@ -4,6 +4,8 @@ from protocol import Fleet, body_of
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import NewTask
 from rota.protocol.views import Overview, QueueState
+from rota_supervisor.exporter.queues import QueueLook
+from waiting import until
 
 QUEUES = 1200
 
@@ -29,6 +31,24 @@ def test_many_queues_come_in_portions_and_each_of_them_once(fleet: Fleet) -> Non
     assert not whole.more
     assert len(whole.queues) == QUEUES + 1, "none twice"
     assert {row.ready for row in whole.queues if row.queue != "named"} == {1}
+
+
+def test_a_look_goes_on_where_the_last_one_stopped_and_forgets_who_is_gone_after_a_whole_round(fleet: Fleet) -> None:
+    flood(fleet, QUEUES)
+    look = QueueLook(fleet.store, ("named",), seconds=-1)
+
+    def looked() -> Overview:
+        return look.go_on(fleet.run, look.begin(fleet.run))
+
+    first = looked()
+    assert first.more
+    assert len(first.queues) < QUEUES / 2
+    until(lambda: not looked().more)
+    whole = {f"t-{number}" for number in range(QUEUES)} | {"named"}
+    assert rows(looked()).keys() == whole, "those of the round before, too"
+
+    fleet.redis.srem(fleet.keys.queues, "t-1", "t-2")
+    until(lambda: rows(looked()).keys() == whole - {"t-1", "t-2"})
 
 
 def test_who_has_seen_enough_is_told_that_there_are_more(fleet: Fleet) -> None:

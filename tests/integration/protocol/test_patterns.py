@@ -1,10 +1,13 @@
 """Claims about queues of a pattern: who serves them, in which order, and what they leave behind."""
 
+import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from clock import TimedFleet
+from foreign import Place, plant
 from protocol import LEASE_MS, SECOND_US, Fleet, body_of
 from rota.protocol.outcome import Done, Release
 from rota.protocol.replies import Claim, TurnWord
@@ -59,7 +62,8 @@ def test_queues_of_a_pattern_are_served_in_turn(fleet: TimedFleet) -> None:
 
 def test_a_flood_of_one_tenant_delays_the_others_by_one_round(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
-    flood(fleet, "t-large", each=400)
+    for number in range(40):
+        fleet.push(*(f"{number}.{at}" for at in range(500)), queue="t-large")
     order_of(fleet, serving, 20)
     flood(fleet, "t-1", "t-2")
     order = order_of(fleet, serving, 30)
@@ -152,7 +156,8 @@ def test_who_enqueues_into_a_pattern_that_is_served_is_not_warned(fleet: TimedFl
 
 def shut(fleet: TimedFleet) -> list[float]:
     """When the queues open that are not looked at; what is looked at counts as 0 or less."""
-    return [score for _, score in fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)]
+    found: Any = fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)
+    return [score for _, score in found]
 
 
 def test_a_queue_under_its_cap_is_looked_at_again_when_one_of_its_tasks_has_ended(fleet: TimedFleet) -> None:
@@ -259,15 +264,15 @@ def come_and_go(fleet: Fleet, domain: Domain, owner: str, queues: list[str]) -> 
     sweep_all(fleet, 0.0)
 
 
-def test_ten_thousand_queues_that_come_and_go_leave_nothing(server: Server, namespace: str) -> None:
+def test_twelve_hundred_queues_that_come_and_go_leave_nothing(server: Server, namespace: str) -> None:
     fleet, domain = Fleet(server, namespace), domain_of([QueueShare("t-*", cap=5, interval_us=1, burst=5)])
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, ["t-*"], Announced(0, domains=(domain,))))
     owner = fleet.register()
     come_and_go(fleet, domain, owner, ["t-first"])
     before = fields(fleet)
-    come_and_go(fleet, domain, owner, [f"t-{number}" for number in range(10_000)])
+    come_and_go(fleet, domain, owner, [f"t-{number}" for number in range(1_200)])
     assert fields(fleet) == before
-    assert fleet.run(fleet.store.audit()).accepted == 10_001
+    assert fleet.run(fleet.store.audit()).accepted == 1_201
     fleet.close()
 
 
@@ -282,3 +287,56 @@ def test_a_queue_in_use_or_paused_is_not_forgotten(fleet: TimedFleet) -> None:
         sweep_all(fleet, 60.0)
         fleet.clock_us += 60 * SECOND_US
     assert fleet.redis.smembers(fleet.keys.queues) == {"t-waits", "t-paused"}
+
+
+def test_a_consumer_of_one_queue_keeps_to_the_settings_of_its_pattern(fleet: TimedFleet) -> None:
+    share = QueueShare("t-*", weight=2.0, cap=3)
+    announced = Announced(shares=(share,), domains=(domain_of([share]),))
+    fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, ["t-*"], announced))
+    told = fleet.run(fleet.store.attend(60_000, fleet.register("consumer:1"), ["t-1"]))
+    assert told.shares == (QueueShare("t-1", weight=2.0, cap=3),)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_others_leave_in_the_order_of_turns_stops_no_queue(fleet: TimedFleet, seed: int) -> None:
+    serving, owner = serve(fleet, domain_of([TENANTS])), fleet.register()
+    flood(fleet, "t-1", "t-2", each=2)
+    order_of(fleet, serving, 1, owner)
+    for key, kind in (
+        (fleet.keys.turns("t-*"), "zset"),
+        (fleet.keys.times("t-*"), "hash"),
+        (fleet.keys.patterns, "hash"),
+        (fleet.keys.idle, "zset"),
+    ):
+        plant(fleet.redis, Place("", key, kind), random.Random(seed))
+    serve(fleet, domain_of([TENANTS]))
+    fleet.run(fleet.store.sweep(LEASE_MS, forget_seconds=0.0))
+    flood(fleet, "t-3", each=1)
+    order = order_of(fleet, serving, 8, owner)
+    assert sorted(filter(None, order)) == ["t-1", "t-2", "t-2", "t-3"]
+    fleet.run(fleet.store.sweep(LEASE_MS, forget_seconds=0.0))
+
+
+@pytest.mark.parametrize("name", ["patterns", "idle"])
+def test_a_key_of_another_type_in_the_place_of_what_tells_of_patterns_stops_no_call(
+    fleet: TimedFleet, name: str
+) -> None:
+    serving = serve(fleet, domain_of([TENANTS, QueueShare("default")]))
+    fleet.redis.delete(getattr(fleet.keys, name))
+    fleet.redis.set(getattr(fleet.keys, name), "x")
+    flood(fleet, "default", "t-1", each=1)
+    serve(fleet, domain_of([TENANTS, QueueShare("default")]))
+    fleet.run(fleet.store.sweep(LEASE_MS))
+    order_of(fleet, serving, 3)
+    fleet.redis.delete(getattr(fleet.keys, name))
+    serve(fleet, domain_of([TENANTS, QueueShare("default")]))
+    order_of(fleet, serving, 3)
+    assert fleet.run(fleet.store.audit()).live == 0
+
+
+def test_the_domain_of_a_master_that_is_gone_leaves_nothing(fleet: TimedFleet) -> None:
+    serve(fleet, domain_of([TENANTS]))
+    flood(fleet, "t-1", each=1)
+    fleet.clock_us += 2 * HOUR_MS * 1000
+    fleet.run(fleet.store.announce("other", b"{}", HOUR_MS, ["default"]))
+    assert not fleet.redis.exists(fleet.keys.patterns, fleet.keys.turns("t-*"), fleet.keys.times("t-*"))

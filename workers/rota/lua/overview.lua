@@ -55,10 +55,11 @@ for i = 1, #all, 2 do
   if is_now and is_pattern(all[i]) then patterns = patterns .. ' ' .. all[i] .. '=+' end
 end
 
-local function head_age(lane)
-  local head = redis.pcall('LINDEX', lane, 0)
-  local e = type(head) == 'string' and parse_entry(head)
-  return e and math.max(0, now - e.ready) or 0
+-- How many entries a lane has, and how long its head has been ready.
+local function look_at(lane)
+  local entries = length(lane)
+  local e = entries > 0 and parse_entry(redis.call('LINDEX', lane, 0))
+  return entries, e and math.max(0, now - e.ready) or 0
 end
 
 local any_conditions = redis.call('EXISTS', CONDITIONS) == 1
@@ -71,16 +72,17 @@ end
 
 for i, queue in ipairs(names) do
   local closed_us, condition, fault = closing(queue, paused[i] == 1)
-  local ready = entries_in(queue)
+  local ready, age = look_at(ready_lane(queue))
+  local due, due_age = look_at(delayed_lane(queue))
   answer[#answer + 1] = {
     queue,
-    ready,
+    ready + due,
     whole_or_zero(delayed[i]) + (queue == UNKNOWN_QUEUE and bare or 0),
     overdue[queue] or 0,
     whole_or_zero(running[i]),
     whole_or_zero(dead[i]),
     whole_or_zero(accepted[i]),
-    ready > 0 and math.max(head_age(ready_lane(queue)), head_age(delayed_lane(queue))) or 0,
+    math.max(age, due_age),
     oldest[queue] or 0,
     paused[i],
     (served[queue] or served_as(patterns, queue)) and 1 or 0,

@@ -265,17 +265,16 @@ if any_patterns then
   -- Claim from the queue at a place, or shut it. Returns whether it is to be passed over by this call: what stands first
   -- in it has to be claimed alone, and others are held.
   local function claim_at(domain, place)
-    local queue = queue_at(domain, place)
-    if not queue then return false end
-    local share = share_in(domain, queue)
-    local untill = paused(queue) and SHUT or shut_until(share)
+    local share = share_at(domain, place)
+    if not share then return false end
+    local untill = paused(share.queue) and SHUT or shut_until(share)
     if untill then
       shut(domain, place, untill)
       return false
     end
-    share.place = place
     claim_from(share, (room(share)))
-    return #texts == 0 and entries_in(queue) > 0
+    to_ring[share.name] = true -- other queues of the pattern may have something
+    return #texts == 0 and entries_in(share.queue) > 0
   end
 
   local function note_opening(domain)

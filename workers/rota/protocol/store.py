@@ -202,8 +202,8 @@ class Store:
     def sweep(
         self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
     ) -> Command[replies.Swept]:
-        """The pollers' round: rescue unheard entries, keep the pulse, forget queues of patterns that have been empty for
-        so long; returns expired owners, what is due next, and whether `poller`, a name, is the one of the fleet that
+        """The pollers' round: rescue unheard entries, keep the pulse, forget queues of patterns that are empty for so
+        long; returns expired owners, what is due next, and whether `poller`, a name, is the one of the fleet that
         walks."""
         args = pack((lease_ms, poller, round(forget_seconds * 1000)))
         return self._command("sweep", args, replies.parse_swept)

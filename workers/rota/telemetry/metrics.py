@@ -154,7 +154,12 @@ QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "queue",
 )
 QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
-QUEUE_CLOSED = _gauge("rota_queue_closed", _EXPORTER, "1 while its condition lets nobody claim.", "queue")
+QUEUE_CLOSED = _gauge(
+    "rota_queue_closed",
+    _EXPORTER,
+    "1 while its condition lets nobody claim; of a pattern, while one of its largest queues is closed so.",
+    "queue",
+)
 QUEUE_CLOSED_AGE = _gauge(
     "rota_queue_closed_age_seconds",
     _EXPORTER,
@@ -173,6 +178,12 @@ FORGOTTEN_AFTER = _gauge(
 )
 QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
 QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while some master or consumer serves it.", "queue")
+QUEUE_PATTERN = _gauge(
+    "rota_queue_pattern",
+    _EXPORTER,
+    "1 for a queue of a pattern that is shown by name, and for _other: its counters are those of the pattern.",
+    "queue pattern",
+)
 CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: programs of their own that take tasks.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")

@@ -228,7 +228,7 @@ class Loop:
             return
         anchor = self._clock.answered_late(heard.reply.now_us, sent_ns, boottime_ns())
         self._take_answer(heard.reply, CLAIM_LIMIT, anchor)
-        if heard.queue and not is_passed_on(heard.queue, heard.reply):
+        if heard.queue and not is_passed_on(heard.queue, heard.reply, self.report.label_of_queue):
             self._in_flight.tokens.append(heard.queue)
             self._take_turn(0)
 

@@ -25,7 +25,8 @@ local function value_of(text, name)
   return before and before + 1
 end
 
--- How this domain serves a queue of its own. `name` is as what; with patterns its queues stand in turn, see shared/turns.lua.
+-- How this domain serves a queue. `name` is as what, nil of a queue that no pattern of it is for; with patterns its queues
+-- stand in turn, see shared/turns.lua.
 local function share_in(domain, queue)
   local share = { queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1 }
   local at
@@ -47,7 +48,8 @@ end
 -- The share of a queue, or nil when these tiers do not serve it.
 local function share_of(domains, queue)
   for _, domain in ipairs(domains) do
-    if domain.has_patterns and served_as(domain.settings, queue) then return share_in(domain, queue) end
+    local share = domain.has_patterns and share_in(domain, queue)
+    if share and share.name then return share end
     for place = domain.first, domain.last do
       if ARGV[place] == queue then return share_in(domain, queue) end
     end

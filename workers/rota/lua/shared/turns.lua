@@ -5,10 +5,10 @@
 --   T   the same of those that may not: until the microsecond T, or SHUT, until somebody marks them
 -- Their times stand in `times:DOMAIN`. A queue that is not among these starts at the clock, or where it would be by
 -- its time if that is later: what was empty gains nothing by it, and one that is forgotten loses nothing.
--- with: marks virtual_time doorbell
+-- with: marks virtual_time doorbell tiers
 local SHUT = LATEST
 local guard_turns, move_in_turn, place_marks, open_shut, shut, leave_turns
-local next_in_turn, queue_at, next_opening, pass_on_in_turn
+local next_in_turn, share_at, next_opening, pass_on_in_turn
 if any_patterns then
   local OPEN = 0
   local MOST_MARKS, MOST_OPENED = 50, 20 -- a call: what is left is met by the next ones
@@ -27,10 +27,10 @@ if any_patterns then
   -- A queue's time has changed: it moves, if it stands there.
   move_in_turn = function(share, before, state)
     local turns, place = turns_key(share.domain), (before or '') .. ' ' .. share.queue
-    local score = redis.call('ZSCORE', turns, place)
-    if not score then return end
-    redis.call('ZREM', turns, place)
-    redis.call('ZADD', turns, score, state .. ' ' .. share.queue)
+    local score = share.place == place and OPEN or redis.call('ZSCORE', turns, place)
+    if score and redis.call('ZREM', turns, place) == 1 then
+      redis.call('ZADD', turns, score, state .. ' ' .. share.queue)
+    end
   end
 
   -- The time and turn of a queue that comes back, and had these before.
@@ -88,11 +88,12 @@ if any_patterns then
     return redis.call('ZRANGE', turns_key(domain.name), OPEN, OPEN, 'BYSCORE', 'LIMIT', passed, 1)[1]
   end
 
-  -- The queue at a place. What is no place, or not that of its queue, was put there by others and is taken away: nil.
-  queue_at = function(domain, place)
-    local queue = string.sub(place, STATE_BYTES + 2)
-    local is_its_own = redis.call('HGET', times_key(domain.name), queue) == string.sub(place, 1, STATE_BYTES)
-    if is_its_own and served_as(domain.settings, queue) then return queue end
+  -- The share of the queue at a place. What is no place, or not that of its queue, was put there by others and goes: nil.
+  share_at = function(domain, place)
+    local share = share_in(domain, string.sub(place, STATE_BYTES + 2))
+    local is_its_own = redis.call('HGET', times_key(domain.name), share.queue) == string.sub(place, 1, STATE_BYTES)
+    share.place = place
+    if is_its_own and share.name then return share end
     leave_turns(domain.name, place)
     return nil
   end
