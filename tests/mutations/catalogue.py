@@ -71,7 +71,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an ended task leaves the account of its last crash behind",
-        LuaFunction("shared/ending", "clear_up", "e", "free_unique_key(e) return ''"),
+        LuaFunction("shared/ending", "clear_up", "id, flag", "free_unique_key(id, flag) return ''"),
         _MODEL,
         60,
     ),
