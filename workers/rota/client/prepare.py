@@ -55,7 +55,9 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
             f"{name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "
             "(max_payload_kb); store the data elsewhere and pass a reference to it"
         )
-    due = _due(call) + FRONT if check_boolean(call.front, "front") else _due(call)
+    due = _due(call)
+    if call.front is not False and check_boolean(call.front, "front"):
+        due += FRONT
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound))
 
 
