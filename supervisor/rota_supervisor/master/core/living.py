@@ -216,9 +216,9 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
-    """The tiers of each pool that is to have workers."""
-    told = state.rollout.in_force.pools
-    return {pool: told[pool].settings.tiers for pool, count in state.wanted.counts.items() if count}
+    """The tiers of each pool whose workers claim."""
+    told, counts = state.rollout.in_force.pools, {} if state.quiet.is_asked else state.wanted.counts
+    return {pool: told[pool].settings.tiers for pool, count in counts.items() if count}
 
 
 def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]]:
