@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, about_scheduled, outlook_of
+from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, about_scheduled, about_shut, outlook_of
 from rota.client.status import State, TaskStatus
 from rota.durations import unix_microseconds
 from rota.protocol.entry import parse_entry
@@ -114,8 +114,13 @@ def test_a_ready_task_is_told_by_its_claim_or_by_what_is_before_it() -> None:
 
 
 def test_a_queue_that_no_pool_serves_is_told_so() -> None:
-    assert list(about_queue("q", [])) == ["queue q: no master announces any, so nobody claims"]
     assert list(about_queue("q", [told([])])) == ["queue q in pool mail: pool mail does not serve it"]
+
+
+def test_what_will_keep_a_queue_shut_is_told_though_nothing_in_it_is_ready() -> None:
+    paused = told([queue("q", left=0, entries=0, paused=True)])
+    assert list(about_shut("q", [paused])) == ["queue q in pool mail: it is paused, until `rota queue resume q`"]
+    assert list(about_shut("q", [told([queue("q", left=0, entries=0)])])) == []
 
 
 def test_a_scheduled_task_is_told_when_it_is_due() -> None:

@@ -59,7 +59,7 @@ def _put(found: Explanation, *, no_color: bool) -> None:
     """The answer to what was asked, then the claims and the queues of each pool."""
     if found.about:
         output.put(f"{found.about}\n")
-    if not found.pools:
+    if not found.pools and not found.about:
         output.put(f"pools: {NOBODY}")
     for pool in found.pools:
         output.put(_heading(pool))

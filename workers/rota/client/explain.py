@@ -14,6 +14,7 @@ from rota.client.outlook import (
     about_queue,
     about_ready,
     about_scheduled,
+    about_shut,
     outlook_of,
 )
 from rota.client.status import State, TaskStatus, status_of
@@ -109,6 +110,8 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
 def _about(run: RunCommand, store: Store, found: Explanation, state: QueueState) -> Iterator[str]:
     """How it is with the queue that was asked of, or with the task, which stands in that queue."""
     task = found.task
+    if not found.pools:
+        yield f"pools: {NOBODY}"
     if task and task.state is State.READY:
         yield from about_ready(task, found.pools, _ahead(run, store, task))
     elif task and task.state is not State.SCHEDULED:
@@ -116,6 +119,7 @@ def _about(run: RunCommand, store: Store, found: Explanation, state: QueueState)
         return
     elif task:
         yield about_scheduled(task, found.at)
+        yield from about_shut(found.queue, found.pools)
     else:
         yield from about_queue(found.queue, found.pools)
         if state.scheduled and not state.ready:

@@ -86,7 +86,7 @@ class PoolOutlook:
     is_whole: bool
 
     def of_queue(self, queue: str) -> QueueOutlook:
-        """How it is with this queue."""
+        """How it is with a queue that has something ready, or was asked about."""
         return next((each for each in self.queues if each.queue == queue), unserved_by(self.pool, queue))
 
     def of_task(self, task_id: str) -> ExpectedClaim | None:
@@ -184,13 +184,17 @@ def _queue_outlook(
     running = max(0, queue.running) + claims
     opens_us = max(queue.opens_us, order.now_us + queue.wait_us if queue.wait_us else 0)
     since = closed_since.get(queue.queue)
-    shut = {} if queue.is_open or not queue.left else dict(_shut_by(queue, running, since))
-    if shut:
+    if shut := dict(_shut_by(queue, running, since)) if _is_shut(queue, claims) else {}:
         outlook, why = next(iter(shut)), "; ".join(shut.values())
     else:
         outlook, why = _unshut(queue, order, claims)
     fields = queue.queue, outlook, queue.tier, _weight(queue), queue.entries, claims, running, queue.cap
     return QueueOutlook(*fields, _time(opens_us), why)
+
+
+def _is_shut(queue: QueueInOrder, claims: int) -> bool:
+    """Whether something keeps it shut; of a queue in which nothing is ready what would do so."""
+    return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
 
 
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
@@ -242,13 +246,17 @@ _ENDS: Final = {
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
-    """How it is with a queue, in each pool that serves it."""
-    if not pools:
-        yield f"queue {queue}: {NOBODY}"
+    """How it is with a queue, in each pool."""
     for pool in pools:
         found = pool.of_queue(queue)
         among = f"{found.claims} of {found.ready} ready tasks are among the next {len(pool.claims)}; "
         yield f"queue {queue} in pool {pool.pool}: {among if found.ready else ''}{found.why}"
+
+
+def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
+    """What will keep tasks of a queue waiting when they are ready."""
+    shut = (Outlook.PAUSED, Outlook.CONDITION, Outlook.UNSERVED)
+    yield from about_queue(queue, [pool for pool in pools if pool.of_queue(queue).outlook in shut])
 
 
 def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], ahead: int | None) -> Iterator[str]:
