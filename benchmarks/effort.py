@@ -23,6 +23,7 @@ class Effort:
     depths: tuple[int, ...]
     worker_counts: tuple[int, ...]
     queue_counts: tuple[int, ...]
+    busy_queue_counts: tuple[int, ...]
     growth_tasks: int
 
     def rounds_of(self, measure: str) -> int:
@@ -49,6 +50,7 @@ FULL = Effort(
     depths=(1_000, 10_000, 100_000, 1_000_000),
     worker_counts=(1, 2, 4, 8, 16),
     queue_counts=(1, 10, 100),
+    busy_queue_counts=(10, 100, 1_000, 10_000),
     growth_tasks=10_000,
 )
 QUICK = Effort(
@@ -68,5 +70,6 @@ QUICK = Effort(
     depths=(1_000, 10_000, 100_000),
     worker_counts=(1, 2, 4),
     queue_counts=(1, 10, 100),
+    busy_queue_counts=(10, 100, 1_000, 10_000),
     growth_tasks=2_000,
 )

@@ -1,7 +1,8 @@
 """Whether a task costs the same however much waits, however many workers and queues there are. Of Rota alone.
 
 At each point a fixed number of tasks is drained several times while the rest stays waiting; what is compared is the
-time a task takes. Points are measured in rounds, their order rotated.
+time a task takes. Of many queues that have work at once, `named` in the tier or of a `pattern`, it is the time that the
+server is at a claim. Points are measured in rounds, their order rotated.
 """
 
 import statistics
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from benchmarks.claim_cost import microseconds_a_claim
 from benchmarks.contenders.rota import ROTA, Rota
 from benchmarks.effort import Effort
 from benchmarks.numbers import Result, rotated
@@ -23,11 +25,13 @@ _BEYOND_TASKS = 2000
 _BEYOND_TASKS_A_QUEUE = 100
 _FAR_SECONDS = 86_400.0
 _MOST_SECONDS = 60.0
+_MOST_NAMED = 1000  # a tier of more names than that is none that people write
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place on one axis: `depth` and `delayed` tasks waiting, `workers`, `queues`."""
+    """One place on one axis: `depth` and `delayed` tasks waiting, `workers`, `queues`; queues that have work, and are
+    `named` or of a `pattern`."""
 
     axis: str
     value: int
@@ -45,6 +49,8 @@ def points(effort: Effort) -> list[Point]:
         "delayed": effort.depths,
         "workers": effort.worker_counts,
         "queues": effort.queue_counts,
+        "named": tuple(count for count in effort.busy_queue_counts if count <= _MOST_NAMED),
+        "pattern": effort.busy_queue_counts,
     }
     return [Point(axis, value) for axis, values in axes.items() for value in values]
 
@@ -58,17 +64,23 @@ def run_growth(place: Place, effort: Effort) -> Iterator[Result | Failure]:
 
 
 def _run_point(point: Point, place: Place, effort: Effort, turn: int) -> Result | Failure:
-    fleet = Rota("rota", ROTA.settings, "failures", "warning", queues=_of(point, "queues", 1))
     began = time.monotonic()
     try:
-        with running(fleet, place, _of(point, "workers", 2)) as run:
-            found = _microseconds_a_task(run, point, effort)
+        found = _measure(point, place, effort)
     except Failed as failure:
         say(f"  {NAME} {turn + 1}: {point.key}: FAILED: {failure}")
         return Failure(NAME, turn, f"rota, {point.key}", str(failure))
     middle = statistics.median(found)
     say(f"  {NAME} {turn + 1}: {point.key}: {middle:.1f} us a task  [{time.monotonic() - began:.0f} s]")
     return Result(NAME, turn, "rota", {point.key: middle, f"{point.key} all": found})
+
+
+def _measure(point: Point, place: Place, effort: Effort) -> list[float]:
+    if point.axis in {"named", "pattern"}:
+        return microseconds_a_claim(place, point.value, by_pattern=point.axis == "pattern")
+    fleet = Rota("rota", ROTA.settings, "failures", "warning", queues=_of(point, "queues", 1))
+    with running(fleet, place, _of(point, "workers", 2)) as run:
+        return _microseconds_a_task(run, point, effort)
 
 
 def _of(point: Point, axis: str, otherwise: int) -> int:
@@ -104,7 +116,9 @@ def _settled(run: Running) -> int:
 
 def table(results: list[Result], effort: Effort) -> str:
     """A line a point: the time of a task, and its ratio to the first point of its axis, within a round."""
-    lines = ["growth: time of a task that does nothing, 2 workers, 1 queue (unless that grows)"]
+    lines = [
+        "growth: time of a task that does nothing, 2 workers, 1 queue (unless that grows); named, pattern: of a claim"
+    ]
     first: dict[str, Point] = {}
     for point in points(effort):
         first.setdefault(point.axis, point)

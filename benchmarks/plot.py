@@ -18,7 +18,13 @@ from benchmarks.numbers import Result, of, ratios, read_results
 OURS, KEEPS, LOSES = "#b03a2e", "#2e6da4", "#a9a9a9"
 EARLY_MS = 0.05  # where what is early is drawn, as a logarithmic axis has no place for it
 WIDTH = 7.5
-AXES = {"depth": "tasks waiting", "delayed": "delayed tasks waiting", "workers": "workers", "queues": "queues"}
+AXES = {
+    "depth": "tasks waiting",
+    "delayed": "delayed tasks waiting",
+    "workers": "workers",
+    "queues": "queues",
+    "pattern": "queues of a pattern with work",
+}
 
 
 def _colour(name: str, contenders: dict[str, Any]) -> str:

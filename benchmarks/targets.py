@@ -102,6 +102,7 @@ TARGETS = (
     Target("crash: the task runs again", number("crash", "rerun_ms"), False, 50, "ms"),
     Target("crash: the pool is whole", number("crash", "whole_ms"), False, 100, "ms"),
     Target("growth: tasks waiting, ready or delayed; queues", steepest("depth", "delayed", "queues"), False, 1.2, "x"),
+    Target("growth: queues of a pattern that have work", steepest("pattern"), False, 1.2, "x"),
 )
 
 

@@ -132,9 +132,9 @@ class Exporter:
                 os.close(fd)
 
 
-def small_fleet(url: str, namespace: str) -> Exporter:
-    """An exporter not started yet, of queues `mail` and `bulk`, with a poller and a worker that live."""
-    made = Exporter(settings_for(url, namespace, "mail", "bulk"))
+def small_fleet(url: str, namespace: str, *more: str) -> Exporter:
+    """An exporter not started yet, of queues `mail`, `bulk` and more, with a poller and a worker that live."""
+    made = Exporter(settings_for(url, namespace, "mail", "bulk", *more))
     made.fill(POLLER_SLOT, Phase.IDLE)
     made.fill(WORKER_SLOT, Phase.IDLE)
     return made

@@ -51,6 +51,13 @@ def server() -> socket.socket:
     return socket.create_connection((host, int(port)))
 
 
+def told_time() -> str:
+    """The server's own time, in whole microseconds."""
+    server().sendall(b"TIME\r\n")
+    seconds, microseconds = server().recv(64).split(b"\r\n")[2:5:2]
+    return str(int(seconds) * 1_000_000 + int(microseconds))
+
+
 @rota.task
 def note(label: str = "") -> None:
     """Tell that it ran."""
@@ -117,12 +124,18 @@ def live(ends: list[str]) -> None:
         raise ValueError(end)
 
 
+@rota.task(rate="20/s", rate_key="{account}")
+def bill(account: str, label: str) -> None:
+    """Tell the server's own time, of an account of which only so many may start."""
+    write("start", label)
+    write(account, told_time())
+    write("end", label)
+
+
 @rota.task
 def tell_time(label: str) -> None:
     """Tell the server's own time, in whole microseconds."""
-    server().sendall(b"TIME\r\n")
-    seconds, microseconds = server().recv(64).split(b"\r\n")[2:5:2]
-    write("time", str(int(seconds) * 1_000_000 + int(microseconds)))
+    write("time", told_time())
     write("end", label)
 
 

@@ -28,6 +28,7 @@ TYPES: Final = {
     "orders": "list",
     "rotation": "hash",
     "rates": "hash",
+    "rate": "string",
     "counts": "hash",
     "healing": "hash",
     "dead": "zset",
@@ -37,6 +38,12 @@ TYPES: Final = {
     "unique": "string",
     "unique_keys": "hash",
     "paused": "set",
+    "closed": "hash",
+    "conditions": "hash",
+    "patterns": "hash",
+    "idle": "zset",
+    "turns": "zset",
+    "times": "hash",
     "progress": "hash",
     "served": "hash",
     "shares": "hash",
@@ -65,12 +72,15 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "served": ("default", "nobody"),
     "shares": ("default", "nobody"),
     "totals": ("nonsense", "accepted:nonsense"),
+    "closed": ("default", "nobody"),
+    "conditions": ("always", "nobody"),
     "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker", "adopts_until", "adopter"),
     "meta": ("nonsense", "ended_keep"),
     "schedules_alive": ("nonsense",),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""
 
+DOMAIN: Final = "default"
 LIVE: Final = "live"  # the id of a task that lives as long as the fleet
 NUMBERS: Final = (b"-5", b"-9223372036854775808", b"9223372036854775807", b"1e300", b"nan", b"-nan", b"inf", b"-inf",
                   b"0x10", b"0.5", b"9999999999999999", b"9" * 400, b"")  # fmt: skip
@@ -110,6 +120,8 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "nonce": "n",
         "task_id": LIVE,
         "client": "c",
+        "domain": DOMAIN,
+        "name": "r",
         "node": owner.partition(":")[0],
     }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]

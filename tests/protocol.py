@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
+HELD_US = 5_000  # a start so near is waited for with the task in hand: IN_HAND of throttle.lua
 RUN = Run(1_700_000_000_000_000, 2_500_000, 77, "work")
 ACCOUNT = account_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 """What a worker tells of a run."""

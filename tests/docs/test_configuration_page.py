@@ -80,13 +80,8 @@ def test_the_page_marks_every_key_without_effect() -> None:
 REFUSED, EXPORTER = "refused", "exporter"
 _ROLES = ("workers", "pollers", EXPORTER)
 _EFFECT = re.compile(r"^\| (?P<keys>`[^|]*`) \| (?P<who>[^|]+) \|$", re.MULTILINE)
-_PLAIN = {
-    "tiers": [["default"]],
-    "queues": {"default": {}},
-    "tasks": {"note": {}},
-    "adopt": {"jobs": {}},
-    "schedules": {"hourly": {}},
-}
+_TABLES = {"queues": "default", "tasks": "note", "adopt": "jobs", "schedules": "hourly", "conditions": "open"}
+_PLAIN = {"tiers": [["default"]], **{table: {name: {}} for table, name in _TABLES.items()}}
 _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
@@ -119,9 +114,7 @@ def _effect(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
 def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     for field in schema().fields:
         kind = without_none(field.type)
-        name = {"queues": "default", "tasks": "note", "pools": "all", "adopt": "jobs", "schedules": "hourly"}.get(
-            field.name
-        )
+        name = {**_TABLES, "pools": "all"}.get(field.name)
         table = kind.value_type if isinstance(kind, inspect.DictType) else kind
         if not isinstance(table, inspect.StructType):
             yield field.name, _PLAIN, {**_PLAIN, field.name: _another(field)}

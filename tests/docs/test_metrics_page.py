@@ -1,16 +1,18 @@
 """docs/metrics.md and the code say the same: every metric, its labels, its buckets, and what it costs."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from child_settings import exporter_settings, queue_settings
 from prose import ROOT
 from rota.child.slots import Phase
-from rota.protocol.views import Consumers, Overview, QueueState
+from rota.protocol.views import Consumers, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples, exposed_series
@@ -19,7 +21,8 @@ from rota_supervisor.layout import Role
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 TYPES = {m.CounterDefinition: "counter", m.GaugeDefinition: "gauge", m.HistogramDefinition: "histogram"}
 QUEUE = QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True)
-READING = QueueReading(Overview(0, 0, (QUEUE,)), 0, 0.0, Consumers(0, ()))
+READING = QueueReading(Largest(["q"], 1).choose([QUEUE], all_seen=True), 0, 0.0, Consumers(0, ()))
+OF_A_PATTERN = replace(READING, shown=Largest(["q*"], 1).choose([QUEUE], all_seen=True))
 
 
 def row(definition: m.Definition) -> str:
@@ -49,10 +52,10 @@ def total(samples: Samples) -> int:
     return sum(1 for definition in m.ALL for _ in samples.series(definition))
 
 
-def by_redis() -> int:
+def by_redis(reading: QueueReading = READING) -> int:
     samples = Samples()
-    put_reading(samples, READING)
-    return sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if labels == ("q",))
+    put_reading(samples, reading)
+    return sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if "q" in labels)
 
 
 def test_the_page_says_what_a_queue_costs() -> None:
@@ -63,6 +66,7 @@ def test_the_page_says_what_a_queue_costs() -> None:
     recorded = sum(exposed_series(definition) for definition, labels in zeroes(["q"]) if "q" in labels)
     assert cost("configured queue") == recorded + configured + by_redis()
     assert cost("queue in Redis that is not configured") == by_redis()
+    assert cost("queue of a pattern that is among the largest") == by_redis(OF_A_PATTERN)
 
 
 def test_the_page_says_what_a_process_costs() -> None:

@@ -102,6 +102,17 @@ def test_weights_of_three_and_one_give_three_to_one(fleet: RunningFleet) -> None
         assert Counter(while_both_wait[first : first + 4]) == {"heavy": 3, "light": 1}, served
 
 
+def test_what_a_running_fleet_starts_next_is_what_was_explained(fleet: RunningFleet) -> None:
+    gate = Gate(fleet, "explained")
+    for queue, count in (("low", 3), ("light", 4), ("heavy", 8), ("high", 2), ("green", 2), ("red", 3)):
+        for number in range(count):
+            task_id = f"explained-{queue}{number}"
+            fleet.client.enqueue(Call("toil", args=[task_id], queue=queue, id=task_id))
+    [pool] = fleet.client.explain(30).pools
+    assert (pool.pool, len(pool.claims), pool.is_whole) == ("default", 22, True)
+    assert [line.label for line in gate.open(22)] == [claim.id for claim in pool.claims]
+
+
 def test_a_due_task_goes_ahead_of_a_thousand_waiting_in_its_own_queue(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "due")
     fill(fleet, "full", 1000)

@@ -80,9 +80,11 @@ class Beset:
 
 @pytest.fixture
 def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
-    """Two workers, a short lease, a task that lives for as long as the fleet, and queues with a cap and a rate."""
-    queues = {"capped": {"cap": 1}, "rated": {"rate": "100/s"}}
-    fleet = fleets.make(lease=SHORT_LEASE, tiers=[["default", "capped", "rated"]], queues=queues, workers=2)
+    """Two workers, a short lease, a task that lives for as long as the fleet, and queues with a cap, a rate and a
+    condition."""
+    queues = {"capped": {"cap": 1}, "rated": {"rate": "100/s", "condition": "always"}}
+    tiers, conditions = [["default", "capped", "rated"]], {"always": {"lua": "true"}}
+    fleet = fleets.make(lease=SHORT_LEASE, tiers=tiers, queues=queues, conditions=conditions, workers=2)
     fleet.client.enqueue("note", args=[LIVE], queue="default", id=LIVE, delay=3600)
     with redis.Redis.from_url(server.url) as client:
         yield Beset(fleet.start(), client, Keys(namespace))

@@ -13,6 +13,7 @@ from server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, extra_ru
 from waiting import until
 
 NOTES = 200
+BILLS = 30  # 20 may start in a second
 MOST_ROUNDS = 40  # where a claim ends is chance
 EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # what a fleet sends by itself now and then
 
@@ -66,6 +67,18 @@ def test_a_lost_reply_to_a_beginning_starts_nothing_until_redis_has_said_how_it_
     finish(shaken, fleet)
     assert len(fleet.journal("start")) == NOTES
     assert not fleet.log("task.stale")
+
+
+def test_a_lost_reply_about_a_rate_runs_nothing_twice_and_costs_no_attempt(shaken: Shaken) -> None:
+    """Whether a start was granted by it, or the task is out of its worker's hands."""
+    fleet = shaken.start_behind_link(workers=2)
+    fleet.client.enqueue_many(Call("bill", ["one", "bill"], queue="default") for _ in range(BILLS))
+    for _ in range(5):
+        lose(shaken, "throttle")
+    fleet.wait_for("end", BILLS, label="bill")
+    finish(shaken, fleet)
+    assert len(fleet.journal("start")) == BILLS
+    assert {line.crashes for line in fleet.journal("start")} == {0}
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "silent"])

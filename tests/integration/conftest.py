@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clock import TimedFleet
 from fake_master import FakeMaster, serving
 from protocol import Fleet
 from rota.client.client import Client
@@ -14,8 +15,18 @@ from servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    """The protocol, one call at a time."""
+    """The protocol, one call at a time, in a namespace that a master has opened."""
     driver = Fleet(server, namespace)
+    driver.run(driver.store.open())
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
+    """The same on a clock that the test moves."""
+    driver = TimedFleet(server, namespace)
+    driver.run(driver.store.open())
     yield driver
     driver.close()
 

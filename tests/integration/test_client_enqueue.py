@@ -11,6 +11,7 @@ import pytest
 import rota
 from protocol import Fleet
 from rota.client.client import Client
+from rota.protocol.store import Store
 from rota.registry import default_registry
 from servers import Server
 
@@ -158,7 +159,7 @@ class TestByName:
         ):
             with pytest.raises(error):
                 client.enqueue(name, **options)
-        assert list(fleet.redis.scan_iter(match=f"{{{fleet.keys.namespace}}}*")) == []
+        assert list(fleet.redis.scan_iter(match=f"{{{fleet.keys.namespace}}}*")) == [fleet.keys.meta]
 
 
 def test_threads_share_a_client(client: Client, fleet: Fleet) -> None:
@@ -204,3 +205,43 @@ def test_an_unserved_queue_is_warned_of_once_at_the_callers_line(client: Client,
     assert "no running fleet serves queue 'nobody'" in str(warning.message)
     assert warning.filename == __file__
     assert len(fleet.lane("nobody")) == 2
+
+
+def test_a_namespace_in_which_no_fleet_was_ever_seen_is_warned_of_once(
+    server: Server, fleet: Fleet, namespace: str
+) -> None:
+    """With a fleet that is only away nobody is warned, as nobody is of one that is stopped for a moment."""
+    with Client(server.url, f"{namespace}-typo") as typo, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        typo.enqueue("work", queue="q")
+        typo.enqueue_many([rota.Call("work", queue="p"), rota.Call("work", queue="q")])
+        fleet.run(Store(f"{namespace}-typo").open())
+        typo.enqueue("work", queue="other")
+    [warning] = caught
+    assert issubclass(warning.category, rota.UnseenNamespace)
+    assert f"no fleet was ever seen in namespace '{namespace}-typo' on {typo._address.place}" in str(warning.message)
+    assert warning.filename == __file__
+
+
+def test_the_tasks_of_a_consumer_without_a_fleet_are_no_surprise(server: Server, namespace: str) -> None:
+    with Client(server.url, namespace) as made, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with made.consumer("q"):
+            made.enqueue("work", queue="q")
+
+
+def test_fronts_of_one_call_stand_in_their_order_at_the_head_and_the_others_behind(
+    client: Client, fleet: Fleet
+) -> None:
+    """However many there are: more than one call of the script takes."""
+    client.enqueue("work", queue="q", id="waits")
+    calls = [rota.Call("work", queue="q", id=f"{number}", front=bool(number % 3)) for number in range(400)]
+    handles = client.enqueue_many(calls)
+    assert [handle.id for handle in handles] == [str(number) for number in range(400)]
+    fronts = [str(number) for number in range(400) if number % 3]
+    assert fleet.lane() == [*fronts, "waits", *(str(number) for number in range(0, 400, 3))]
+
+
+def test_front_is_said_by_true_or_false(client: Client) -> None:
+    with pytest.raises(TypeError, match="front must be True or False, got 1"):
+        client.enqueue("work", queue="q", front=1)  # type: ignore[call-overload]  # on purpose

@@ -227,6 +227,25 @@ def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, flee
         assert second.result(30).id == "b"
 
 
+def test_the_rate_that_a_task_was_declared_with_here_is_kept_and_holds_nobody_up(
+    client: Client, consumer: rota.Consumer
+) -> None:
+    """What has to wait is not held meanwhile."""
+
+    @rota.task(rate="1/h", rate_key="{number}")
+    def work(number: int, b: list[int]) -> None: ...
+
+    push(client, "a", "waits")
+    push(client, "expires", expires=60)
+    client.enqueue(rota.Call("work", [2], {"b": []}, queue="q", id="another-number"))
+    assert [next(consumer).id for _ in range(2)] == ["a", "another-number"]
+    waits = client.status("waits")
+    assert (waits.state, waits.kind, waits.attempt) == ("scheduled", "throttled", 1)
+    client.enqueue(rota.Call("plain", queue="q", id="plain"))
+    assert next(consumer).id == "plain"
+    assert client.status("expires").state == "expired"
+
+
 def test_queues_share_a_consumer_by_the_weights_that_masters_publish(client: Client, fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], Announced(shares=(QueueShare("q", weight=3.0),))))
     for queue in ("q", "r"):

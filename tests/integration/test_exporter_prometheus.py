@@ -9,7 +9,7 @@ from servers import Server
 
 
 def test_promtool_accepts_the_endpoint(server: Server, namespace: str) -> None:
-    exporter = small_fleet(server.url, namespace)
+    exporter = small_fleet(server.url, namespace, "tenant-*")
     fill_every_metric(exporter)
     try:
         text = exporter.start().get("/metrics").body
@@ -38,7 +38,7 @@ def fill_every_metric(exporter: Exporter) -> None:
 
 
 def test_a_real_prometheus_scrapes_every_metric(server: Server, namespace: str, tmp_path: Path) -> None:
-    exporter = small_fleet(server.url, namespace)
+    exporter = small_fleet(server.url, namespace, "tenant-*")
     fill_every_metric(exporter)
     prometheus = Prometheus(tmp_path, scrape_config(exporter.target))
     try:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -11,15 +11,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from clock import TimedFleet
 from machine.picture import Picture, take_picture
+from model.conditions import Hours, Rule
 from model.items import UNKNOWN_QUEUE, Serving, Share
 from model.model import Model
-from protocol import ACCOUNT, LEASE_MS, tiers
+from protocol import ACCOUNT, LEASE_MS
 from rota.protocol.command import Command
+from rota.protocol.condition import Condition, text_of_hours
 from rota.protocol.outcome import Outcome
 from rota.protocol.replies import Claim
 from rota.protocol.schedules import Kept
-from rota.protocol.store import Announced
-from rota.protocol.tiers import QueueShare
+from rota.protocol.store import Announced, RateAsked
+from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
 from servers import Server
 
@@ -29,17 +32,26 @@ SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
 HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
-KEPT: Final = Announced(ends=6, events=100_000)  # so few ends that the memory of them is often full
-
-HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3), Share("slow")
+HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3, condition="hours"), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
+FEW: Final = Share("few", condition="rule")
+TENANTS: Final = Share("t-*", weight=2)
 SERVINGS: Final[dict[str, Serving]] = {
-    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, PLAIN)),
+    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, FEW, PLAIN), (TENANTS,)),
     "some": ((SLOW, FAST), (PLAIN,)),
     "even": ((SLOW, CAPPED, PLAIN),),
+    "tenants": ((HIGH,), (TENANTS, SLOW)),
 }
-SHARES: Final = {share.queue: share for share in (HIGH, FAST, SLOW, CAPPED, RATED, PLAIN)}
+TENANT_QUEUES: Final = ["t-a", "t-b", "t-c"]
+NAMED: Final = (HIGH, FAST, SLOW, CAPPED, RATED, FEW, PLAIN)
+SHARES: Final = {share.queue: share for share in (*NAMED, *(replace(TENANTS, queue=one) for one in TENANT_QUEUES))}
 QUEUES: Final = list(SHARES)
+RATES_OF_TASKS: Final = {
+    "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
+    "quick": RateAsked(b"", "quick", SECOND_US, 2),
+}
+NAMES: Final = [*(share.queue for share in NAMED), TENANTS.queue]
+"""What tiers name, and bells ring for."""
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive", "advance", "put_schedule", "run_schedule"})
 """The scripts that a full server refuses."""
@@ -52,11 +64,32 @@ long that the sender has given up; answered, though a copy of it comes late."""
 _examples = itertools.count()
 
 
-def packed(serving: Serving) -> Any:
-    return tiers(*([QueueShare(s.queue, s.weight, s.cap, s.interval_us, s.burst) for s in tier] for tier in serving))
+def share_of(share: Share) -> QueueShare:
+    """The share as the product has it."""
+    return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
 
 
-PACKED: Final = {name: packed(serving) for name, serving in SERVINGS.items()}
+def domains_of(serving: Serving) -> list[Domain]:
+    return [domain_of(list(map(share_of, tier))) for tier in serving]
+
+
+def heard_as(queue: str) -> str:
+    """The name for whose bell its workers wait."""
+    return TENANTS.queue if queue in TENANT_QUEUES else queue
+
+
+DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
+# So few ends that the memory of them is often full.
+KEPT: Final = Announced(6, 100_000, tuple(map(share_of, (*NAMED, TENANTS))), DOMAINS)
+PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
+ALWAYS: Final = Rule("return true", lambda _: True)
+
+
+def wired(name: str, condition: Hours | Rule) -> Condition:
+    """The condition as the product has it."""
+    if isinstance(condition, Rule):
+        return Condition(name, "lua", condition.text)
+    return Condition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
 
 
 @dataclass
@@ -95,7 +128,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
-        self.model = Model(LEASE_US, ACCOUNT.decode())
+        self.model = Model(LEASE_US, ACCOUNT.decode(), SERVINGS.values(), TENANT_QUEUES)
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []
@@ -112,8 +145,13 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, QUEUES, KEPT))
-        self.model.announce(self.now, QUEUES, HOUR_MS * 1000, KEPT.ends, KEPT.events)
+        self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, NAMES, KEPT))
+        self.model.announce(self.now, NAMES, HOUR_MS * 1000, KEPT.ends, KEPT.events, shares=NAMED)
+        self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
+        self.fleet.redis.sadd(self.fleet.keys.queues, *TENANT_QUEUES)
+        for domain in DOMAINS:  # they ring when they are new
+            for share in domain.queues:
+                self.fleet.silence(share.name)
         owner = self.fleet.register()
         self.named += self.model.register(self.now, ["node:1"])
         self.workers[owner] = Worker(owner, "all")
@@ -129,8 +167,20 @@ class Machine(RuleBasedStateMachine):
         """The time of the script that ran last."""
         return self.fleet.clock_us
 
+    def define(self, conditions: dict[str, Hours | Rule], delivery: str = ANSWERED) -> None:
+        """A master's round over what is closed."""
+
+        def check(rows: tuple[ClosedQueue, ...]) -> None:
+            told = {(row.queue, row.closed_age_us, row.closed_by, bool(row.error)) for row in rows}
+            assert told == self.model.look_at_closed(self.now, HOUR_MS * 1000, conditions)
+
+        self.call(
+            self.fleet.store.look_at_closed(HOUR_MS, map(wired, conditions, conditions.values())), check, delivery
+        )
+
     def picture(self) -> Picture:
-        return take_picture(self.fleet, [*QUEUES, UNKNOWN_QUEUE], self.named, UNIQUE_KEYS)
+        queues = [*QUEUES, TENANTS.queue, UNKNOWN_QUEUE]
+        return take_picture(self.fleet, queues, self.named, UNIQUE_KEYS, [domain.name for domain in DOMAINS])
 
     def move_clock(self, microseconds: int) -> None:
         """What the server would have forgotten by then is forgotten."""

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from machine.base import DELIVERIES, HOLD_MS, LEASE_US, QUEUES, SECOND_US, UNIQUE_KEYS
+from machine.base import DELIVERIES, HOLD_MS, LEASE_US, NAMES, QUEUES, SECOND_US, UNIQUE_KEYS
 from machine.dying import Dying
 from machine.people import People
 from model.items import New
@@ -40,7 +40,7 @@ class Faults(Dying, People):
             self.send_sweep()
         self.move_clock(seconds * SECOND_US)
         if seconds < 0:
-            self.model.rates.clock_went_back()
+            self.model.clock_went_back()
         if is_swept:
             assert self.send_sweep() == ()
             assert max(self.model.leases.expires.values(), default=0) <= self.now + 2 * LEASE_US
@@ -70,7 +70,7 @@ class Faults(Dying, People):
             self.send_revive(list(self.model.places.dead))
 
     def a_bell_is_lost(self, data: st.DataObject, _: str) -> None:
-        queue = data.draw(st.sampled_from(QUEUES))
+        queue = data.draw(st.sampled_from(NAMES))
         self.fleet.redis.delete(self.fleet.keys.doorbell(queue))
         self.unheard.add(queue)
 

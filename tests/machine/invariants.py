@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis.stateful import invariant
 
-from machine.base import QUEUES, SHARES, Machine
+from machine.base import QUEUES, RATES_OF_TASKS, SHARES, Machine, heard_as
 from machine.picture import Picture
-from model.claims import Ask, Claims
+from model.claims import Ask
 from model.items import Task
 
 
@@ -100,7 +100,7 @@ class Invariants(Machine):
         for queue in QUEUES:
             texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_shell(text)]
             tasks = [self.model.places.tasks.get(id_of(text)) for text in texts]
-            orders = [task.order for task in tasks if task and not task.starts]
+            orders = [task.order for task in tasks if task and not task.starts and not task.is_front]
             assert orders == sorted(orders)
 
     def i7_nothing_is_ready_before_it_is_due(self, picture: Picture) -> None:
@@ -142,21 +142,25 @@ class Invariants(Machine):
         if not self.forgotten:
             held = [text.split(" ")[1] for texts in picture.inflight.values() for text in texts]
             assert all(held.count(share.queue) <= share.cap for share in SHARES.values() if share.cap)
-        for queue, starts in self.model.rates.starts.items():
-            share = SHARES[queue]
-            for first, last in zip(starts, starts[share.burst :], strict=False):
-                assert last - first >= share.interval_us
+        rates = {name: (share.interval_us, share.burst) for name, share in SHARES.items()}
+        rates |= {name: (asked.interval_us, asked.burst) for name, asked in RATES_OF_TASKS.items()}
+        for name, starts in [*self.model.rates.starts.items(), *self.model.starts_by_rate.items()]:
+            interval_us, burst = rates[name]
+            for first, last in zip(starts, starts[burst:], strict=False):
+                assert last - first >= interval_us
 
     def nothing_waits_unheard(self, picture: Picture) -> None:
         """Where a worker could take something there is a token, or a worker that has swallowed it and will tell so;
-        where a fault or a bare push left none, from the next sweep on. Behind rate limits workers have timers."""
+        where a fault or a bare push left none, from the next sweep on. Behind rate limits and conditions workers have
+        timers."""
         told = {queue for worker in self.workers.values() for queue in worker.tokens}
-        claims = Claims(self.model.places, self.model.rotation, self.model.rates, self.model.paused)
+        claims = self.model.claims()
         for share in SHARES.values():
             ask = Ask("", (), 1, {})
             waiting = self.model.places.entries(share.queue) and share.queue not in self.model.paused
-            if waiting and not share.interval_us and claims.room(share, ask) >= 1:
-                assert picture.bells[share.queue] or share.queue in told | self.unheard
+            if waiting and not (share.interval_us or share.condition) and claims.room(share, ask) >= 1:
+                heard = {share.queue, heard_as(share.queue)}
+                assert picture.bells[heard_as(share.queue)] or heard & (told | self.unheard)
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
     def a_poller_will_look_in_time(self, picture: Picture) -> None:

@@ -4,21 +4,46 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from audit_walks import walk
-from machine.base import ANSWERED, DELIVERIES, HOUR_MS, KEPT, QUEUES, SECOND_US
+from machine.base import (
+    ALWAYS,
+    ANSWERED,
+    DELIVERIES,
+    FAST,
+    FEW,
+    HOUR_MS,
+    KEPT,
+    NAMED,
+    NAMES,
+    QUEUES,
+    SECOND_US,
+    heard_as,
+)
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
+from model.conditions import Hours, Rule
 from model.ends import named_in
 from model.items import UNKNOWN_QUEUE, New, Task
 from protocol import body_of
 from rota.protocol.replies import Bounded, CancelWord
-from rota.protocol.store import Announced
 
 ACTS = st.sampled_from(
     ["cancel"] * 3
     + ["revive", "purge"] * 2
     + ["pause", "resume", "purge_dead", "trim", "heal", "look", "look_at_queues", "announce", "audit"]
     + ["an_entry_is_lost"] * 2
+    + ["conditions_change"] * 3
 )
+# Until when hours are known, and from when to when it is open, in seconds from now.
+HOURS = [(3600, -60, 3600), (3600, -60, 30), (3600, 5, 60), (3600, -60, -30, 2, 4, 10, 3600), (3600,), (-1, -60, -30)]
+RULES = [
+    ALWAYS,
+    Rule("return running < 2", lambda seen: seen.running < 2),
+    Rule(
+        "return ready >= 3 or delayed > 0 and running == 0", lambda s: s.ready >= 3 or (s.delayed > 0 and not s.running)
+    ),
+    Rule("return now % 60 < 30", lambda seen: seen.now % 60 < 30),
+    Rule("return ready + nil", lambda _: None),
+]
 ENOUGH = 8
 """With fewer tasks than that nobody empties a queue."""
 
@@ -42,6 +67,7 @@ class People(Working):
             "announce": self.announce,
             "audit": self.audit,
             "an_entry_is_lost": self.an_entry_is_lost,
+            "conditions_change": self.conditions_change,
         }[act](data, delivery)
 
     @precondition(lambda self: self.workers)
@@ -89,7 +115,7 @@ class People(Working):
         queue = next(iter(self.model.paused), None) or data.draw(st.sampled_from(QUEUES))
 
         def check(changed: int) -> None:
-            assert changed == self.model.pause(queue)
+            assert changed == self.model.pause(self.now, queue)
 
         self.call(self.fleet.store.pause(queue), check, delivery)
 
@@ -178,14 +204,29 @@ class People(Working):
             assert [row.scheduled - untold, row.inflight, row.dead] == counts
             assert (row.ready, row.accepted) == (len(places.entries(row.queue)), places.accepted[row.queue])
             assert row.paused == (row.queue in self.model.paused)
-            assert row.served == (self.model.served.get(row.queue, 0) > self.now)
+            by, fails = self.model.closed_by(row.queue)
+            assert (row.closed_by, bool(row.condition_error)) == (by or "", fails)
+            assert row.closed_age_us == (0 if by is None else self.now - self.model.closed.get(row.queue, self.now))
+            assert row.served == (self.model.served.get(heard_as(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:
         """What no living master serves is accepted, and its producer told so."""
-        queues, hours = data.draw(st.lists(st.sampled_from(QUEUES), unique=True)), data.draw(st.integers(1, 3))
-        kept = data.draw(st.sampled_from([KEPT, KEPT, KEPT._replace(ends=2), KEPT._replace(ends=0), Announced(6, 0)]))
+        queues, hours = data.draw(st.lists(st.sampled_from(NAMES), unique=True)), data.draw(st.integers(1, 3))
+        others = [KEPT._replace(ends=2), KEPT._replace(ends=0), KEPT._replace(events=0)]
+        kept = data.draw(st.sampled_from([KEPT, KEPT, *others]))
         self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, kept))
-        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events)
+        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=NAMED)
+
+    def conditions_change(self, data: st.DataObject, delivery: str) -> None:
+        """Hours are reckoned anew, another rule is written; or none is told of."""
+        hours, rule = data.draw(st.sampled_from(HOURS)), data.draw(st.sampled_from(RULES))
+        now, told = self.now, data.draw(st.sampled_from([2, 2, 2, 1, 0]))
+        known_until, *intervals = (now + second * SECOND_US for second in hours)
+        conditions: dict[str, Hours | Rule] = {
+            FAST.condition: Hours(known_until, tuple(zip(intervals[::2], intervals[1::2], strict=True))),
+            FEW.condition: rule,
+        }
+        self.define(dict(list(conditions.items())[:told]), delivery)
 
     def audit(self, _: st.DataObject, __: str) -> None:
         """Wherever tasks stand, the walk sees them; but not in the hands of an owner that was forgotten."""

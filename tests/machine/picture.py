@@ -46,8 +46,11 @@ class Picture:
         return replace(self, bells={}, poller_bell=0)
 
 
-def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str]) -> Picture:
-    """Looks at these queues, at the in-flight lists of these owners, at these unique keys, and at everything else."""
+def take_picture(
+    fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str], domains: Iterable[str] = ()
+) -> Picture:
+    """Looks at these queues, the in-flight lists of these owners, these unique keys, these domains with patterns, and
+    at everything else."""
     queues, owners, unique_keys = list(queues), list(owners), list(unique_keys)
     answers = iter(_ask(fleet, queues, owners, unique_keys))
     lanes: dict[tuple[str, str], list[str]] = {}
@@ -75,7 +78,7 @@ def take_picture(fleet: Fleet, queues: Iterable[str], owners: Iterable[str], uni
         held_keys,
         {name: int(number) for name, number in counts.items() if int(number)},
         marked,
-        {field: (int(state[:20]), int(state[21:])) for field, state in rotation.items()},
+        {name: (int(state[:20]), int(state[21:])) for name, state in (rotation | _times(fleet, domains)).items()},
         {queue: int(paid_off) for queue, paid_off in rates.items()},
         {task_id: (int(text.split(" ")[0]), int(text.split(" ")[1])) for task_id, text in former.items()},
         ended,
@@ -107,6 +110,16 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
     pipe.xlen(keys.events).llen(keys.poller_doorbell)
     answers: list[Any] = pipe.execute()
     return answers
+
+
+def _times(fleet: Fleet, domains: Iterable[str]) -> dict[str, str]:
+    """As they would stand in `rotation`."""
+    found: dict[str, Any] = {domain: fleet.redis.hgetall(fleet.keys.times(domain)) for domain in domains}
+    return {
+        domain if name == "*" else f"{domain} {name}": state
+        for domain, states in found.items()
+        for name, state in states.items()
+    }
 
 
 def _microseconds(pairs: list[tuple[Any, float]]) -> dict[str, int]:

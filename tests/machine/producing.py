@@ -11,7 +11,7 @@ from protocol import body_of
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask
 
-DUES = st.sampled_from(["", "", "", "+0", "+1", "+1000000", "+20000000", "+3600000000", "@1"])
+DUES = st.sampled_from(["", "", "", "^", "+1000000^", "+0", "+1", "+1000000", "+20000000", "+3600000000", "@1"])
 KEYS = st.sampled_from([("", 0)] * 3 + [(key, hold) for key in UNIQUE_KEYS for hold in (0, HOLD_MS)])
 WISHES = st.tuples(st.sampled_from(QUEUES), DUES, KEYS, st.integers(0, 9))
 BARE = st.sampled_from(["full", "full", "short", "garbage", "empty", "live", "like an entry", "bad queue"])

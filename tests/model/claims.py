@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from model.conditions import Conditions, Verdict
 from model.items import Bare, Serving, Share, Task
 from model.places import Places
 from model.rotation import Domain, Rates, Rotation
+from model.turns import is_pattern, share_in
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Claims:
     rotation: Rotation
     rates: Rates
     paused: set[str]
+    conditions: Conditions
+    closed: dict[str, int]
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def claim(self, ask: Ask) -> Claimed:
         claimed = Claimed()
@@ -48,18 +53,39 @@ class Claims:
         """Bare pushes mark nothing; they are looked for when there is nothing else."""
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
-        self.places.marked |= unmarked
+        for queue in unmarked:
+            self.places.mark(queue)
         return bool(unmarked)
 
     def _claim_in_order(self, ask: Ask, claimed: Claimed) -> None:
         for tier in ask.serving:
             domain = frozenset(share.queue for share in tier)
+            if any(map(is_pattern, domain)):
+                if self._claim_in_turn(tier, ask, claimed):
+                    return
+                continue
             candidates = [share for share in tier if self._may_serve(share, ask, claimed)]
             while candidates:
                 share = self.rotation.first(domain, candidates)
                 candidates.remove(share)
                 if self._claim_from(domain, share, ask, claimed):
                     return
+
+    def _claim_in_turn(self, tier: tuple[Share, ...], ask: Ask, claimed: Claimed) -> bool:
+        """From queues of patterns; one that is found empty loses its place."""
+        turns = next(each for each in self.places.turns if each.tier == tier)
+        turns.place_marked(self.rotation)
+        for queue in turns.in_order(self.rotation):
+            share = share_in(tier, queue)
+            assert share
+            if queue in self.paused:
+                continue
+            is_claimed = self._claim_from(turns.domain, share, ask, claimed)
+            if not self.places.entries(queue):
+                turns.placed.discard(queue)
+            if is_claimed:
+                return True
+        return False
 
     def _may_serve(self, share: Share, ask: Ask, claimed: Claimed) -> bool:
         if share.queue not in self.places.marked or share.queue in self.paused:
@@ -68,17 +94,31 @@ class Claims:
         if share.interval_us:
             self.rates.set_right(share, self.places.now)
         if room >= 1:
-            return True
+            return self._is_open(share, claimed)
         if share.interval_us and self.places.entries(share.queue):
             wait = self.rates.wait(share, self.places.now)
             if wait > 0:
                 claimed.wait = min(wait, claimed.wait or wait)
         return False
 
+    def _is_open(self, share: Share, claimed: Claimed) -> bool:
+        if not share.condition:
+            return True
+        verdict = self.verdict(share)
+        if not verdict.is_open and self.places.entries(share.queue):
+            claimed.wait = min(verdict.after, claimed.wait or verdict.after)
+        return verdict.is_open
+
+    def verdict(self, share: Share) -> Verdict:
+        """Asked for once a call."""
+        if share.queue not in self.verdicts:
+            self.verdicts[share.queue] = self.conditions.verdict(share.queue, share.condition)
+        return self.verdicts[share.queue]
+
     def room(self, share: Share, ask: Ask) -> int:
         """How many of this queue may be claimed. Where starts are bounded, a limit of the queue's own says nothing."""
-        bound = share.cap or share.interval_us
-        room = max(1, ask.limit if bound else ask.limits.get(share.queue, ask.limit))
+        bound = share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts)
+        room = max(1, ask.limit if bound else ask.limits.get(share.pattern or share.queue, ask.limit))
         if share.cap:
             room = min(room, share.cap - max(0, self.places.counts[f"running:{share.queue}"]))
         if share.interval_us:
@@ -96,6 +136,8 @@ class Claims:
             self.places.news.tell("started", task, ask.owner, begun=1, lag_us=self.places.now - task.due)
             claimed.claims.append((task.text, task.told_body))
         self.rotation.charge(domain, share, len(taken))
+        if share.condition:
+            self.closed.pop(share.queue, None)
         if share.interval_us:
             self.rates.spend(share, self.places.now, len(taken))
         return True

@@ -16,7 +16,8 @@ def begun_text(text: str) -> str:
 @dataclass
 class Task:
     """One live task: its counters are those of its entry. `starts` counts its claims, `order` tells which of two tasks
-    was accepted first. `life` is its number when others of its id were cancelled before; one of those is a shell."""
+    was accepted first. `life` is its number when others of its id were cancelled before; one of those is a shell.
+    `is_front`: it was put to the head of its lane, or will be when it is due."""
 
     id: str
     queue: str
@@ -34,6 +35,7 @@ class Task:
     starts: int = 0
     life: int = 0
     is_shell: bool = False
+    is_front: bool = False
 
     @property
     def text(self) -> str:
@@ -87,20 +89,21 @@ class New:
     hold_ms: int = 0
 
     def due_at(self, now: int) -> int:
-        if not self.due:
-            return now
-        return int(self.due[1:]) + (now if self.due[0] == "+" else 0)
+        due = self.due.removesuffix("^")
+        return int(due[1:]) + (now if due[0] == "+" else 0) if due else now
 
 
 @dataclass(frozen=True)
 class Share:
-    """A queue as a pool serves it."""
+    """A queue as a pool serves it. `pattern`: that by which it is known, "" where it is known by its name."""
 
     queue: str
     weight: int = 1
     cap: int = 0
     interval_us: int = 0
     burst: int = 1
+    condition: str = ""
+    pattern: str = ""
 
 
 Serving = tuple[tuple[Share, ...], ...]

@@ -14,6 +14,8 @@ from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
 from model.schedules import Schedules
 from model.steering import NONCE_US
+from model.throttling import Throttling
+from model.turns import is_pattern, share_in
 
 CRASH_LIMIT = 3
 LOSS_LIMIT = 5
@@ -27,7 +29,7 @@ Outcome = tuple[str, int, str]
 epitaph of a dead one."""
 
 
-class Model(Schedules):
+class Model(Schedules, Throttling):
     """The whole fleet, as Redis should know it."""
 
     # Producing
@@ -46,7 +48,8 @@ class Model(Schedules):
             return f"held {holder}"
         self.places.accept(new)
         served = [queue for queue, until in self.served.items() if until > self.places.now]
-        return "unserved" if served and new.queue not in served else "ok"
+        has_pattern = any(share_in(turns.tier, new.queue) for turns in self.places.turns)
+        return "unserved" if served and new.queue not in served and not has_pattern else "ok"
 
     def _waits_cancelled(self, task_id: str) -> bool:
         """A task that was cancelled while it waited is gone for whoever enqueues."""
@@ -122,10 +125,13 @@ class Model(Schedules):
         if unnamed:
             answer.word, answer.claims = "again", unnamed
         elif ask.limit > 0 and not any(task.suspicious for task in holds):
-            claims = Claims(self.places, self.rotation, self.rates, self.paused)
-            claimed = claims.claim(Ask(ask.owner, ask.serving, ask.limit, ask.limits, len(holds)))
+            claimed = self.claims().claim(Ask(ask.owner, ask.serving, ask.limit, ask.limits, len(holds)))
             answer.claims, answer.dropped, answer.wait = claimed.claims, claimed.dropped, claimed.wait
         return answer
+
+    def claims(self) -> Claims:
+        """What a call may claim by."""
+        return Claims(self.places, self.rotation, self.rates, self.paused, self.conditions, self.closed)
 
     def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
         """Answers what was stale."""
@@ -177,17 +183,29 @@ class Model(Schedules):
                 self.places.news.tell("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
+        """In the first tier that serves it. Of a domain with patterns, unless its time was forgotten."""
         for tier in serving:
-            for share in tier:
-                if share.queue == queue:
-                    self.rotation.credit(frozenset(one.queue for one in tier), share, 1)
+            share, domain = share_in(tier, queue), frozenset(one.queue for one in tier)
+            if share:
+                if (domain, queue) in self.rotation.times or not any(map(is_pattern, domain)):
+                    self.rotation.credit(domain, share, 1)
+                return
+
+    def _settle_and_look(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
+        """As a master settles: it rings for what is left in the queues."""
+        held = {task.text: task.queue for task in self.places.inflight.get(owner, [])}
+        stale = self._settle(owner, outcomes, serving)
+        for text, _ in outcomes:
+            if text in held:
+                self.places.look_if_any(held[text])
+        return stale
 
     def recall(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
     ) -> int:
         """Settle what was finished; give back what the owner holds behind the entry that runs, if it holds that one."""
         self.places.at(now)
-        self._settle(owner, outcomes, serving)
+        self._settle_and_look(owner, outcomes, serving)
         held = self.places.inflight.get(owner, [])
         texts = [task.text for task in held]
         running = running if running in texts else begun_text(running)
@@ -196,6 +214,8 @@ class Model(Schedules):
             self.places.let_go(owner, task.text)
             self._credit(serving, task.queue)
             self._go_on(task, ("release", 0, ""), owner)
+        for task in unstarted:
+            self.places.look_if_any(task.queue)
         return len(unstarted)
 
     def begin(self, owner: str, text: str) -> str:
@@ -222,8 +242,9 @@ class Model(Schedules):
     def sweep(self, now: int) -> list[str]:
         """The owners whose lease ran out."""
         self.places.at(now)
-        known = [*self.served, *self.places.accepted]
-        self.places.marked |= {queue for queue in known if self.places.entries(queue)}
+        known = [*self.served, *self.known, *self.places.accepted]
+        for queue in {queue for queue in known if self.places.entries(queue)}:
+            self.places.mark(queue)
         pulse = self.leases.pulse
         if pulse is None or now // RECOUNT_US != pulse // RECOUNT_US:
             self.places.recount_running(self.leases.expires)
@@ -251,7 +272,7 @@ class Model(Schedules):
         serving: Serving,
     ) -> Retired:
         self.places.at(now)
-        stale = self._settle(owner, outcomes, serving)
+        stale = self._settle_and_look(owner, outcomes, serving)
         return self._retire(now, owner, ran, Retired(settled=len(outcomes) - len(stale), stale=stale), serving)
 
     def _retire(
@@ -260,7 +281,8 @@ class Model(Schedules):
         """`ran`: what was in hand, with the account of its crash; None when the node was lost: then everything is
         charged."""
         self.places.at(now)
-        for task in reversed(self.places.inflight.get(owner, [])):
+        held = list(self.places.inflight.get(owner, []))
+        for task in reversed(held):
             self.places.let_go(owner, task.text)
             if task.is_shell:
                 self.places.shell_is_gone(task)
@@ -281,6 +303,8 @@ class Model(Schedules):
                 self.places.give_back(task)
                 self.places.news.tell("recovered", task, owner, reason=reason_in(account[1] if account else "{}"))
                 retired.requeued.insert(0, task.text)
+        for queue in {task.queue for task in held} | {share.queue for tier in serving for share in tier}:
+            self.places.look_if_any(queue)
         self.places.inflight.pop(owner, None)
         self.leases.expires.pop(owner, None)
         return retired

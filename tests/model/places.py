@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from model.ends import Memory, named_in
 from model.items import UNKNOWN_QUEUE, Bare, New, Task, begun_text
 from model.news import News, reason_in
+from model.turns import Turns
 
 Item = Task | Bare
 FAILURE = "E"
@@ -33,6 +34,7 @@ class Places:
     accepted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    turns: list[Turns] = field(default_factory=list)
     memory: Memory = field(default_factory=Memory)
     news: News = field(default_factory=News)
     now: int = 0
@@ -42,6 +44,21 @@ class Places:
     def at(self, now: int) -> None:
         """A script begins at this time."""
         self.now, self._adopted = now, 0
+
+    def mark(self, queue: str) -> None:
+        """It has something that may be claimed."""
+        self.marked.add(queue)
+        self.look_at(queue)
+
+    def look_at(self, queue: str) -> None:
+        """Claims that know it by a pattern are to look at it."""
+        for turns in self.turns:
+            turns.mark(queue)
+
+    def look_if_any(self, queue: str) -> None:
+        """The same, by whoever only rings."""
+        if self.entries(queue):
+            self.look_at(queue)
 
     def entries(self, queue: str) -> list[Item]:
         return self.lanes[queue, "delayed"] + self.lanes[queue, "ready"]
@@ -66,6 +83,7 @@ class Places:
             self._leave_a_shell(waits_cancelled)
         task = self._accept(new.id, new.queue, new.body)
         task.life = life if new.id in self.former else 0
+        task.is_front = new.due.endswith("^")
         task.flag = f"{'u' if new.unique_key else ''}{task.life or ''}" or "-"
         if new.unique_key:
             self.keys[task.id] = new.unique_key
@@ -76,9 +94,14 @@ class Places:
             self.news.tell("scheduled", task, due_us=new.due_at(self.now))
             return
         task.due = task.ready = self.now
-        self.lanes[task.queue, "ready"].append(task)
-        self.marked.add(task.queue)
+        self._line_up(task, "ready")
         self.news.tell("enqueued", task)
+
+    def _line_up(self, task: Task, name: str) -> None:
+        """At the tail of its lane, or at the head."""
+        lane = self.lanes[task.queue, name]
+        lane.insert(0 if task.is_front else len(lane), task)
+        self.mark(task.queue)
 
     def _leave_a_shell(self, task: Task) -> None:
         task.is_shell = True
@@ -126,10 +149,10 @@ class Places:
         self.counts[f"delayed:{task.queue}"] += 1
 
     def ready(self, task: Task, due: int) -> None:
-        """Its due time has come."""
-        task.due, task.ready = due, self.now
-        self.lanes[task.queue, "delayed"].append(task)
-        self.marked.add(task.queue)
+        """Its due time has come, or it is its turn by the rate of its task: then it is due since before."""
+        task.due, task.ready = min(task.due, due) if task.kind == "t" else due, self.now
+        self._line_up(task, "delayed")
+        task.is_front = False
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1
@@ -168,7 +191,7 @@ class Places:
             self.bury(task, AT_MOST_ONCE)
             return False
         self.lanes[task.queue, task.lane].insert(0, task)
-        self.marked.add(task.queue)
+        self.mark(task.queue)
         return True
 
     def revive(self, task: Task) -> None:
@@ -179,7 +202,7 @@ class Places:
         task.releases += 1
         task.starts = task.releases
         self.lanes[task.queue, "ready"].append(task)
-        self.marked.add(task.queue)
+        self.mark(task.queue)
         self.news.tell("revived", task)
 
     def restore(self, task: Task) -> Task:
@@ -193,7 +216,7 @@ class Places:
         self.tasks[task.id] = restored
         if queue != UNKNOWN_QUEUE:
             self.lanes[queue, "ready"].append(restored)
-            self.marked.add(queue)
+            self.mark(queue)
             self.news.tell("restored", restored)
         else:
             self.bury(restored, UNPLACED)

@@ -31,6 +31,12 @@ class Rotation:
         new = [share for share in candidates if (domain, share.queue) not in self.times]
         return new[0] if new else min(candidates, key=lambda share: self.times[domain, share.queue])
 
+    def come_back(self, domain: Domain, queue: str) -> None:
+        """Of a domain with patterns: a queue that stood nowhere."""
+        clock, _ = self.clocks.get(domain, (Fraction(0), 0))
+        before = self.times.get((domain, queue), (Fraction(0), 0))
+        self.times[domain, queue] = before if before[0] > clock else (clock, 0)
+
     def charge(self, domain: Domain, share: Share, entries: int) -> None:
         clock, turn = self.clocks.get(domain, (Fraction(0), 0))
         time, _ = self.times.get((domain, share.queue), (Fraction(0), 0))

@@ -1,11 +1,11 @@
 """Schedules in the model: their records, and the occurrences that pollers enqueue ahead of their time."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from model.ends import unstarted
-from model.items import Task
+from model.items import Serving, Task
 from model.steering import Steering
 
 SECOND_US = 1_000_000
@@ -53,8 +53,10 @@ class Schedules(Steering):
     """What clients, nodes and pollers do to schedules. `alive`: of those that may not overlap, what went on last.
     `went_on`: how often each occurrence did."""
 
-    def __init__(self, lease_us: int, account: str) -> None:
-        super().__init__(lease_us, account)
+    def __init__(
+        self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
+    ) -> None:
+        super().__init__(lease_us, account, servings, known)
         self.schedules: dict[str, Known] = {}
         self.declared: dict[str, int] = {}
         self.alive: dict[str, str] = {}

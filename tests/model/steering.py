@@ -1,12 +1,14 @@
 """The model's own state, and what people, other languages and the server's clock do to it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from model.conditions import Conditions, Hours, Rule
 from model.ends import as_looked_up, unstarted
-from model.items import UNKNOWN_QUEUE, Bare, Task
+from model.items import UNKNOWN_QUEUE, Bare, Serving, Share, Task
 from model.leases import Leases
 from model.places import Places
 from model.rotation import Rates, Rotation
+from model.turns import Turns, is_pattern
 
 NONCE_US = 60_000_000
 
@@ -14,14 +16,22 @@ NONCE_US = 60_000_000
 class Steering:
     """All there is, and what comes from outside the fleet."""
 
-    def __init__(self, lease_us: int, account: str) -> None:
-        """`account`: what workers tell of each run."""
+    def __init__(
+        self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
+    ) -> None:
+        """`account`: what workers tell of each run. `servings`: whose tiers may have patterns. `known`: queues of
+        patterns that sweeps look at."""
+        self.known = tuple(known)
         self.account = account
-        self.places = Places()
+        tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}
+        self.places = Places(turns=[Turns(tier) for tier in tiers])
         self.leases = Leases(lease_us)
         self.rotation = Rotation()
         self.rates = Rates()
         self.paused: set[str] = set()
+        self.closed: dict[str, int] = {}
+        self.published: dict[str, tuple[int, str]] = {}
+        self.conditions = Conditions(self.places)
         self.served: dict[str, int] = {}
         self.nonces: dict[str, tuple[list[str], int]] = {}
         self.lives = 0
@@ -89,17 +99,21 @@ class Steering:
         record = self.places.record("cancelled", "-", found.text, unstarted(task.body) + past)
         self.places.memory.note({task.id: record})
 
-    def pause(self, queue: str) -> bool:
+    def pause(self, now: int, queue: str) -> bool:
         """Whether it was not paused before."""
         was_paused = queue in self.paused
         self.paused.add(queue)
+        if not was_paused:
+            self.closed.setdefault(queue, now)
         return not was_paused
 
     def resume(self, queue: str) -> bool:
         was_paused = queue in self.paused
         self.paused.discard(queue)
+        self.closed.pop(queue, None)
         if self.places.entries(queue):
-            self.places.marked.add(queue)
+            self.places.mark(queue)
+        self.places.look_at(queue)
         return was_paused
 
     def purge(self, now: int, queue: str) -> int:
@@ -152,7 +166,40 @@ class Steering:
             return "ended"
         return "dead" if self.places.restore(task).queue == UNKNOWN_QUEUE else "restored"
 
-    def announce(self, now: int, queues: Sequence[str], ttl_us: int, ends: int, events: int) -> None:
+    # Masters
+
+    def look_at_closed(
+        self, now: int, ttl_us: int, conditions: Mapping[str, Hours | Rule]
+    ) -> set[tuple[str, int, str, bool]]:
+        """Which queues are closed, for how long, by what, and whether that fails."""
+        self.places.at(now)
+        defined = self.conditions.defined
+        defined.update((name, (now + ttl_us, each)) for name, each in conditions.items())
+        for name in [name for name, (until, _) in defined.items() if until < now]:
+            del defined[name]
+        queues = {*self.closed, *self.paused, *(self.places.marked | self.published.keys() if defined else ())}
+        return {(queue, *row) for queue in queues if (row := self._look_at(queue))}
+
+    def _look_at(self, queue: str) -> tuple[int, str, bool] | None:
+        by, fails = self.closed_by(queue)
+        if by is None or (by and not fails and not self.places.entries(queue)):
+            self.closed.pop(queue, None)
+            return None
+        self.closed[queue] = min(self.closed.get(queue, self.places.now), self.places.now)
+        return self.places.now - self.closed[queue], by, fails
+
+    def closed_by(self, queue: str) -> tuple[str | None, bool]:
+        """What keeps a queue closed, "" when it is paused, and whether that is a condition that fails."""
+        if queue in self.paused:
+            return "", False
+        until, name = self.published.get(queue, (0, ""))
+        verdict = self.conditions.verdict(queue, name) if name and until > self.places.now else None
+        return (name, verdict.fails) if verdict and not verdict.is_open else (None, False)
+
+    def announce(
+        self, now: int, queues: Sequence[str], ttl_us: int, ends: int, events: int, *, shares: Sequence[Share] = ()
+    ) -> None:
         self.served.update(dict.fromkeys(queues, now + ttl_us))
+        self.published.update((share.queue, (now + ttl_us, share.condition)) for share in shares)
         self.places.memory.keep_so_many(ends)
         self.places.news.is_wanted = bool(events)

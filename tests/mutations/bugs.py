@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rota.poller.adopting import AdoptingClassic
     from rota.protocol.entry import Entry
     from rota.server.connection import Connection
+    from rota.telemetry.queue_labels import QueueLabels
     from rota.worker.begin import Beginner
     from rota_supervisor.master.core.death import Death
     from rota_supervisor.master.core.effects import Effect
@@ -95,6 +96,11 @@ def died_without_outcomes(
 def begin_without_an_answer(original: Callable[..., Any], self: "Beginner", entry: "Entry") -> "Entry":
     """A task that may be started once at most is started, whatever Redis said, or if it said nothing."""
     return original(self, entry) or entry
+
+
+def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:
+    """Each queue of a pattern has series of its own."""
+    return queue
 
 
 def no_verdict(_: Callable[..., Any], __: "Death") -> None:

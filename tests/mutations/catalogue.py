@@ -16,6 +16,7 @@ _FROZEN: Final = Soak(28, ("stop_node a 5 8", "stop_node b 17 8"))
 _MODEL: Final = Tests(
     "tests/integration/protocol/test_model.py", "valkey", r"(?m)^E +(AssertionError: )?assert .*", examples=2000
 )
+_EXPLAINED: Final = Tests("tests/integration/protocol/test_explain.py", "200 and valkey", r"assert .*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,18 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "an explanation charges no queue for what it claims, so the same one comes next again and again",
+        LuaFunction("explain", "charge", "", ""),
+        _EXPLAINED,
+        60,
+    ),
+    Mutation(
+        "an explanation goes by what a condition said before its first claim",
+        LuaFunction("explain", "claim", "", "local answer = turn() return answer[5], answer[3]"),
+        _EXPLAINED,
+        60,
+    ),
+    Mutation(
         "a unique key is given to a second task while the first still lives",
         # The holder is looked for among what lives, and not found.
         RedisAnswer("enqueue", "HEXISTS", "return 0"),
@@ -162,8 +175,72 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
+        "a condition that fails opens its queue",
+        LuaFunction(
+            "shared/condition",
+            "closed_for",
+            "after, fault",
+            "if fault then return { open = true } end return original(after)",
+        ),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a queue of a pattern that was empty starts at 0, not at the clock: whoever comes and goes starves the others",
+        RedisAnswer(
+            "shared/turns",
+            "HMGET",
+            "local states = original(command, key, ...) "
+            "if string.find(key, ':times:', 1, true) then states[1] = false end return states",
+        ),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "hours are compared the wrong way: open before they begin and closed within",
+        LuaFunction(
+            "shared/condition",
+            "by_hours",
+            "text, now",
+            "local found = original(text, now) if found.fault then return found end "
+            "return found.open and closed_for(1) or { open = true }",
+        ),
+        _MODEL,
+        90,
+    ),
+    Mutation(
+        "who finds a queue closed is not told when to look again",
+        LuaFunction("shared/condition", "closed_for", "_, fault", "return original(0, fault)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a queue of a pattern is not marked: who rings for it is heard, and finds nothing",
+        LuaFunction("shared/doorbell", "ring", "queue", "return ring_bells(queue)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
         "given back to the tail of the lane",
         RedisAnswer("shared/ending", "LPUSH", "return original('RPUSH', key, ...)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a front goes to the tail of its lane",
+        RedisAnswer("enqueue", "LPUSH", "return original('RPUSH', key, ...)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a task that waits for its rate has spent a retry",
+        LuaFunction("throttle", "ticket_text", "e", "e.failures = e.failures + 1 return original(e)"),
+        _MODEL,
+        60,
+    ),
+    Mutation(
+        "a start is not counted for the rate of its task",
+        RedisAnswer("throttle", "SET", "return true"),
         _MODEL,
         60,
     ),
@@ -179,6 +256,12 @@ MUTATIONS: Final = (
         LuaFunction("shared/waiters", "wake", "", ""),
         Tests("tests/integration/test_client_waiting.py", "TestEnds and purge", r"WaitTimeout: task a has not ended"),
         90,
+    ),
+    Mutation(
+        "each queue of a pattern has series of its own, in every slot for ever",
+        PythonFunction("rota.telemetry.queue_labels", "QueueLabels.of", bugs.own_label),
+        Tests("tests/unit/test_recorder.py", "ten_thousand_queues", r"KeyError|assert .*"),
+        60,
     ),
     Mutation(
         "what a dead worker had finished is not read from its slot",

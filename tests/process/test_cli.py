@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import redis
 
 from rota.protocol.keys import Keys
+from rota.protocol.order import heartbeat_of
 from rota.protocol.outcome import DeadOutcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.store import Store, Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
@@ -116,6 +118,10 @@ def rota(folder: Path, server: Server, namespace: str) -> Rota:
         (["queue", "purge"], "Missing argument 'QUEUE'. (see `rota queue purge --help`)"),
         (["queue", "pause", "a b"], "queue name 'a b' is not usable: names are 1 to 128 of the characters"),
         (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),
+        (["queue", "explain", "a b"], "queue name 'a b' is not usable"),
+        (["queue", "explain", "q", "--id", "a"], "name a queue or --id, not both"),
+        (["queue", "explain", "--id", "a b"], "id 'a b' is not usable"),
+        (["queue", "explain", "-n", "1001"], "Invalid value for '-n'"),
         (["task", "enqueue", "greet", "--kwargs", "{"], "--kwargs is not JSON"),
         (["task", "enqueue", "greet", "--kwargs", "[]"], "--kwargs is not a JSON object"),
         (["task", "enqueue", "greet", "x", "--wait", "--timeout", "nan"], "--timeout must be at most 100 years"),
@@ -217,6 +223,7 @@ def test_an_unknown_variable_is_a_warning(inside: Rota) -> None:
     "arguments",
     [
         ["queue", "ls"],
+        ["queue", "explain"],
         ["dead", "ls"],
         ["audit"],
         ["task", "show", "x"],
@@ -340,6 +347,16 @@ def test_arguments_are_json_and_else_text(rota: Rota, redis_client: "redis.Redis
     assert json.loads(str(body, "utf-8") if isinstance(body, bytes) else "")[3] == [7, True, [1, 2], "large", -1]
 
 
+def test_a_front_is_the_first_of_its_queue_and_that_no_fleet_was_ever_seen_is_said(rota: Rota) -> None:
+    for task_id, *front in (("a",), ("b",), ("c", "--front")):
+        sent = rota("task", "enqueue", "any", "--queue", "default", "--id", task_id, *front)
+        assert (sent.code, sent.out) == (0, f"{task_id}\n")
+        assert "rota: warning: no fleet was ever seen in namespace" in sent.err
+    listed = rota("task", "ls", "default", "--json").json
+    assert isinstance(listed, list)
+    assert [task["id"] for task in listed] == ["c", "a", "b"]
+
+
 def test_an_id_that_is_live_stays_as_it_is(rota: Rota) -> None:
     for duplicate in (False, True):
         done = rota("task", "enqueue", "any", "--queue", "default", "--id", "a1", "--json")
@@ -406,6 +423,32 @@ def test_queues_are_listed_paused_and_purged(rota: Rota) -> None:
     assert "--yes" in refused.err
     assert rota("queue", "purge", "default", "--yes", "--json").json == {"queue": "default", "purged": 3}
     assert rota("audit").code == 0
+
+
+def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace: str) -> None:
+    for number in range(3):
+        rota("task", "enqueue", "resize", str(number), "--queue", "default", "--id", f"a{number}")
+    nobody = "pools: no master announces any, so nobody claims\nserved by nobody: default\n"
+    assert rota("queue", "explain").out == nobody
+
+    pools = {"all": [domain_of([QueueShare("default", cap=2), QueueShare("bulk")])]}
+    with closing(Connection(parse_address(f"unix://{server.socket_path}"))) as connection:
+        connection.run(Store(namespace).announce("web-1", heartbeat_of(7, pools), 60_000, ["default", "bulk"]))
+    shown = rota("queue", "explain", "-n", "5").out.splitlines()
+    assert shown[0] == "pool all on web-1: the next 2 claims"
+    assert shown[1].split() == ["#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY"]
+    assert shown[2].split()[:6] == ["1", "default", "resize", "a0", "1", "ready"]
+    assert shown[2].endswith("no other queue of its tier has anything ready, 1 of 2 running")
+    assert "its cap is reached, 2 of 2 running, until one of them ends" in shown[-2]
+
+    told = rota("queue", "explain", "--id", "a2").out
+    assert told.startswith("it is ready, and not among these claims: 2 of its queue come before it\nqueue default")
+    found = json.loads(rota("queue", "explain", "default", "--json").out)
+    assert [claim["id"] for claim in found["pools"][0]["claims"]] == ["a0", "a1"]
+    assert found["pools"][0]["queues"][0]["outlook"] == "cap"
+    refused = rota("queue", "explain", "--pool", "mail")
+    assert (refused.code, refused.out) == (1, "")
+    assert 'no running master has a pool "mail": there are all' in refused.err
 
 
 def test_an_audit_that_is_short_is_1(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:

@@ -2,17 +2,19 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rota.poller.report import PollerReport
 from rota.protocol.command import Command
+from rota.protocol.condition import Condition
 from rota.protocol.replies import Renewed, Retired, Swept
 from rota.protocol.schedules import Declared, DeclareWord, ScheduleStore
 from rota.protocol.scripts import Script
 from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
 from rota.protocol.tiers import NO_TIERS
+from rota.protocol.views import ClosedQueue
 from rota.protocol.wire import NOTHING, Packed
 from rota.server.aio_connection import AioConnection
 from rota.server.connection import Connection
@@ -74,7 +76,12 @@ class Calls(Store):
     def retire_expired(self, owner: str, blame: Blame) -> Command[Retired]:  # noqa: ARG002 - the signature is the product's
         return _call(lambda server: GIVEN_BACK if server.retire_expired(owner) else STILL_ALIVE)
 
-    def sweep(self, lease_ms: int, poller: str = "") -> Command[Swept]:  # noqa: ARG002 - the signature is the product's
+    def sweep(
+        self,
+        lease_ms: int,
+        poller: str = "",  # noqa: ARG002 - the signature is the product's
+        forget_seconds: float = 0.0,  # noqa: ARG002
+    ) -> Command[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
     def announce(
@@ -86,6 +93,13 @@ class Calls(Store):
         announced: Announced = NOTHING_SAID,  # noqa: ARG002
     ) -> Command[int]:
         return _call(lambda server: len(server.owners))
+
+    def look_at_closed(
+        self,
+        ttl_ms: int,  # noqa: ARG002
+        conditions: Iterable[Condition] = (),  # noqa: ARG002
+    ) -> Command[tuple[ClosedQueue, ...]]:
+        return _call(lambda _: ())
 
 
 class ScheduleCalls(ScheduleStore):

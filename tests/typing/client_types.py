@@ -99,6 +99,7 @@ def by_name(client: rota.Client) -> None:
     assert_type(client.status("id").attempts, tuple[rota.AttemptAccount, ...])
     assert_type(client.status("id").progress, rota.Progress | None)
     assert_type(client.peek("q", "scheduled", task="resize", limit=5), list[rota.QueuedTask])
+    assert_type(client.explain(5, queue="mail"), rota.Explanation)
     assert_type(client.pause("q"), bool)
     with rota.Client("redis://localhost", namespace="shop") as other:
         assert_type(other, rota.Client)

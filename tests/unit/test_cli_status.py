@@ -25,11 +25,18 @@ def schedule(**fields: Any) -> dict[str, Any]:
 def fleet(**fields: Any) -> dict[str, Any]:
     """A fleet at rest, but for what is said."""
     who = {"node": "host.1", "pid": 7, "namespace": "shop", "state": "running", "uptime_seconds": 7380.0}
-    what = {"redis": "redis://h:1/0", "redis_up": True, "listen": "", "generation": 1, "loading": False}
+    what = {
+        "redis": "redis://h:1/0",
+        "redis_up": True,
+        "listen": "",
+        "generation": 1,
+        "loading": False,
+        "quiet_seconds": 0.0,
+    }
     pool = {"pool": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
     counts = {"ready": 1, "busy": 0, "quiet": 0}
-    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "adopts": None}
-    events |= {"consumers": None, "schedules": None}
+    events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "closed": []}
+    events |= {"adopts": None, "consumers": None, "schedules": None}
     return {**who, **what, **events, "pools": [{**pool, **counts}], "children": [child()], **fields}
 
 
@@ -122,3 +129,12 @@ def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str
 def test_a_duration_is_told_in_its_greatest_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
     assert text.startswith(duration(seconds, 1))
+
+
+def test_what_is_closed_is_told_with_why_and_for_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+    paused = {"queue": "mail", "condition": "", "error": "", "seconds": 7380.0}
+    failing = {"queue": "billing", "condition": "office", "error": "condition:1: no", "seconds": 61.0}
+    said = shown(capsys, quiet_seconds=90.0, closed=[paused, failing])
+    assert "quiet        for 1 m 30 s" in said
+    assert "mail is paused, for 2 h 3 m\n" in said
+    assert "billing is closed by its condition office, for 1 m 1 s: condition:1: no" in said

@@ -103,6 +103,30 @@ FAULTS = {
     ),
     'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue stands in no tier, did you mean "mail"?',
     "[queues.other]\nweight = 2": "queues.other: this queue stands in no tier: add it to tiers",
+    'tiers = [["*"]]': (
+        'tiers[0][0]: "*" alone would take every queue of the namespace: say how they begin, as in "tenant-*"'
+    ),
+    'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not usable: * may only stand at its end",
+    'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not usable: * may only stand at its end",
+    'tiers = [["a b*"]]': (
+        "tiers[0][0]: pattern 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+    ),
+    'tiers = [["t-*"], ["t-*"]]': 'tiers[1][0]: queue "t-*" stands in tiers[0][0] already: two queues of one name',
+    'tiers = [["t-*"]]\n[queues.t-7]\nweight = 2': (
+        'queues.t-7: this queue stands in no tier by itself: name "t-*", by which it is served, or give it a place of '
+        "its own in tiers"
+    ),
+    'tiers = [["t-*"]]\n[queues."s-*"]\nweight = 2': 'queues.s-*: this queue stands in no tier, did you mean "t-*"?',
+    'tiers = [["t-*"], ["a"]]\n[pools.all]\n[pools.one]\nqueues = ["t-7"]': (
+        'pools.one.queues[0]: queue "t-7" stands in no tier by itself: name "t-*", by which it is served, or give it a '
+        "place of its own in tiers"
+    ),
+    'tiers = [["t-*"], ["a"]]\n[pools.one]\nqueues = ["a"]': (
+        'pools: no pool takes queue "t-*": add it to the queues of one, or "*" for every queue'
+    ),
+    'tiers = [["t-*"]]\n[queues."t-*"]\nrate = "often"': (
+        'queues.t-*.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "often"'
+    ),
     '[queues.default]\nweight = "high"': ('queues.default.weight: expected a number >= 0.001 and <= 10000, got "high"'),
     "[queues.default]\nweight = 0": "queues.default.weight: expected a number >= 0.001 and <= 10000, got 0",
     "[queues.default]\nweight = -0.0": "queues.default.weight: expected a number >= 0.001 and <= 10000, got -0.0",

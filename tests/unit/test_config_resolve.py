@@ -6,15 +6,16 @@ import pytest
 
 from rota.child.settings import settings_to_json, worker_settings_from_json
 from rota.protocol.tiers import QueueShare
+from rota.rates import Rate, parse_rate
 from rota_supervisor.config.model import Config, Limits, PoolConfig, QueueConfig, TaskConfig
 from rota_supervisor.config.resolve import (
+    pattern_domains,
     poller_settings,
     pool_sizes,
     taken_queues,
     warnings_of_pools,
     worker_settings,
 )
-from rota_supervisor.config.rules import Rate, parse_rate
 
 TIERS = (("reset",), ("sold", "expired"), ("default",))
 
@@ -124,3 +125,32 @@ def test_whoever_leaves_queues_without_workers_is_warned() -> None:
     assert told == ['nobody takes queue "a": its pools have no workers (mail)']
     assert warnings_of_pools(Config(workers=0)) == ["no pool has workers: this node will run no task"]
     assert warnings_of_pools(Config(workers=1)) == []
+
+
+def test_a_pattern_is_served_as_it_is_configured_and_not_what_stands_elsewhere() -> None:
+    config = Config(
+        tiers=(("tenant-acme",), ("tenant-*", "default")),
+        queues={"tenant-*": QueueConfig(weight=2, cap=5, rate="10/s")},
+    )
+
+    settings = worker_settings(config)["default"]
+
+    assert settings.tiers[1].queues == (QueueShare("tenant-*", 2, 5, 100_000, 1), QueueShare("default"))
+    assert [tier.excluded for tier in settings.tiers] == [(), ("tenant-acme",)]
+    assert pattern_domains(config) == settings.tiers[1:]
+    assert worker_settings_from_json(settings_to_json(settings)) == settings
+
+
+def test_pools_take_patterns_by_their_names() -> None:
+    pools = {"own": PoolConfig(workers=2, queues=("tenant-*",)), "all": PoolConfig(workers=0)}
+    config = Config(tiers=(("tenant-*",), ("default",)), pools=pools)
+
+    assert [tier.name for tier in worker_settings(config)["own"].tiers] == ["tenant-*"]
+    assert taken_queues(config, pool_sizes(config)) == ["tenant-*"]
+    assert warnings_of_pools(config) == ['nobody takes queue "default": its pools have no workers (all)']
+    assert len(pattern_domains(config)) == 1
+
+
+def test_pollers_are_told_the_queues_of_tiers_only_where_there_are_patterns() -> None:
+    assert poller_settings(Config(tiers=TIERS), 0).queues == ()
+    assert poller_settings(Config(tiers=(("a", "t-*"),)), 0).queues == ("a", "t-*")

@@ -11,6 +11,7 @@ from rota.protocol.command import Command
 from rota.protocol.schedules import Page
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
+from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.queues import FRESH_SECONDS, LIMIT_SECONDS, QueueReading, QueueWatch, connector
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class Redis:
 
 
 def watch(on: Redis) -> QueueWatch:
-    return QueueWatch("ns", ("mail",), on.connect)
+    return QueueWatch("ns", Largest(["mail"], 20), on.connect)
 
 
 def read_until(watched: QueueWatch, *, known: bool) -> QueueReading | None:

@@ -10,10 +10,11 @@ from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
-from rota.protocol.views import Consumers, ConsumerState, Overview, QueueState
+from rota.protocol.views import Consumers, ConsumerState, QueueState
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
 from rota_supervisor.exporter.queues import QueueReading
 from rota_supervisor.exporter.samples import Samples, empty_families, families
@@ -89,10 +90,14 @@ def test_a_zygote_has_no_heartbeat() -> None:
 
 
 def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
-    state = QueueState("mail", 1, 2, 3, 4, 5, 6, 7_500_000, 8_250_000, paused=True, served=False)
+    state = QueueState(
+        "mail", 1, 2, 3, 4, 5, 6, 7_500_000, 8_250_000, paused=True, served=False, closed_age_us=9_500_000
+    )
     consumers = tuple(ConsumerState(f"consumer-{held}", 0, held, "mail") for held in (1, 2))
     samples = Samples()
-    put_reading(samples, QueueReading(Overview(0, 1, (state,)), 9, -0.25, Consumers(2, consumers)))
+    put_reading(
+        samples, QueueReading(Largest(["mail"], 0).choose([state], all_seen=True), 9, -0.25, Consumers(2, consumers))
+    )
     shown = {
         d.name: samples.value(d, "mail")
         for d in m.ALL
@@ -109,6 +114,8 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
         "rota_queue_oldest_overdue_age_seconds": 8.25,
         "rota_queue_paused": 1,
         "rota_queue_served": 0,
+        "rota_queue_closed": 0,
+        "rota_queue_closed_age_seconds": 9.5,
     }
     assert samples.value(m.AUDIT_MISSING) == 9
     assert (samples.value(m.CONSUMERS), samples.value(m.CONSUMER_HELD_TASKS)) == (2, 3)

@@ -5,11 +5,12 @@ import pytest
 from cores import Core
 from rota.child.slot_task import HeldUp, TaskInSlot
 from rota.telemetry import events
-from rota_supervisor.config.model import Config, Lease
+from rota_supervisor.config.model import Config, Lease, PoolConfig
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Recall, RenewLeases
 from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed, OwnersRegistered, Ticked
+from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.ticking import wake_at
 
 LEASE = Lease(20.0, 5.0)
@@ -29,6 +30,29 @@ def _worker(core: Core, lease_seconds: float = 20.0) -> Child:
 def _renewals(core: Core, now: float) -> list[RenewLeases]:
     core.now = now
     return [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
+
+
+def test_the_domains_with_patterns_are_announced_with_the_heartbeat() -> None:
+    core = Core(Config(imports=("code",), workers=1, tiers=(("mail",), ("tenant-*", "default"))))
+    (renewal,) = _renewals(core, 0.0)
+    assert renewal.queues == ("mail", "tenant-*", "default")
+    assert [domain.name for domain in renewal.announced.domains] == ["default,tenant-*"]
+
+
+def test_the_tiers_of_the_pools_whose_workers_claim_are_announced() -> None:
+    pools = {
+        "mail": PoolConfig(workers=2, queues=("mail",)),
+        "all": PoolConfig(workers=1),
+        "off": PoolConfig(workers=0),
+    }
+    core = Core(Config(imports=("code",), pools=pools, tiers=(("mail",), ("default",))))
+    (renewal,) = _renewals(core, 0.0)
+    served = {pool: [domain.name for domain in tiers] for pool, tiers in renewal.pools.items()}
+    assert served == {"mail": ["mail"], "all": ["mail", "default"]}
+    core.take(LeasesRenewed())
+    core.state.quiet = Quiet.BY_PERSON
+    (renewal,) = _renewals(core, 100.0)
+    assert renewal.pools == {}
 
 
 def test_leases_are_renewed_one_call_after_another_and_as_often_as_is_configured(core: Core) -> None:

@@ -18,6 +18,7 @@ LABELS = {
     "slot",
     "result",
     "command",
+    "pattern",
     "schedule",
     "source",
 }

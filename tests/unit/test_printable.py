@@ -180,6 +180,7 @@ def _page() -> str:
     }
     queue: dict[str, Any] = {
         "name": HOSTILE,
+        "pattern": None,
         "lag_objective_seconds": None,
         "state": None,
         "lag": None,

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rota.child.slot_layout import METRICS_AT, REGION_BYTES, WORD
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
+from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, Record, encode_key, scan, series_of, used_words
 from rota_supervisor.exporter.samples import RegionReader, Series
@@ -373,3 +374,16 @@ def test_a_slot_has_room_for_hundreds_of_tasks() -> None:
     for number in range(1500):
         recorder.histogram(m.TASK_RUNTIME, f"queue{number % 20}", f"some_module_task_{number}").observe(0.1)
     assert read(memory.slot(0).metrics)[(m.SERIES_DROPPED.name,)] == (0.0,)
+
+
+def test_ten_thousand_queues_of_a_pattern_are_one_series_and_cost_one() -> None:
+    memory = region(SMALL_BYTES)
+    recorder = Recorder(memory, label_of_queue=QueueLabels(["tenant-*", "tenant-acme"]).of)
+    for number in range(10_000):
+        recorder.counter(m.TASKS_DEAD, f"tenant-{number}", "send", "error").add()
+    recorder.counter(m.TASKS_DEAD, "tenant-acme", "send", "error").add()
+    found = read(memory)
+    assert found[(m.TASKS_DEAD.name, "tenant-*", "send", "error")] == (10_000.0,)
+    assert found[(m.TASKS_DEAD.name, "tenant-acme", "send", "error")] == (1.0,)
+    assert len(recorder._counters) == 3, "those two, and how many were dropped"
+    assert found[(m.SERIES_DROPPED.name,)] == (0.0,)

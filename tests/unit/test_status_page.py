@@ -16,10 +16,12 @@ def state(**changes: Any) -> dict[str, Any]:
     queue = {
         "name": "mail",
         "configured": True,
+        "pattern": None,
         "lag_objective_seconds": 5.0,
         "state": {
             "ready": 1234, "scheduled": 2, "overdue": 3, "inflight": 4, "dead": 5, "accepted": 6,
             "oldest_ready_age_seconds": 0.25, "oldest_overdue_age_seconds": 0.0, "paused": False, "served": True,
+            "closed_age_seconds": 0.0, "closed_by": "", "condition_error": "",
         },
         "lag": {"window_seconds": 300.0, "starts": 10, "p50_seconds": 0.0042, "p99_seconds": 1.5},
         "processed": {"done": 77},
@@ -115,19 +117,27 @@ def test_what_is_wrong_stands_out() -> None:
         "ok": False,
         "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}],
     }
-    wrong["queues"][0]["state"] |= {"paused": True, "served": False}
+    wrong["queues"][0]["state"] |= {"paused": True, "served": False, "closed_age_seconds": 7500.0}
     wrong["queues"][0]["lag"]["p99_seconds"] = 7.0
     html = page(wrong)
     text = Outline(html).text
     for told in (
         "not ready",
         "the master does not reach Redis",
-        "paused",
+        "paused for 2 h 05 min",
         "not served",
         "3 accepted tasks are missing",
     ):
         assert told in text
     assert '<span class="bad">7.0 s</span>' in html, "the objective is 5 s"
+
+
+def test_a_queue_that_its_condition_keeps_closed_says_why_and_for_how_long() -> None:
+    closed = state()
+    closed["queues"][0]["state"] |= {"closed_by": "office_hours", "closed_age_seconds": 60.0}
+    assert "closed by office_hours for 60.0 s" in Outline(page(closed)).text
+    closed["queues"][0]["state"] |= {"condition_error": f"condition:1: {EVIL}"}
+    assert f"closed by office_hours for 60.0 s: condition:1: {EVIL}" in Outline(page(closed)).text
 
 
 def test_a_pool_in_back_off_shows_why_and_when_it_is_tried_again() -> None:

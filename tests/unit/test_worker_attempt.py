@@ -25,13 +25,15 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.epitaph import read_accounts
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
+from rota.protocol.replies import ThrottleWord
+from rota.rates import Rate
 from rota.registry import Registry
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner
 from rota.worker.attempt import Attempt, Executor
 from rota.worker.claims import Claimed
 from rota.worker.limits import ShortLimits
-from rota.worker.prepare import Preparer
+from rota.worker.prepare import Preparer, Runnable
 from rota.worker.times import Anchor
 
 FLEET_LIMIT_SECONDS = 100.0
@@ -40,7 +42,7 @@ SECOND_NS = 1_000_000_000
 
 class Place:
     """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called;
-    `begins`: the entries for which Redis was asked whether they may begin."""
+    `begins`: the entries for which Redis was asked whether they may begin; `asks`: whether their rate lets them."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
@@ -51,6 +53,8 @@ class Place:
         self.looks: list[TaskInSlot | None] = []
         self.begins: list[bytes] = []
         self.may_begin = True
+        self.asks: list[bytes] = []
+        self.word = ThrottleWord.START
         settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
         self.executor = Executor(
@@ -64,6 +68,7 @@ class Place:
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
             self.begin,
+            self.throttle,
             max_result_kb=1,
         )
 
@@ -80,6 +85,11 @@ class Place:
         self.slot.begin_task(begun.text, boottime_ns())
         return begun
 
+    def throttle(self, entry: Entry, _: Runnable) -> ThrottleWord:
+        """As `rota.worker.throttle` does, with `word` for Redis."""
+        self.asks.append(entry.text)
+        return self.word
+
     def look(self) -> None:
         self.looks.append(self.slot.current_task())
 
@@ -90,10 +100,10 @@ class Place:
 
     def attempt(self, body: bytes) -> Attempt:
         made = self.try_attempt(body, start_by_ns=boottime_ns() + 60 * SECOND_NS)
-        assert made is not None
+        assert isinstance(made, Attempt)
         return made
 
-    def try_attempt(self, body: bytes, start_by_ns: int) -> Attempt | None:
+    def try_attempt(self, body: bytes, start_by_ns: int) -> Attempt | ThrottleWord | None:
         self.claimed += 1
         entry = parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % self.claimed)
         now_ns = boottime_ns()
@@ -536,3 +546,29 @@ def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
         place.attempt(_body(name))
     assert asked == [False, False]
     assert not CurrentTask("id", "name", "queue", "immediate", 1, 0, datetime.now(UTC), 0.0).cancelled
+
+
+@pytest.mark.parametrize(
+    ("word", "ended"),
+    [
+        (ThrottleWord.START, DONE),
+        (ThrottleWord.LATE, Expired()),
+        (ThrottleWord.THROTTLED, ThrottleWord.THROTTLED),
+        (ThrottleWord.GONE, None),
+    ],
+)
+def test_a_task_with_a_rate_is_asked_for_before_it_begins(word: ThrottleWord, ended: object) -> None:
+    place, calls = Place(), list[str]()
+    place.declare(lambda: calls.append("called"), "slow", rate=Rate(100_000, 1), crash_limit=0)
+    place.word = word
+    made = place.try_attempt(_body("slow"), start_by_ns=boottime_ns() + 60 * SECOND_NS)
+    assert (made.outcome if isinstance(made, Attempt) else made) == ended
+    started = word is ThrottleWord.START
+    assert (len(place.asks), len(place.begins), len(calls)) == (1, started, started)
+
+
+def test_a_task_without_a_rate_asks_nobody() -> None:
+    place = Place()
+    place.declare(lambda: None, "plain")
+    place.attempt(_body("plain"))
+    assert place.asks == []

@@ -59,6 +59,7 @@ def test_who_leaves_tells_and_asks_before_it_goes() -> None:
         (TurnWord.OK, "rung", True),
         (TurnWord.OK, "", True),
         (TurnWord.OK, "other", False),
+        (TurnWord.OK, "rung-1", True),
         (TurnWord.AGAIN, "rung", False),
         (TurnWord.MORE, "", False),
     ],
@@ -67,4 +68,5 @@ def test_a_token_is_told_on_unless_its_own_queue_was_claimed_from_or_nothing_is_
     word: TurnWord, claimed_from: str, passed_on: bool
 ) -> None:
     claims = (Claim(parse_entry(f"id {claimed_from} i 1 1 0 0 0 0 -".encode()), b""),) if claimed_from else ()
-    assert is_passed_on("rung", TurnReply(word, 0, 0, (), claims, ())) is passed_on
+    reply = TurnReply(word, 0, 0, (), claims, ())
+    assert is_passed_on("rung", reply, lambda queue: queue.removesuffix("-1")) is passed_on

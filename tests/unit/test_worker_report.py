@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.telemetry import log
-from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASKS_PROCESSED
+from rota.telemetry.metrics import CLAIMS, TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED
+from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import Attempt
 from rota.worker.report import Report
@@ -25,15 +27,18 @@ from rota_supervisor.exporter.samples import RegionReader
 ENTRY = parse_entry(b"id-1 mail i 1000 1000 0 0 0 0 -")
 TIMES = Times(2000, 0.001, None, 0.001, early=False)
 
+NO_PATTERNS = QueueLabels()
+
 Lines = Callable[[LogSettings, list[Outcome]], list[str]]
 
 
 class Place:
     """A report over a slot of its own."""
 
-    def __init__(self, settings: LogSettings) -> None:
+    def __init__(self, settings: LogSettings, labels: QueueLabels = NO_PATTERNS, **changes: Any) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
-        self.report = Report(worker_settings(log=settings), Recorder(self.slot.metrics))
+        recorder = Recorder(self.slot.metrics, label_of_queue=labels.of)
+        self.report = Report(worker_settings(log=settings, **changes), recorder)
 
     def end(self, outcome: Outcome) -> None:
         self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 1, 0.5, outcome))
@@ -90,3 +95,17 @@ def test_claims_count_by_queue() -> None:
     claims = tuple(Claim(parse_entry(f"{n} {queue} i 1 1 0 0 0 0 -".encode()), b"") for n, queue in enumerate("aab"))
     place.report.turn(TurnReply(TurnWord.AGAIN, 0, 0, (), claims, ()), 1)
     assert place.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
+
+
+def test_what_queues_of_a_pattern_start_is_counted_and_held_to_its_objective_as_a_whole() -> None:
+    place = Place(LogSettings(tasks="failures"), QueueLabels(["tenant-*"]), lag_objectives={"tenant-*": 0.0005})
+    for number in range(1000):
+        entry = parse_entry(f"id-1 tenant-{number} i 1000 1000 0 0 0 0 -".encode())
+        place.report.turn(TurnReply(TurnWord.OK, 0, 0, (), (Claim(entry, b""),), ()), 1)
+        place.report.started(entry, TIMES)
+        place.report.attempt(Attempt(entry, "send", TIMES, 1, place.slot, 1, 0.5, DONE))
+
+    assert place.numbers(CLAIMS.name) == {("tenant-*",): (1000.0,)}
+    assert place.numbers(TASKS_PROCESSED.name) == {("tenant-*", "send", "done"): (1000.0,)}
+    assert place.numbers(TASK_LAG_OBJECTIVE_MISSES.name) == {("tenant-*", "immediate"): (1000.0,)}
+    assert list(place.numbers(TASK_LAG.name)) == [("tenant-*", "immediate")]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
     from rota.client.default import configure, enqueue_many
+    from rota.client.explain import Explanation
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
     from rota.client.status import Handle, TaskStatus
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         Unavailable,
         Uncertain,
         UnknownSchedule,
+        UnseenNamespace,
         UnservedQueue,
         WaitTimeout,
     )
@@ -65,6 +67,7 @@ __all__ = [
     "EventsLost",
     "EventsOff",
     "Every",
+    "Explanation",
     "Handle",
     "InvalidArguments",
     "InvalidName",
@@ -92,6 +95,7 @@ __all__ = [
     "Unavailable",
     "Uncertain",
     "UnknownSchedule",
+    "UnseenNamespace",
     "UnservedQueue",
     "WaitTimeout",
     "__version__",
@@ -114,6 +118,7 @@ _HOMES = {
     "client.default": ("configure", "enqueue_many"),
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
+    "client.explain": ("Explanation",),
     "client.peek": ("QueuedTask",),
     "client.periodic": ("Cron", "Every"),
     "schedules.status": ("ScheduleStatus",),

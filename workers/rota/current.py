@@ -12,7 +12,7 @@ from rota.errors import NoCurrentTask
 class CurrentTask:
     """One attempt of a task, while it runs.
 
-    `kind`: immediate, delayed, retry or periodic. `attempt` counts from 1; `crashes` are the attempts that
+    `kind`: immediate, delayed, retry, periodic or throttled. `attempt` counts from 1; `crashes` are the attempts that
     ended with their worker. `due_at` by Redis time; `lag_seconds`, how late this attempt started. `deadline`:
     when the time limit ends the attempt, None without one.
     """

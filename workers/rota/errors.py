@@ -169,6 +169,10 @@ class UnservedQueue(RotaWarning):
     """Tasks were accepted on a queue that no running fleet serves; they wait until one does."""
 
 
+class UnseenNamespace(RotaWarning):
+    """Tasks were accepted in a namespace in which no fleet was ever seen; they wait until one is started there."""
+
+
 class Retry(Exception):
     """Raised by a task: end this attempt and try again after `delay`, seconds or timedelta.
 

@@ -10,6 +10,7 @@ from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
 from rota.protocol.names import fault_in_queue_name
 from rota.protocol.store import MOST_CRASHES
+from rota.rates import Rate, check_rate, check_rate_key, parse_rate
 
 if TYPE_CHECKING:
     from rota.child.settings import TaskOverride
@@ -52,6 +53,8 @@ class TaskArguments(ScheduleArguments, total=False):
     unique_for: Duration | None
     result_ttl: Duration
     remember: bool
+    rate: str | None
+    rate_key: str
 
 
 _PERIODIC: Final = tuple(ScheduleArguments.__annotations__)
@@ -68,7 +71,8 @@ class TaskOptions:
     `soft_time_limit` raises TimeLimit in one that runs longer; one that is no shorter than the time limit is none.
     `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
     arguments, for its life or for `unique_for`. `result_ttl`: for how long what it returns is kept, 0 for not at all.
-    `remember`: whether the fleet remembers how it ended.
+    `remember`: whether the fleet remembers how it ended. `rate`: how often it may start over the whole fleet, or with
+    `rate_key`, how often for each value that this makes of its arguments; None for no such limit.
     """
 
     queue: str = "default"
@@ -87,6 +91,8 @@ class TaskOptions:
     unique_for: float | None = None
     result_ttl: float = 0.0
     remember: bool = True
+    rate: Rate | None = None
+    rate_key: str = ""
 
     @property
     def is_started_once(self) -> bool:
@@ -109,6 +115,8 @@ def check_options(given: TaskArguments) -> TaskOptions:
         raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
     if options.unique_for is not None and not options.unique:
         raise ValueError("unique_for says how long a task stays unique: give unique=True with it")
+    if options.rate_key and options.rate is None:
+        raise ValueError('rate_key says whose starts are counted: give a rate with it, as in rate="10/s"')
     return options
 
 
@@ -122,6 +130,8 @@ def effective_options(
     changes: dict[str, Any] = {}
     if override is not None:
         changes = {_OVERRIDES[name]: value for name, value in dataclasses.asdict(override).items() if value is not None}
+        if "rate" in changes:
+            changes["rate"] = parse_rate(changes["rate"]) if changes["rate"] else None
     for name in OPTIONS_OF_A_CALL:
         try:
             changes[name] = _CHECKS[name](enqueued[name], name)
@@ -145,6 +155,7 @@ _OVERRIDES = {
     "time_limit_seconds": "time_limit",
     "soft_time_limit_seconds": "soft_time_limit",
     "max_delay_seconds": "max_delay",
+    "rate": "rate",
 }
 
 
@@ -187,7 +198,8 @@ def _backoff(value: object, what: str) -> Backoff:
     raise ValueError(f'{what} must be "exponential", "linear" or a callable taking the failures, got {value!r}')
 
 
-def _boolean(value: object, what: str) -> bool:
+def check_boolean(value: object, what: str) -> bool:
+    """True or False. Raises TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"{what} must be True or False, got {value!r}")
     return value
@@ -219,7 +231,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "backoff": _backoff,
     "base": not_negative_seconds,
     "max_delay": not_negative_seconds,
-    "jitter": _boolean,
+    "jitter": check_boolean,
     "retry_on": _exceptions,
     "dead_on": _exceptions,
     "crash_limit": _crash_limit,
@@ -229,5 +241,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "unique": check_unique,
     "unique_for": _optional_duration,
     "result_ttl": not_negative_seconds,
-    "remember": _boolean,
+    "remember": check_boolean,
+    "rate": check_rate,
+    "rate_key": check_rate_key,
 }

@@ -2,6 +2,7 @@
 
 import click
 
+from rota.protocol.patterns import is_pattern
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.import_probe import Imports, probe_imports
 from rota_supervisor.config import schedules as of_file
@@ -28,8 +29,10 @@ def check(no_imports: bool) -> None:
         output.say_warning(warning)
     queues, server = served_queues(config), str(checked.version)
     schedules = sorted({*found.schedules, *config.schedules})
-    counts = ", ".join((output.counted(len(queues), "queue"), output.counted(len(found.tasks), "task")))
-    counts += f", {output.counted(len(schedules), 'schedule')}" * bool(schedules)
+    patterns = sum(map(is_pattern, queues))
+    ours = ("queue", len(queues) - patterns), ("pattern", patterns)
+    seen = *ours, ("task", len(found.tasks)), ("schedule", len(schedules))
+    counts = ", ".join(output.counted(number, what) for what, number in seen if number or what in ("queue", "task"))
     facts = {"server": server, "queues": queues, "tasks": found.tasks, "schedules": schedules}
     state.answer(facts, f"ready to run: {counts}, {server}")
 

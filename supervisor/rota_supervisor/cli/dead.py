@@ -11,6 +11,7 @@ import click
 from rota.protocol.body import BodyError, decode_body
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.epitaph import read_epitaph
+from rota.protocol.patterns import served_as
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import DeadTask
 from rota.protocol.wire import shown
@@ -141,7 +142,7 @@ def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
     wanted = _wanted(Wanted(ids, **filters), everything)
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
-        garbage_queue = None if NO_QUEUE in served_queues(config) else NO_QUEUE
+        garbage_queue = None if served_as(NO_QUEUE, served_queues(config)) else NO_QUEUE
         going = [task_id for task_id, queue in chosen if queue != garbage_queue]
         revived = sum(connection.run(store.revive(batch)) for batch in _batches(going))
     state.answer({"revived": revived}, f"revived {output.counted(revived, 'task')}")

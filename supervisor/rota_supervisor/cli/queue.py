@@ -1,15 +1,21 @@
-"""`rota queue`: look at queues, pause, resume and purge them."""
+"""`rota queue`: look at queues, pause, resume and purge them; `explain` is a module of its own."""
 
 import dataclasses
+from collections.abc import Callable
 
 import click
 
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.names import fault_in_queue_name
+from rota.protocol.patterns import fault_in_pattern, is_pattern, served_as
+from rota.protocol.queue_walk import look_further
 from rota.protocol.views import QueueState
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.queue_explain import explain
+from rota_supervisor.cli.status import duration
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.exporter.largest import Largest
 
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
@@ -17,27 +23,45 @@ _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
 
 @click.group(cls=command.Group)
 def queue() -> None:
-    """List, pause, resume and purge queues."""
+    """List, explain, pause, resume and purge queues."""
 
 
 @queue.command("ls")
-def list_queues() -> None:
-    """List all queues: those of the configuration and those that were ever pushed to.
+@click.argument("queues", nargs=-1, metavar="[QUEUE...]")
+def list_queues(queues: tuple[str, ...]) -> None:
+    """List the queues of the configuration and those that have tasks: or those named, which may be patterns.
+
+    Of queues that a pattern stands for the largest are listed, as many as metrics.top_queues says, and all others as
+    one, _other. With a pattern named each of them is: rota queue ls 'tenant-*'.
 
     Of a bare push to a queue that nobody serves the fleet learns within a minute.
     """
+    _check(queues, lambda name: fault_in_pattern(name) if is_pattern(name) else fault_in_queue_name(name))
     state = command.current_state()
     with state.redis() as (config, store, connection):
-        overview = connection.run(store.overview(served_queues(config)))
+        largest = Largest(queues or served_queues(config), config.metrics.top_queues)
+        overview = look_further(connection.run, store, connection.run(store.overview(largest.served)))
+    if queues:
+        shown = [each for each in overview.queues if served_as(each.queue, queues) and not is_pattern(each.queue)]
+    else:
+        shown = list(largest.choose(overview.queues, all_seen=True).queues)
     header = ("QUEUE", *map(str.upper, _COUNTS), "OLDEST READY", "OLDEST OVERDUE", "")
-    state.table([dataclasses.asdict(each) for each in overview.queues], header, map(_row, overview.queues))
+    state.table([dataclasses.asdict(each) for each in shown], header, map(_row, shown))
 
 
 def _row(state: QueueState) -> tuple[object, ...]:
-    marks = [mark for mark, on in (("paused", state.paused), ("unserved", not state.served)) if on]
+    marks = [
+        mark for mark, on in ((_closed(state), state.closed_by or state.paused), ("unserved", not state.served)) if on
+    ]
     ages = (state.oldest_ready_age_us, state.oldest_overdue_age_us)
     shown_ages = (f"{age / MICROSECONDS:.1f} s" if age else "-" for age in ages)
     return (state.queue, *(getattr(state, name) for name in _COUNTS), *shown_ages, ", ".join(marks))
+
+
+def _closed(state: QueueState) -> str:
+    age = f" for {duration(state.closed_age_us / MICROSECONDS)}" if state.closed_age_us else ""
+    fault = f": {state.condition_error}" if state.condition_error else ""
+    return f"paused{age}" if state.paused else f"closed by {state.closed_by}{age}{fault}"
 
 
 @queue.command("pause")
@@ -55,7 +79,7 @@ def resume(queues: tuple[str, ...]) -> None:
 
 
 def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
-    _check_names(queues)
+    _check(queues, fault_in_queue_name)
     word = "paused" if paused else "resumed"
     with command.current_state().redis() as (_, store, connection):
         for name in queues:
@@ -68,7 +92,7 @@ def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(name: str, yes: bool) -> None:
     """End the ready tasks of a queue without running them; delayed and dead ones stay."""
-    _check_names((name,))
+    _check((name,), fault_in_queue_name)
     state = command.current_state()
     with state.redis() as (_, store, connection):
         overview = connection.run(store.overview((name,)))
@@ -83,7 +107,10 @@ def purge(name: str, yes: bool) -> None:
     state.answer({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
-def _check_names(queues: tuple[str, ...]) -> None:
-    faults = [fault for fault in map(fault_in_queue_name, queues) if fault]
+def _check(queues: tuple[str, ...], fault_in: Callable[[str], str | None]) -> None:
+    faults = [fault for fault in map(fault_in, queues) if fault]
     if faults:
         raise Failure(ExitCode.USAGE, *faults)
+
+
+queue.add_command(explain)

@@ -124,6 +124,14 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
         yield "last death", f"{who} {_ago(death)}: {death.get('words') or death.get('reason')}"
     for row in found["held"]:
         yield "held back", sentence(dict(row))
+    if found["quiet_seconds"]:
+        yield "quiet", f"for {duration(found['quiet_seconds'])}"
+    for row in found["closed"]:
+        by = f"closed by its condition {row['condition']}" if row["condition"] else "paused"
+        yield (
+            "queue",
+            f"{row['queue']} is {by}, for {duration(row['seconds'])}{': ' * bool(row['error'])}{row['error']}",
+        )
 
 
 def _ago(event: Row) -> str:

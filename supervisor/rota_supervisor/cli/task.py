@@ -42,6 +42,7 @@ task.add_command(list_tasks)
 @click.option("--kwargs", default="{}", metavar="JSON", help="Keyword arguments, as a JSON object.")
 @click.option("--queue", metavar="QUEUE", help="The queue [that of the task in `imports`].")
 @click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Due this long from now.")
+@click.option("--front", is_flag=True, help="To the head of its lane, now or when it is due.")
 @click.option("--id", metavar="ID", help="The task's id; one that is live already stays.")
 @click.option("--wait", is_flag=True, help="Wait for its end, and write what it returned.")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
@@ -127,7 +128,7 @@ def _client(config: Config) -> "Client":
 
 def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[Any]":
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", rota.UnservedQueue)
+        warnings.simplefilter("always", rota.RotaWarning)
         try:
             handle = client.enqueue(name, **options)
         except (rota.Unavailable, rota.Uncertain) as error:

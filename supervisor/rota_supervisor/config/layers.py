@@ -21,6 +21,8 @@ CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # what hosting platforms set; below the file, as for applications
 LIKENESS: Final = 0.8  # high, since Kubernetes injects variables such as ROTA_SERVICE_HOST for a Service of that name
 MAX_URL_CHARACTERS: Final = 4096
+MAX_CHUNK_CHARACTERS: Final = 16_384  # with comments
+CHUNK_SUFFIX: Final = ".lua"
 MOST_LEVELS: Final = 8  # of tables and lists in each other; no setting has more than three
 _PREFIX: Final = "ROTA_"
 # Read by us under other rules: the file's place, and the mark that the processes of a worker carry.
@@ -177,7 +179,8 @@ def _find(words: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
 
 
 def _folded(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in name.lower())
+    # Without the end of a pattern: two underscores would part one word from the next.
+    return "".join(letter if letter.isalnum() else "_" for letter in name.lower()).rstrip("_")
 
 
 def _value(text: str, kind: inspect.Type) -> Any:
@@ -237,4 +240,32 @@ def _read_url(merged: Layer, file: Path) -> list[Fault]:
         return [Fault(_URL_FILE, f"{file} holds no Redis URL")]
     merged.values[_URL] = text
     merged.origins[_URL] = f"contents of {file}"
+    return []
+
+
+# The Lua of conditions
+
+
+def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
+    """Put the contents of files in the place of their paths in `conditions.NAME.lua`: texts of one line that end so."""
+    conditions = merged.values.get("conditions")
+    faults: list[Fault] = []
+    for name, table in conditions.items() if isinstance(conditions, Mapping) else ():
+        path = table.get("lua") if isinstance(table, dict) else None
+        if isinstance(path, str) and path.endswith(CHUNK_SUFFIX) and "\n" not in path:
+            faults += _read_chunk(merged, table, f"conditions.{name}.lua", folder / path)
+    return faults
+
+
+def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> list[Fault]:
+    try:
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(MAX_CHUNK_CHARACTERS + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        return [Fault(at, f"{file} cannot be read: {reason}")]
+    if len(text) > MAX_CHUNK_CHARACTERS:
+        return [Fault(at, f"{file} has more than {MAX_CHUNK_CHARACTERS} characters")]
+    table["lua"] = text
+    merged.origins[at] = f"contents of {file}"
     return []

@@ -14,7 +14,14 @@ from rota_supervisor.config.convert import convert_config
 from rota_supervisor.config.faults import ConfigError, Fault, suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import warnings_of_pools
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, broken_rules, queue_in_key, warnings_of_idle_keys
+from rota_supervisor.config.rules import (
+    DEFAULT_POOL,
+    EVERY_QUEUE,
+    broken_rules,
+    queue_in_key,
+    warnings_of_conditions,
+    warnings_of_idle_keys,
+)
 
 DEFAULT_FILE = "rota.toml"
 TIERS_VARIABLE = "ROTA_TIERS"
@@ -73,6 +80,7 @@ def load_config(sources: Sources) -> Loaded:
     merged = layers.merge([lower, flags])
     faults = of_file.faults + flags.faults + environment.faults
     faults += layers.choose_server_url(given, merged, sources.file.parent)
+    faults += layers.read_chunks(merged, sources.file.parent)
     config, faults_of_types = convert_config(_without_unserved(sources.flags, merged.values))
     faults += faults_of_types
     faults += broken_rules(config, {_top(fault.path) for fault in faults})
@@ -80,7 +88,8 @@ def load_config(sources: Sources) -> Loaded:
         # Without its file the rest is judged by the wrong neighbours.
         reported = of_file.faults or [_with_origin(fault, merged.origins, sources.file) for fault in faults]
         raise ConfigError(reported, config, content)
-    warnings = (*environment.warnings, *warnings_of_idle_keys(config), *warnings_of_pools(config))
+    judged = (warnings_of_idle_keys, warnings_of_conditions, warnings_of_pools)
+    warnings = (*environment.warnings, *(warning for warnings_of in judged for warning in warnings_of(config)))
     if sources.flags.pools and config.pools:
         selected = {name: pool for name, pool in config.pools.items() if name in sources.flags.pools}
         config = structs.replace(config, pools=selected)

@@ -14,6 +14,7 @@ from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEF
 from rota.protocol.store import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
+    DEFAULT_FORGET_SECONDS,
     DEFAULT_LOSS_LIMIT,
     MOST_CRASHES,
     MOST_ENDED_KEEP,
@@ -31,13 +32,23 @@ _LOG = LogSettings()
 
 
 class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[queues.NAME]`: `cap` running at once over the fleet (0: none), `rate` as in "100/m"."""
+    """`[queues.NAME]`: `cap` running at once over the fleet (0: none), `rate` as in "100/m", `condition`: the name of
+    one."""
 
     weight: Weight = 1.0
     cap: Count = 0
     rate: str = ""
+    condition: str = ""
     lag_objective_seconds: Positive | None = None
     lag_target: Share | None = None
+
+
+class ConditionConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[conditions.NAME]`: when queues that name it are open: `hours` as in "Mon-Fri 08:00-18:00 Europe/Zurich", or
+    `lua`, a text or, until the file is read, the path of one."""
+
+    hours: str = ""
+    lua: str = ""
 
 
 class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +59,7 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
     time_limit_seconds: Positive | None = None
     soft_time_limit_seconds: Positive | None = None
     max_delay_seconds: Positive | None = None
+    rate: str | None = None
 
 
 class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,6 +107,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     max_rss_mb: Count = 0
     max_payload_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_PAYLOAD_KB
     max_result_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_RESULT_KB
+    forget_queue_seconds: Positive = DEFAULT_FORGET_SECONDS
 
 
 class Lease(Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,12 +134,13 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[metrics]`: the lag objective of queues without one of their own, and the bound on series."""
+    """`[metrics]`: the lag objective of queues without one of their own, and the bounds on series."""
 
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
     cluster: Literal["auto", "always", "never"] = "auto"
     max_series: Annotated[int, Meta(ge=1)] = MAX_SERIES
+    top_queues: Annotated[int, Meta(ge=0, le=500)] = 20
 
 
 class Control(Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +171,12 @@ class Ended(Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
 
 
+class Alerts(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[alerts]`: after how long an alert tells that nobody may claim from a queue."""
+
+    forgotten_seconds: Positive = 86_400.0
+
+
 class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[dead]`: how long and how many dead tasks are kept."""
 
@@ -178,6 +198,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     unserved_queues: Literal["error", "warn"] = "error"
     watch_config: bool = False
     queues: dict[str, QueueConfig] = field(default_factory=dict)
+    conditions: dict[str, ConditionConfig] = field(default_factory=dict)
     tasks: dict[str, TaskConfig] = field(default_factory=dict)
     schedules: dict[str, ScheduleConfig] = field(default_factory=dict)
     pools: dict[str, PoolConfig] = field(default_factory=dict)
@@ -192,3 +213,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     events: Events = Events()
     ended: Ended = Ended()
     dead: DeadConfig = DeadConfig()
+    alerts: Alerts = Alerts()

@@ -3,15 +3,21 @@
 import dataclasses
 import os
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
 
 from rota.child.settings import LogSettings, PollerSettings, ServerSettings, TaskOverride, WorkerSettings
 from rota.protocol.classic import ClassicSource
+from rota.protocol.condition import Condition, text_of_hours
+from rota.protocol.patterns import is_pattern
 from rota.protocol.tiers import Domain, QueueShare, domain_of
-from rota_supervisor.config.model import Config, PoolConfig, QueueConfig
-from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, parse_rate, queue_in_key, served_queues
+from rota.rates import NO_RATE, parse_rate
+from rota_supervisor.config.chunk import check_chunk
+from rota_supervisor.config.hours import intervals, parse_hours
+from rota_supervisor.config.model import ConditionConfig, Config, PoolConfig, QueueConfig
+from rota_supervisor.config.rules import DEFAULT_POOL, EVERY_QUEUE, queue_in_key, served_queues
 
 
 def pool_sizes(config: Config) -> dict[str, int]:
@@ -36,6 +42,12 @@ def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
 def queue_shares(config: Config) -> tuple[QueueShare, ...]:
     """How the configured queues are served."""
     return tuple(_share(config, name) for name in config.queues)
+
+
+def pattern_domains(config: Config) -> tuple[Domain, ...]:
+    """The domains of all pools that have patterns, each once."""
+    domains = {tier for pool in resolve_pools(config).values() for tier in _tiers_of(config, pool) if tier.has_patterns}
+    return tuple(sorted(domains, key=attrgetter("name")))
 
 
 def warnings_of_pools(config: Config) -> list[str]:
@@ -79,14 +91,25 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
 
 def _tiers_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
     """The tiers as a pool serves them: its queues only, and no tier that has none of them."""
-    wanted = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers]
-    return tuple(domain_of([_share(config, queue) for queue in tier]) for tier in wanted if tier)
+    wanted, served = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers], served_queues(config)
+    return tuple(domain_of([_share(config, queue) for queue in tier], served) for tier in wanted if tier)
 
 
 def _share(config: Config, name: str) -> QueueShare:
     queue = config.queues.get(name, QueueConfig())
-    rate = parse_rate(queue.rate) if queue.rate else ()
-    return QueueShare(name, queue.weight, queue.cap, *rate)
+    rate = parse_rate(queue.rate) if queue.rate else NO_RATE
+    return QueueShare(name, queue.weight, queue.cap, *rate, queue.condition)
+
+
+def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[Condition]:
+    """The conditions as scripts take them, when it is `now_us` by Redis's clock."""
+    return [_condition(name, each, now_us) for name, each in conditions.items()]
+
+
+def _condition(name: str, condition: ConditionConfig, now_us: int) -> Condition:
+    if condition.lua:
+        return Condition(name, "lua", check_chunk(condition.lua))
+    return Condition(name, "hours", text_of_hours(*intervals(parse_hours(condition.hours), now_us)))
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:
@@ -98,8 +121,9 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         dead_max_age_seconds=config.dead.max_age_seconds,
         dead_max_count=config.dead.max_count,
         adopts=classic_sources(config),
+        queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
         log=log_settings(config),
-        **by_name(PollerSettings, config.restarts),
+        **by_name(PollerSettings, config.restarts, config.limits),
     )
 
 

@@ -6,14 +6,16 @@ them has a fault already, and so holds its default, the rule is left out, and on
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from rota.protocol.names import fault_in_name, fault_in_queue_name
-from rota.redaction import quoted
+from rota.protocol.patterns import STAR, fault_in_pattern, served_as
+from rota.rates import parse_rate
 from rota.server.address import parse_address
 from rota.telemetry.recorder import MAX_LABEL
+from rota_supervisor.config.chunk import check_chunk
 from rota_supervisor.config.faults import Fault, shown, suggestion
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.hours import longest_closed, parse_hours
+from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.config.schedules import faults_of_schedules
 
 EVERY_QUEUE = "*"
@@ -21,14 +23,11 @@ DEFAULT_POOL = "default"
 MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two a worker
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
-BURST_SECONDS = 0.1
 CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
 MOST_SOURCES = 50  # with each change of any key, the server compares it with all of them
 # Keys that are accepted and have no effect in this version.
 IDLE_KEYS = frozenset({"pools.NAME.concurrency"})
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_RATE = re.compile(r"([0-9]{1,9})/(s|m|h)", re.ASCII)
-_MICROSECONDS = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 Rule = Callable[[Config], Iterable[Fault]]
 
@@ -40,7 +39,7 @@ def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
 
 
 def served_queues(config: Config) -> tuple[str, ...]:
-    """Every queue of every tier, highest tier first."""
+    """Every queue and pattern of every tier, highest tier first."""
     return tuple(queue for tier in config.tiers for queue in tier)
 
 
@@ -48,27 +47,6 @@ def warnings_of_idle_keys(config: Config) -> list[str]:
     """A warning for each key without effect that was set."""
     given = [f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1]
     return [f"{path} has no effect in this version of Rota" for path in given]
-
-
-class Rate(NamedTuple):
-    """`interval_us` microseconds from one start to the next, `burst` starts at once after a pause."""
-
-    interval_us: int
-    burst: int
-
-
-def parse_rate(text: str) -> Rate:
-    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError saying what is expected.
-
-    Starts are spread evenly; a tenth of a second's worth may come at once, so that "5000/s" can be
-    served in batches while no window of a second sees more than a tenth too many.
-    """
-    match = _RATE.fullmatch(text)
-    if match is None or not int(match[1]):
-        raise ValueError(f'expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got {quoted(text)}')
-    unit = _MICROSECONDS[match[2]]
-    count = int(match[1])
-    return Rate(max(1, round(unit / count)), max(1, int(count * BURST_SECONDS * 1_000_000 / unit)))
 
 
 def _namespace(config: Config) -> Iterator[Fault]:
@@ -99,28 +77,83 @@ def _tiers(config: Config) -> Iterator[Fault]:
             yield Fault(f"tiers[{number}]", "a tier without a queue: take it out or name a queue")
         for place, queue in enumerate(tier):
             path = f"tiers[{number}][{place}]"
-            if fault := fault_in_queue_name(queue):
+            if fault := _fault_in_tier(queue):
                 yield Fault(path, fault)
             elif queue in seen:
                 yield Fault(path, f'queue "{queue}" stands in {seen[queue]} already: two queues of one name')
             seen.setdefault(queue, path)
 
 
+def _fault_in_tier(queue: str) -> str | None:
+    if queue == EVERY_QUEUE:
+        return f'"{queue}" alone would take every queue of the namespace: say how they begin, as in "tenant-{STAR}"'
+    return fault_in_pattern(queue) if STAR in queue else fault_in_queue_name(queue)
+
+
 def _queues_in_tiers(config: Config) -> Iterator[Fault]:
     served = served_queues(config)
     for queue in config.queues:
         if queue not in served:
-            hint = suggestion(queue, served)
-            yield Fault(f"queues.{queue}", f"this queue stands in no tier{hint or ': add it to tiers'}")
+            yield Fault(f"queues.{queue}", f"this queue stands in no tier{_hint(queue, served) or ': add it to tiers'}")
+
+
+def _hint(queue: str, served: Iterable[str]) -> str:
+    """What may have been meant by a name that stands in no tier, or ""."""
+    pattern = None if STAR in queue else served_as(queue, served)
+    if pattern is None:
+        return suggestion(queue, served)
+    return f' by itself: name "{pattern}", by which it is served, or give it a place of its own in tiers'
 
 
 def _rates(config: Config) -> Iterator[Fault]:
-    for name, queue in config.queues.items():
+    given = {f"queues.{name}.rate": queue.rate for name, queue in config.queues.items()}
+    given |= {f"tasks.{name}.rate": task.rate or "" for name, task in config.tasks.items()}
+    for path, rate in given.items():
         try:
-            if queue.rate:
-                parse_rate(queue.rate)
+            if rate:
+                parse_rate(rate)
         except ValueError as error:
-            yield Fault(f"queues.{name}.rate", str(error))
+            yield Fault(path, str(error))
+
+
+def _conditions(config: Config) -> Iterator[Fault]:
+    for name, condition in config.conditions.items():
+        if fault := fault_in_name("condition name", name):
+            yield Fault(f"conditions.{name}", fault)
+        elif bool(condition.hours) == bool(condition.lua):
+            yield Fault(f"conditions.{name}", "give hours or lua, one of them")
+        elif fault := _fault_in_condition(condition):
+            yield Fault(f"conditions.{name}.{'hours' if condition.hours else 'lua'}", fault)
+
+
+def _fault_in_condition(condition: ConditionConfig) -> str:
+    try:
+        if condition.hours:
+            parse_hours(condition.hours)
+        else:
+            check_chunk(condition.lua)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _conditions_of_queues(config: Config) -> Iterator[Fault]:
+    for name, queue in config.queues.items():
+        if queue.condition and queue.condition not in config.conditions:
+            hint = suggestion(queue.condition, config.conditions) or f": add [conditions.{queue.condition}]"
+            yield Fault(f"queues.{name}.condition", f"there is no condition {shown(queue.condition)}{hint}")
+
+
+def warnings_of_conditions(config: Config) -> list[str]:
+    """A warning for each condition whose hours are closed for so long that an alert takes a queue for forgotten."""
+    forgotten = config.alerts.forgotten_seconds
+    closed = {name: longest_closed(parse_hours(each.hours)) for name, each in config.conditions.items() if each.hours}
+    return [
+        f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, and after "
+        f"alerts.forgotten_seconds ({forgotten:g}) an alert tells that a queue was forgotten: give it more"
+        for name, longest in closed.items()
+        if longest.total_seconds() > forgotten
+    ]
 
 
 def _tasks(config: Config) -> Iterator[Fault]:
@@ -151,8 +184,8 @@ def _pool_queues(config: Config) -> Iterator[Fault]:
             yield Fault(f"pools.{name}.queues", 'expected at least one queue, or "*" for every queue')
         for number, queue in enumerate(pool.queues):
             if queue != EVERY_QUEUE and queue not in served:
-                hint = suggestion(queue, served)
-                yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" stands in no tier{hint}')
+                message = f'queue "{queue}" stands in no tier{_hint(queue, served)}'
+                yield Fault(f"pools.{name}.queues[{number}]", message)
             elif queue in pool.queues[:number]:
                 yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" is named twice')
 
@@ -235,6 +268,8 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("tiers",), _tiers),
     (("tiers", "queues"), _queues_in_tiers),
     ((), _rates),
+    (("conditions",), _conditions),
+    (("queues", "conditions"), _conditions_of_queues),
     (("tasks", "limits"), _tasks),
     (("tiers", "schedules"), faults_of_schedules),
     (("workers", "pools"), _workers),

@@ -8,9 +8,11 @@ from typing import Final
 
 from rota import __version__
 from rota.child.slot_memory import SlotMemory
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
+from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
 from rota_supervisor.exporter.libraries import prometheus
@@ -26,18 +28,18 @@ _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
     m.CONFIG_RELOADS.name: {"result": m.RELOAD_RESULTS},
 }
-# The metric of each number in `queue_row`.
+# The gauge of each number in `queue_row`.
 _OF_QUEUES: Final = {
     "ready": m.QUEUE_READY,
     "scheduled": m.QUEUE_SCHEDULED,
     "overdue": m.QUEUE_OVERDUE,
     "inflight": m.QUEUE_INFLIGHT,
     "dead": m.QUEUE_DEAD,
-    "accepted": m.TASKS_ENQUEUED,
     "oldest_ready_age_seconds": m.QUEUE_OLDEST_READY_AGE,
     "oldest_overdue_age_seconds": m.QUEUE_OLDEST_OVERDUE_AGE,
     "paused": m.QUEUE_PAUSED,
     "served": m.QUEUE_SERVED,
+    "closed_age_seconds": m.QUEUE_CLOSED_AGE,
 }
 
 
@@ -133,16 +135,19 @@ def put_settings(samples: Samples, settings: ExporterSettings, version: str, sta
         samples.put(m.QUEUE_WEIGHT, (queue.name,), queue.weight)
     samples.put(m.BUILD_INFO, (version, str(PROTOCOL_VERSION), settings.server.namespace), 1)
     samples.put(m.START_TIME, (), started_at)
+    samples.put(m.FORGOTTEN_AFTER, (), settings.forgotten_seconds)
 
 
 def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueSettings]) -> None:
     """Put heartbeats, and the longest running task of each queue."""
     oldest = {queue.name: 0.0 for queue in queues}
+    labels = QueueLabels(oldest)
     for member in fleet:
         if member.role is not Role.ZYGOTE:  # it sits in one blocking call and does not beat
             samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
         if member.task is not None and is_name(queue := member.task.queue):  # a task may write anything there
-            oldest[queue] = max(oldest.get(queue, 0.0), member.task_age_seconds)
+            label = labels.of(queue)
+            oldest[label] = max(oldest.get(label, 0.0), member.task_age_seconds)
     for queue, age in oldest.items():
         samples.put(m.QUEUE_OLDEST_RUNNING_AGE, (queue,), age)
 
@@ -157,10 +162,21 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
 
 
 def put_reading(samples: Samples, reading: QueueReading) -> None:
-    """Put the queues as Redis has them."""
-    for state in reading.overview.queues:
-        for key, number in queue_row(state).items():
-            samples.put(_OF_QUEUES[key], (state.queue,), number)
+    """Put the queues as Redis has them; `accepted` and the age of patterns are of all their queues."""
+    shown = reading.shown
+    for state in shown.queues:
+        row = queue_row(state)
+        for key, definition in _OF_QUEUES.items():
+            samples.put(definition, (state.queue,), row[key])
+        samples.put(m.QUEUE_CLOSED, (state.queue,), bool(state.closed_by))
+    for label, accepted in shown.accepted.items():
+        samples.put(m.TASKS_ENQUEUED, (label,), accepted)
+    for labels in shown.pattern_of.items():
+        samples.put(m.QUEUE_PATTERN, labels, 1)
+    closed = {shown.pattern_of.get(state.queue) for state in shown.queues if state.closed_by}
+    for pattern, age_us in shown.oldest_ready_us.items():
+        samples.put(m.QUEUE_CLOSED, (pattern,), pattern in closed)
+        samples.put(m.QUEUE_OLDEST_READY_AGE, (pattern,), age_us / MICROSECONDS)
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
     samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)

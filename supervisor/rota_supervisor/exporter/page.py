@@ -2,7 +2,7 @@
 document without scripts or anything fetched, which reloads itself."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from rota.protocol.progress import progress_row, progress_words
 from rota.protocol.schedules import Page
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
+from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter import libraries
 from rota_supervisor.exporter.fleet import Member
 from rota_supervisor.exporter.observer import Observation
@@ -49,9 +50,10 @@ footer { margin-top: 2.5rem; font-size: .85rem; }
 
 def status(settings: ExporterSettings, seen: Observation) -> Json:
     """Return all that people ask first. `redis` is false and each queue's `state` null while Redis is away."""
-    states = {} if seen.reading is None else {state.queue: state for state in seen.reading.overview.queues}
+    states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
-    names = [*configured, *sorted(states.keys() - configured.keys())]
+    names = [*configured, *sorted(states.keys() - configured.keys(), key=lambda name: (name == m.OTHER, name))]
+    labels = QueueLabels(configured)
     restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
     return {
         "fleet": settings.server.namespace,
@@ -62,7 +64,7 @@ def status(settings: ExporterSettings, seen: Observation) -> Json:
         "pools": _pools(seen),
         "held": list(seen.held),
         "processes": [_process(member) for member in seen.fleet],
-        "queues": [_queue(name, configured.get(name), states.get(name), seen) for name in names],
+        "queues": [_queue(name, labels.of(name), configured, states.get(name), seen) for name in names],
         "schedules": None if seen.reading is None else _schedules(seen.reading.schedules),
         "restarts": [{"role": role, "reason": reason, "count": int(n)} for (role, reason), (n,) in restarts if n],
     }
@@ -95,8 +97,11 @@ def _process(member: Member) -> Json:
     }
 
 
-def _queue(name: str, settings: QueueSettings | None, state: QueueState | None, seen: Observation) -> Json:
-    lag = seen.lags.get(name)
+def _queue(
+    name: str, label: str, configured: Mapping[str, QueueSettings], state: QueueState | None, seen: Observation
+) -> Json:
+    """`pattern`: what it is counted as, where that is another name: its lag and what was done of it stand there."""
+    lag, settings = seen.lags.get(name), configured.get(label)
     processed: Counter[str] = Counter()
     for (queue, _, outcome), (count,) in seen.samples.series(m.TASKS_PROCESSED):
         if queue == name:
@@ -104,6 +109,7 @@ def _queue(name: str, settings: QueueSettings | None, state: QueueState | None, 
     return {
         "name": name,
         "configured": settings is not None,
+        "pattern": None if label == name else label,
         "lag_objective_seconds": None if settings is None else settings.lag_objective_seconds,
         "state": None if state is None else queue_row(state),
         "lag": None if lag is None else asdict(lag),
@@ -203,9 +209,19 @@ def _table(columns: _Columns, rows: Iterable[Json], empty: str) -> str:
 
 def _name(queue: Json) -> str:
     state = queue["state"]
-    remarks = ["paused"] if state and state["paused"] else []
-    remarks += ["not served"] if state and not state["served"] else []
-    return escape(queue["name"]) + "".join(f' <span class="bad">{remark}</span>' for remark in remarks)
+    remarks = [] if state is None else list(_remarks(state))
+    return escape(queue["name"]) + "".join(f' <span class="bad">{escape(remark)}</span>' for remark in remarks)
+
+
+def _remarks(state: Json) -> Iterator[str]:
+    age = f" for {seconds(state['closed_age_seconds'])}" if state["closed_age_seconds"] else ""
+    if state["paused"]:
+        yield f"paused{age}"
+    elif state["closed_by"]:
+        fault = f": {state['condition_error']}" if state["condition_error"] else ""
+        yield f"closed by {state['closed_by']}{age}{fault}"
+    if not state["served"]:
+        yield "not served"
 
 
 def _next_of(row: Json) -> str:
@@ -256,7 +272,7 @@ _QUEUES: Final[_Columns] = {
     "overdue": _count_in("overdue"),
     "in flight": _count_in("inflight"),
     "dead": _count_in("dead"),
-    "done": lambda queue: f"{queue['processed'].get('done', 0):,}",
+    "done": lambda queue: _DASH if queue["pattern"] else f"{queue['processed'].get('done', 0):,}",
     "oldest ready": _oldest_ready,
     "lag p50": lambda queue: seconds(queue["lag"] and queue["lag"]["p50_seconds"]),
     "lag p99": _p99,

@@ -1,5 +1,8 @@
 """What Redis says of the queues, asked at most once a second and waited for at most half a second.
 
+With patterns there may be any number of queues: they are looked at portion by portion, for half of that time. Where
+that is not enough the next look goes on there, and of the others it is shown how they were.
+
 A thread of its own asks, so that nothing (a stalled server, a resolver without network) holds up a scrape
 for longer. When no answer comes in time there are no queue gauges: absent, never stale.
 """
@@ -8,16 +11,18 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Final, Protocol, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
 from rota.protocol import store, views
-from rota.protocol.command import Command
+from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.queue_walk import look_further
 from rota.protocol.schedules import Page, ScheduleStore
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
+from rota_supervisor.exporter.largest import Largest, Shown
 from rota_supervisor.exporter.settings import ExporterSettings
 
 T = TypeVar("T")
@@ -26,6 +31,7 @@ FRESH_SECONDS: Final = 1.0
 LIMIT_SECONDS: Final = 0.5
 SCHEDULES_SHOWN: Final = 100
 NO_SCHEDULES: Final = Page(0, 0, ())
+LOOK_SECONDS: Final = 0.25
 
 
 class Runs(Protocol):
@@ -39,18 +45,18 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """`missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock; `schedules`: the next
-    ones."""
+    """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock;
+    `schedules`: the next ones."""
 
-    overview: views.Overview
+    shown: Shown
     missing_tasks: int
     clock_offset_seconds: float
     consumers: views.Consumers
     schedules: Page = NO_SCHEDULES
 
 
-def queue_row(state: views.QueueState) -> dict[str, float]:
-    """Return the numbers of a queue as `/status.json` shows them: durations are in seconds."""
+def queue_row(state: views.QueueState) -> dict[str, Any]:
+    """Return a queue as `/status.json` shows it: durations are in seconds."""
     return {
         key.replace("_us", "_seconds"): value / MICROSECONDS if key.endswith("_us") else value
         for key, value in asdict(state).items()
@@ -69,17 +75,47 @@ def reader(settings: ExporterSettings) -> Callable[[], QueueReading | None]:
     """Return a function that reads the queues; without `ask_redis` it always returns None."""
     if not settings.ask_redis:
         return lambda: None
-    names = tuple(queue.name for queue in settings.queues)
-    return QueueWatch(settings.server.namespace, names, connector(settings.server)).read
+    largest = Largest([queue.name for queue in settings.queues], settings.top_queues)
+    return QueueWatch(settings.server.namespace, largest, connector(settings.server)).read
+
+
+class QueueLook:
+    """Looks at all queues there are, for so many seconds at once."""
+
+    def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = LOOK_SECONDS) -> None:
+        self._scripts = scripts
+        self._named = named
+        self._seconds = seconds
+        self._cursor = "0"
+        self._seen: dict[str, views.QueueState] = {}  # since it began at the first of them
+        self._seen_before: dict[str, views.QueueState] = {}
+
+    def begin(self, run: RunCommand) -> views.Overview:
+        """Look at those that are named, and at a portion."""
+        return run(self._scripts.overview(self._named, self._cursor))
+
+    def go_on(self, run: RunCommand, begun: views.Overview) -> views.Overview:
+        """Look at others; `more`: there are some that were never looked at."""
+        deadline = time.monotonic() + self._seconds
+        looked = look_further(run, self._scripts, begun, lambda: time.monotonic() > deadline)
+        self._cursor = looked.cursor
+        self._seen |= {row.queue: row for row in looked.queues}
+        if looked.more:
+            is_whole, rows = bool(self._seen_before), self._seen_before | self._seen
+        else:
+            is_whole, rows = True, self._seen
+            self._seen_before, self._seen = self._seen, {}
+        return replace(looked, queues=tuple(rows.values()), cursor="0" if is_whole else looked.cursor)
 
 
 class QueueWatch:
     """Asks when somebody wants to know. `connect` makes a connection or raises ServerError."""
 
-    def __init__(self, namespace: str, queues: tuple[str, ...], connect: Callable[[], Runs]) -> None:
+    def __init__(self, namespace: str, largest: Largest, connect: Callable[[], Runs]) -> None:
         self._scripts = store.Store(namespace)
         self._schedules = ScheduleStore(namespace)
-        self._queues = queues
+        self._largest = largest
+        self._look = QueueLook(self._scripts, largest.served)
         self._connect = connect
         self._connection: Runs | None = None
         self._changed = threading.Condition()
@@ -127,9 +163,11 @@ class QueueWatch:
 
     def _read_from(self, on: Runs) -> QueueReading:
         before = time.time()
-        overview = on.run(self._scripts.overview(self._queues))
-        wall = (before + time.time()) / 2
+        begun = self._look.begin(on.run)
+        offset = begun.now_us / MICROSECONDS - (before + time.time()) / 2
         consumers = on.run(self._scripts.consumers())
         missing = on.run(self._scripts.audit()).missing
         planned = on.run(self._schedules.page(0, SCHEDULES_SHOWN))
-        return QueueReading(overview, missing, overview.now_us / MICROSECONDS - wall, consumers, planned)
+        seen = self._look.go_on(on.run, begun)
+        shown = self._largest.choose(seen.queues, all_seen=not seen.more)
+        return QueueReading(shown, missing, offset, consumers, planned)

@@ -23,15 +23,18 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExporterSettings:
-    """`queues`: those of all tiers, highest first. `beat_seconds`: the longest silence of a child outside a
-    task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
-    `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike."""
+    """`queues`: those of all tiers, highest first, patterns among them. `beat_seconds`: the longest silence of a child
+    outside a task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
+    `top_queues`: how many queues of patterns are shown by name. `forgotten_seconds`: after how long what is closed
+    counts as forgotten. `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike."""
 
     server: ServerSettings
     queues: tuple[QueueSettings, ...]
     beat_seconds: float
     tick_seconds: float
     max_series: int
+    top_queues: int
+    forgotten_seconds: float
     ask_redis: bool
     log: LogSettings
 

@@ -39,13 +39,6 @@ def bare(server: Server) -> Iterator["redis.Redis"]:
         yield client
 
 
-@pytest.fixture
-def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
-    made = TimedFleet(server, namespace)
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("text", NO_ENTRIES)
 def test_what_cannot_be_an_entry_is_claimed_as_garbage_with_its_bytes(
     fleet: Fleet, bare: "redis.Redis", text: bytes

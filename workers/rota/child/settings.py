@@ -44,6 +44,7 @@ class TaskOverride:
     time_limit_seconds: float | None = None
     soft_time_limit_seconds: float | None = None
     max_delay_seconds: float | None = None
+    rate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PollerSettings:
-    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank. `adopts`: the
-    sources that it takes from."""
+    """What a poller needs. `rank` is its place among its node's pollers: stand-bys wait 3 ms a rank.
+    `forget_queue_seconds`: after how long an empty queue of a pattern is forgotten. `queues`: those of all tiers, where
+    patterns are among them: so it knows as which of these a queue is counted. `adopts`: the sources that it takes
+    from."""
 
     server: ServerSettings
     rank: int
@@ -85,6 +88,8 @@ class PollerSettings:
     loss_limit: int
     dead_max_age_seconds: float
     dead_max_count: int
+    forget_queue_seconds: float
+    queues: tuple[str, ...]
     adopts: tuple[ClassicSource, ...]
     log: LogSettings
 
@@ -100,7 +105,8 @@ def worker_settings_from_json(text: str) -> WorkerSettings:
     raw["server"] = ServerSettings(**raw["server"])
     raw["log"] = LogSettings(**raw["log"])
     raw["tiers"] = tuple(
-        Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"])) for tier in raw["tiers"]
+        Domain(tier["name"], tuple(QueueShare(**share) for share in tier["queues"]), tuple(tier["excluded"]))
+        for tier in raw["tiers"]
     )
     raw["overrides"] = {name: TaskOverride(**override) for name, override in raw["overrides"].items()}
     return WorkerSettings(**raw)
@@ -112,4 +118,4 @@ def poller_settings_from_json(text: str) -> PollerSettings:
     raw["server"] = ServerSettings(**raw["server"])
     raw["adopts"] = tuple(ClassicSource(*source) for source in raw["adopts"])
     raw["log"] = LogSettings(**raw["log"])
-    return PollerSettings(**raw)
+    return PollerSettings(**{**raw, "queues": tuple(raw["queues"])})

@@ -23,7 +23,7 @@ class CallOptions(TypedDict, total=False):
 
     `delay` (seconds or timedelta) or `at` (an aware datetime), not both. `id`: a task of that id that is live
     already stays, and the handle says `duplicate`. `unique`, `unique_for`, `expires`, `retries` and `result_ttl` as
-    declared.
+    declared. `front`: to the head of its lane, now or when it is due; of one `enqueue_many` in the order given.
     """
 
     queue: str | None
@@ -35,6 +35,7 @@ class CallOptions(TypedDict, total=False):
     expires: Duration | None
     retries: int | None
     result_ttl: Duration | None
+    front: bool
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Call(Generic[R]):
     expires: Duration | None = None
     retries: int | None = None
     result_ttl: Duration | None = None
+    front: bool = False
 
 
 def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:

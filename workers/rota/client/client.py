@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, over
 
 from rota.client import settings
 from rota.client.call import Call, CallOptions
-from rota.client.events import TaskEvents, WantedEvents
+from rota.client.looking import Looking
 from rota.client.open_waits import Goal, WaitQuestion
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
-from rota.client.prepare import KIB, check_chosen, prepare, require_name
+from rota.client.prepare import KIB, prepare, require_name, sending_order
 from rota.client.results import result_of
 from rota.client.sender import Sender
-from rota.client.status import Handle, State, TaskStatus, status_of
+from rota.client.status import Handle, TaskStatus, status_of
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.durations import Duration, positive_milliseconds, positive_seconds, seconds
-from rota.errors import RotaError, Uncertain, UnservedQueue
+from rota.durations import Duration, positive_milliseconds, positive_seconds
+from rota.errors import RotaWarning, Uncertain, UnseenNamespace, UnservedQueue
 from rota.options import check_queue
 from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord, Enqueued
@@ -41,7 +40,7 @@ T = TypeVar("T")
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
-class Client:
+class Client(Looking):
     """A connection pool to one namespace of one server.
 
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each wait for a connection and for
@@ -124,10 +123,16 @@ class Client:
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
 
+        Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
+
         Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
-        return self._sender.send(tasks)
+        order = sending_order(tasks)
+        if order is None:
+            return self._sender.send(tasks)
+        handles = dict(zip(order, self._sender.send([tasks[at] for at in order]), strict=True))
+        return [handles[at] for at in range(len(tasks))]
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
@@ -148,50 +153,6 @@ class Client:
 
         terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
         return Consumer(Lines(self._store, self._run, self._address, self._timeout_seconds), terms)
-
-    # Looking
-
-    def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
-        """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
-        `unknown`, with the reason in `error`."""
-        try:
-            require_name("id", task_id)
-            return status_of(task_id, self._run(self._store.status(task_id)), args=args)
-        except RotaError as error:
-            return TaskStatus(task_id, State.UNKNOWN, error=str(error))
-
-    def peek(
-        self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
-    ) -> list[QueuedTask]:
-        """The first tasks that stand in a queue, or in all: those that are `ready` in their order, `scheduled` (next
-        due first), `running` or `dead` (latest first); of the name `task` alone where it is given.
-
-        Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
-        a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
-        """
-        check_chosen(queue, task)
-        wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
-        return find(self._run, self._store, wanted).tasks
-
-    def events(
-        self,
-        after: str | None = None,
-        *,
-        queue: str | None = None,
-        task: str | None = None,
-        timeout: Duration | None = None,
-    ) -> TaskEvents:
-        """Follow the task events of the fleet, of one queue or one task if that is named, on a connection of its own.
-
-        `after`: the `id` of the last event that was dealt with, to go on behind it; "0" for all that are kept; None for
-        what happens from now on. `timeout`: how long to wait for the next one, None for ever, 0 to give what is there.
-        Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents`
-        says.
-        """
-        check_chosen(queue, task)
-        waits = None if timeout is None else seconds(timeout, "timeout")
-        wanted = WantedEvents(after, queue or "", task or "", waits)
-        return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
 
     @property
     def schedules(self) -> "Schedules":
@@ -277,15 +238,24 @@ class Client:
                 assert_never(answer)
 
     def _handle(self, task: NewTask, word: Enqueued) -> Handle[Any]:
-        if word.unserved and task.queue not in self._warned:
-            self._warned.add(task.queue)
-            warnings.warn(
+        if word.unserved:
+            self._warn_once(
                 f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
                 "(is it in `tiers` of rota.toml, and the fleet running?)",
                 UnservedQueue,
-                stacklevel=_frames_of_ours(),
+            )
+        elif word.unseen:
+            self._warn_once(
+                f"no fleet was ever seen in namespace {self.namespace!r} on {self._address.place}: tasks wait until "
+                "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
+                UnseenNamespace,
             )
         return Handle(word.holder or task.id, word.duplicate, self)
+
+    def _warn_once(self, message: str, category: type[RotaWarning]) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            warnings.warn(message, category, stacklevel=_frames_of_ours())
 
 
 def _frames_of_ours() -> int:

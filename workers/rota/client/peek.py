@@ -10,6 +10,7 @@ from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.command import RunCommand
 from rota.protocol.epitaph import read_epitaph
 from rota.protocol.progress import Progress, read_progress
+from rota.protocol.queue_walk import look_further
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import PeekedTask
 
@@ -108,7 +109,8 @@ def _queues(run: RunCommand, store: Store, wanted: WantedTasks) -> list[str]:
     """Of which queues to ask: one after the other where each has lanes of its own."""
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
-    return sorted(each.queue for each in run(store.overview(())).queues if each.ready)
+    every = look_further(run, store, run(store.overview(())))
+    return sorted(each.queue for each in every.queues if each.ready)
 
 
 def _queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:

@@ -12,10 +12,18 @@ from rota.client.arguments import check_arguments
 from rota.client.call import Call
 from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge
-from rota.options import TaskOptions, Unique, check_queue, check_retries, check_unique, not_negative_seconds
+from rota.options import (
+    TaskOptions,
+    Unique,
+    check_boolean,
+    check_queue,
+    check_retries,
+    check_unique,
+    not_negative_seconds,
+)
 from rota.protocol.body import Body, encode_body
 from rota.protocol.names import fault_in_name
-from rota.protocol.store import NewTask
+from rota.protocol.store import FRONT, NewTask
 from rota.registry import Registry
 
 KIB = 1024
@@ -47,7 +55,19 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
             f"{name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "
             "(max_payload_kb); store the data elsewhere and pass a reference to it"
         )
-    return NewTask(task_id, queue, body, _due(call), *_unique(call, options, queue, bound))
+    due = _due(call)
+    if call.front is not False and check_boolean(call.front, "front"):
+        due += FRONT
+    return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound))
+
+
+def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
+    """The places of tasks in the order in which they are to be sent; None when that is as they stand. What is put to
+    the head of a lane later stands before what was put there earlier."""
+    fronts = [at for at, task in enumerate(tasks) if task.due[-1:] == FRONT]
+    if not fronts:
+        return None
+    return [*sorted(set(range(len(tasks))).difference(fronts)), *reversed(fronts)]
 
 
 def require_name(what: str, text: str) -> str:
@@ -56,14 +76,6 @@ def require_name(what: str, text: str) -> str:
     if fault:
         raise InvalidName(fault)
     return text
-
-
-def check_chosen(queue: str | None, task: str | None) -> None:
-    """Which of all queues and tasks is wanted; None for all. Raises InvalidName."""
-    if queue is not None:
-        check_queue(queue)
-    if task is not None:
-        require_name("task name", task)
 
 
 def _fresh_id() -> str:

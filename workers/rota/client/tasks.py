@@ -13,7 +13,11 @@ from rota.client.default import default_client
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName
 from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
+from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.names import fault_in_name
+from rota.protocol.scripts import sha1_of
+from rota.protocol.store import RateAsked
+from rota.rates import fault_in_rate_key, key_of
 from rota.registry import default_registry
 
 if TYPE_CHECKING:
@@ -98,6 +102,27 @@ class Task(Generic[P, R]):
             raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
         return bound.args, bound.kwargs
 
+    def rate_asked(
+        self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> RateAsked | None:
+        """What is to be asked before a call with these arguments starts, under the options in force; None without a
+        rate. Arguments that do not fit are counted as none."""
+        if options.rate is None:
+            return None
+        latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
+        name = sha1_of(f"{self.name} {self._rate_key_of(args, kwargs)}".encode(errors="surrogatepass"))
+        return RateAsked(entry.text, name, *options.rate, latest_us)
+
+    def _rate_key_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        if not self.options.rate_key or self._signature is None:
+            return ""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError:
+            return ""
+        bound.apply_defaults()
+        return key_of(self.options.rate_key, bound.arguments)
+
     @functools.cached_property
     def _signature(self) -> inspect.Signature | None:
         return _signature_of(self.function)
@@ -162,7 +187,7 @@ class Declare:
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
-        """Make the task and add it to the registry. Raises InvalidName, DuplicateTask or TypeError."""
+        """Make the task and add it to the registry. Raises InvalidName, DuplicateTask, TypeError or ValueError."""
         if isinstance(function, Task) or not inspect.isroutine(function):
             raise TypeError(f"@rota.task takes a function, got {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -171,6 +196,8 @@ class Declare:
         fault = fault_in_name("task name", name)
         if fault:
             raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
+        if fault := fault_in_rate_key(self._options.rate_key, _signature_of(function)):
+            raise ValueError(f"{name}: {fault}")
         made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
         if self._periodic:
             made.schedules = _schedules_of(made, self._periodic)

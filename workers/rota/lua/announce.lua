@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events it
 -- wants kept, and how queues are to be served, for consumers to do alike.
--- with: prefix clock numbers
+-- with: prefix clock numbers doorbell
 -- KEYS[1]  tasks
 -- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
---          that are not plain (as in the tiers of a turn), queues
+--          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
 -- returns  how many nodes are alive
 -- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is away
 -- is told too.
@@ -26,7 +26,7 @@ end
 redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
 if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
-for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+)') do
+for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
 end
 -- Of another type it stops events, and no heartbeat.
@@ -38,8 +38,34 @@ end
 for _, node in ipairs(redis.pcall('HKEYS', events_on)) do
   if redis.call('HEXISTS', PREFIX .. 'nodes', node) == 0 then redis.call('HDEL', events_on, node) end
 end
-for i = 7, #ARGV do
+
+-- Where queues of patterns are to be marked. A domain that is new there begins with a mark for all that waits.
+local patterns = PREFIX .. 'patterns'
+local function announce_domain(domain, settings)
+  local is_known = redis.pcall('HEXISTS', patterns, domain)
+  redis.pcall('HSET', patterns, domain, untill .. settings)
+  if is_known ~= 0 then return end
+  local turns = PREFIX .. 'turns:' .. domain
+  redis.pcall('ZUNIONSTORE', turns, 2, turns, PREFIX .. 'ready', 'WEIGHTS', 1, MARK, 'AGGREGATE', 'MIN')
+  for pattern in string.gmatch(settings, ' ([^ =]*%*)=%d') do ring_bell(PREFIX .. 'doorbell:' .. pattern) end
+end
+
+-- Those of masters that are gone leave with what stood for them; while no master is there at all, they stay.
+local function forget_domains()
+  local found = redis.pcall('HGETALL', patterns)
+  for i = 1, #found, 2 do
+    if (whole(string.match(found[i + 1], '^%d*')) or 0) <= now then
+      redis.call('HDEL', patterns, found[i])
+      redis.call('UNLINK', PREFIX .. 'turns:' .. found[i], PREFIX .. 'times:' .. found[i])
+    end
+  end
+end
+
+local first_queue = 8 + 2 * tonumber(ARGV[7])
+for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
+forget_domains()
+for i = first_queue, #ARGV do
   redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
-  redis.call('SADD', PREFIX .. 'queues', ARGV[i]) -- so that a sweep sees bare pushes to it
+  if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end -- so that a sweep sees bare pushes
 end
 return alive

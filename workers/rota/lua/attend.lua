@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- A consumer's word that it lives and which queues it serves. It learns how the fleet's masters serve these.
--- with: prefix clock numbers lists leases renewal
+-- with: prefix clock numbers lists leases renewal shares
 -- KEYS[1]  tasks
 -- ARGV     lease ms, owner, queues
 -- returns  1, or 0 when the owner is no longer registered and nothing was done; ids in flight that somebody asked to
---          cancel; for each queue `COST CAP INTERVAL BURST`, or '' for the plain ones
+--          cancel; for each queue its share (see shared/shares.lua), or '' for the plain ones
 local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local untill = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')
@@ -14,15 +14,6 @@ redis.call('SCARD', PREFIX .. 'queues')
 if not extend_lease(owner, untill) then return { 0, {}, {} } end
 note_lease(lease, now)
 
--- What no master has published, or somebody overwrote, is plain.
-local LONGEST_SHARE = 100
-local function published_share(queue)
-  local text = redis.pcall('HGET', PREFIX .. 'shares', queue)
-  if type(text) ~= 'string' or #text > LONGEST_SHARE then return '' end
-  local ends, share = string.match(text, '^(%d+) ([1-9]%d* %d+ %d+ %d+)$')
-  return (whole(ends) or 0) > now and share or ''
-end
-
 local cancelled, shares = {}, {}
 add_cancelled(owner, cancelled)
 for i = 3, #ARGV do
@@ -30,7 +21,7 @@ for i = 3, #ARGV do
   local served = whole(redis.call('HGET', PREFIX .. 'served', queue)) or 0
   if served < now + lease then redis.call('HSET', PREFIX .. 'served', queue, untill) end
   redis.call('SADD', PREFIX .. 'queues', queue) -- so that a sweep sees bare pushes to it
-  shares[#shares + 1] = published_share(queue)
+  shares[#shares + 1] = published_share(queue, now)
 end
 redis.pcall('HSET', PREFIX .. 'consumers', owner, table.concat(ARGV, ' ', 3))
 return { 1, cancelled, shares }

@@ -1,11 +1,13 @@
 #!lua
 -- Accept tasks. The only transition besides revive that a full server refuses (no allow-oom), so that it is
 -- producers who are pushed back.
--- with: prefix clock bare in_use_at_enqueue news
+-- with: prefix clock bare in_use_at_enqueue news marks
 -- KEYS[1]  tasks
--- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'), unique key, hold ms, body
+-- ARGV     nonce, then up to 500 x: id, queue, due ('' | '+us' | '@unix us'; behind it '^' for the head of its lane, where the
+--          last one of a call stands first), unique key, hold ms, body
 -- errors   ROTA… when there are too many, or a name is none: nothing was done
--- returns  a word each: ok | unserved (accepted, no live master serves the queue) | duplicate | held ID
+-- returns  a word each: ok | unserved (accepted, no live master serves the queue) | unseen (accepted, and there was never a
+--          fleet in this namespace) | duplicate | held ID
 --          A task that was cancelled while it waited is no duplicate: its entry stays in its lane as a shell (see
 --          shared/former.lua), and the new one has a life of its own.
 -- Invariant: an accepted id is in `tasks` and in exactly one place; a nonce seen within 60 s changes nothing.
@@ -19,13 +21,15 @@ local now = redis_now()
 local stamp = string.format('%.0f', now)
 local lives, running
 
-local function unserved(queue)
+-- The word for a task that is accepted. Nobody is told of a fleet that is only away.
+local function accepted_word(queue)
   local untill = call('HGET', SERVED, queue)
-  if untill and (tonumber(untill) or 0) > now then return false end
-  for _, other in ipairs(call('HVALS', SERVED)) do
-    if (tonumber(other) or 0) > now then return true end
+  if untill and (tonumber(untill) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
+  local known = call('HVALS', SERVED)
+  for _, other in ipairs(known) do
+    if (tonumber(other) or 0) > now then return 'unserved' end
   end
-  return false
+  return #known == 0 and call('EXISTS', PREFIX .. 'meta') == 0 and 'unseen' or 'ok'
 end
 
 -- Judge every item before anything is written; a key of another type raises here.
@@ -48,7 +52,7 @@ for at = 2, #ARGV, FIELDS do
   if not lane then
     call('LLEN', ready_lane(queue))
     lane = {
-      queue = queue, accepted = 0, word = unserved(queue) and 'unserved' or 'ok',
+      queue = queue, accepted = 0, word = accepted_word(queue), at_once = 0,
       listed = call('SISMEMBER', PREFIX .. 'queues', queue), ready = call('SISMEMBER', PREFIX .. 'ready', queue),
       after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- an entry's text up to its flag
     }
@@ -81,7 +85,7 @@ for at = 2, #ARGV, FIELDS do
   words[#words + 1] = word
 
   if word == lane.word then
-    local flag, due_at = '-', now
+    local flag, due_at, is_front = '-', now, false
     accepted[id] = true
     lane.accepted = lane.accepted + 1
     bodies[#bodies + 1] = id
@@ -92,8 +96,11 @@ for at = 2, #ARGV, FIELDS do
       holds[#holds + 1] = at
     end
     if due ~= '' then
-      local sign, digits = string.match(due, '^([+@])(%d+)$')
-      if sign then due_at = math.min(tonumber(digits) + (sign == '+' and now or 0), LATEST) end
+      local sign, digits, head = string.match(due, '^([+@]?)(%d*)(%^?)$')
+      is_front = head == '^'
+      if sign and sign ~= '' and digits ~= '' then
+        due_at = math.min(tonumber(digits) + (sign == '+' and now or 0), LATEST)
+      end
     end
     if follows or any_former then
       local text = any_former and call('HGET', FORMER, id) or ''
@@ -109,7 +116,7 @@ for at = 2, #ARGV, FIELDS do
     if due_at > now then
       first_due = math.min(first_due, due_at)
       tickets[#tickets + 1] = id
-      tickets[#tickets + 1] = queue .. ' d 0 0 0 0 ' .. flag
+      tickets[#tickets + 1] = queue .. ' d 0 0 0 0 ' .. flag .. (is_front and ' ^' or '')
       scores[#scores + 1] = to_score(due_at)
       scores[#scores + 1] = id
       if tell then
@@ -117,8 +124,14 @@ for at = 2, #ARGV, FIELDS do
         news[#news + 1] = { 'scheduled', id .. lane.after_id .. flag, false, task_in(ARGV[at + 5]), 0, 'due_us', due_us }
       end
     else
-      lane[#lane + 1] = id .. lane.after_id .. flag
-      if tell then news[#news + 1] = { 'enqueued', lane[#lane], false, task_in(ARGV[at + 5]) } end
+      local text, into = id .. lane.after_id .. flag, lane
+      if is_front then
+        lane.fronts = lane.fronts or {}
+        into = lane.fronts
+      end
+      into[#into + 1] = text
+      lane.at_once = lane.at_once + 1
+      if tell then news[#news + 1] = { 'enqueued', text, false, task_in(ARGV[at + 5]) } end
     end
   end
 end
@@ -174,11 +187,18 @@ for _, lane in ipairs(queues) do
     if lane.listed == 0 then call('SADD', PREFIX .. 'queues', queue) end
     try('HINCRBY', PREFIX .. 'totals', 'accepted:' .. queue, lane.accepted)
   end
-  if lane.accepted > #lane then try('HINCRBY', PREFIX .. 'counts', 'delayed:' .. queue, lane.accepted - #lane) end
-  if #lane > 0 then
-    call('RPUSH', ready_lane(queue), unpack(lane))
+  local delayed = lane.accepted - lane.at_once
+  if delayed > 0 then try('HINCRBY', PREFIX .. 'counts', 'delayed:' .. queue, delayed) end
+  if lane.at_once > 0 then
+    if #lane > 0 then call('RPUSH', ready_lane(queue), unpack(lane)) end
+    if lane.fronts then call('LPUSH', ready_lane(queue), unpack(lane.fronts)) end
     if lane.ready == 0 then call('SADD', PREFIX .. 'ready', queue) end
-    ring(PREFIX .. 'doorbell:' .. queue)
+    if any_patterns then
+      if lane.ready == 0 then mark(queue) end
+      for _, name in ipairs(names_heard(queue)) do ring(PREFIX .. 'doorbell:' .. name) end
+    else
+      ring(PREFIX .. 'doorbell:' .. queue)
+    end
   end
 end
 if tell then

@@ -1,25 +1,31 @@
 #!lua flags=no-writes
--- The numbers of queues, for gauges and people.
--- with: prefix clock numbers entry doorbell untold
+-- The numbers of queues, for gauges and people: of those named, and of a portion of all that are known.
+-- with: prefix clock numbers entry doorbell untold matching condition shares closing
 -- KEYS[1]  tasks
--- ARGV     queues to name whether or not they were ever pushed to
--- returns  now, owners, then a row a queue: queue, ready, scheduled, overdue, in flight, dead, accepted,
---          age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1
--- At most 500 queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled counts as
+-- ARGV     cursor, '0' at first; queues to name whether or not they are known
+-- returns  now, owners, the next cursor, '0' after the last portion; then a row a queue: queue, ready, scheduled, overdue,
+--          in flight, dead, accepted, age us of the oldest ready, age us of the longest overdue, paused 0|1, served 0|1,
+--          for how many us it has been closed with entries that wait (0: it is not), the condition that keeps it closed
+--          or '', what is wrong with that
+-- At most 500 named queues, and at most 500 overdue tasks are told apart by queue. What other languages scheduled counts as
 -- scheduled in the queue `unknown` until it is adopted.
-local MOST, UNKNOWN_QUEUE = 500, 'unknown'
+local MOST, PORTION, UNKNOWN_QUEUE = 500, 100, 'unknown'
 local now = redis_now()
 local names, known = {}, {}
 local function name(queue)
-  if not known[queue] and #names < MOST then
+  if not known[queue] then
     known[queue] = true
     names[#names + 1] = queue
   end
 end
 local bare = untold()
-for _, queue in ipairs(ARGV) do name(queue) end
-if bare > 0 then name(UNKNOWN_QUEUE) end
-for _, queue in ipairs(redis.call('SMEMBERS', PREFIX .. 'queues')) do name(queue) end
+for i = 2, math.min(#ARGV, MOST + 1) do name(ARGV[i]) end
+if bare > 0 and ARGV[1] == '0' then name(UNKNOWN_QUEUE) end
+local portion = redis.call('SSCAN', PREFIX .. 'queues', ARGV[1], 'COUNT', PORTION)
+for _, queue in ipairs(portion[2]) do name(queue) end
+
+local answer = { now, redis.call('ZCARD', PREFIX .. 'owners'), portion[1] }
+if #names == 0 then return answer end
 
 local overdue, oldest = {}, {}
 local due = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, MOST)
@@ -31,27 +37,58 @@ for i = 1, #due, 2 do
   end
 end
 
-local function head_age(lane)
-  local head = redis.pcall('LINDEX', lane, 0)
-  local e = type(head) == 'string' and parse_entry(head)
-  return e and math.max(0, now - e.ready) or 0
+-- One call for all queues: with 10,000 of them a call each would be most of what this takes.
+local function values(command, key, prefix)
+  local fields = {}
+  for i, queue in ipairs(names) do fields[i] = prefix .. queue end
+  return redis.call(command, PREFIX .. key, unpack(fields))
 end
-local function number_of(key, field) return whole_or_zero(redis.call('HGET', PREFIX .. key, field)) end
+local delayed, running = values('HMGET', 'counts', 'delayed:'), values('HMGET', 'counts', 'running:')
+local dead, accepted = values('HMGET', 'counts', 'dead:'), values('HMGET', 'totals', 'accepted:')
+local paused = values('SMISMEMBER', 'paused', '')
 
-local answer = { now, redis.call('ZCARD', PREFIX .. 'owners') }
-for _, queue in ipairs(names) do
+-- What somebody serves now: names, and patterns as settings that `served_as` reads.
+local served, patterns, all = {}, '', redis.call('HGETALL', PREFIX .. 'served')
+for i = 1, #all, 2 do
+  local is_now = whole_or_zero(all[i + 1]) > now
+  served[all[i]] = is_now
+  if is_now and is_pattern(all[i]) then patterns = patterns .. ' ' .. all[i] .. '=+' end
+end
+
+-- How many entries a lane has, and how long its head has been ready.
+local function look_at(lane)
+  local entries = length(lane)
+  local e = entries > 0 and parse_entry(redis.call('LINDEX', lane, 0))
+  return entries, e and math.max(0, now - e.ready) or 0
+end
+
+local any_conditions = redis.call('EXISTS', CONDITIONS) == 1
+local function closing(queue, is_paused)
+  if not any_conditions and not is_paused then return 0, '', '' end
+  local name, fault = closed_by(queue, now)
+  local since = name and closed_since(queue)
+  return since and math.max(0, now - since) or 0, name or '', fault or ''
+end
+
+for i, queue in ipairs(names) do
+  local closed_us, condition, fault = closing(queue, paused[i] == 1)
+  local ready, age = look_at(ready_lane(queue))
+  local due, due_age = look_at(delayed_lane(queue))
   answer[#answer + 1] = {
     queue,
-    entries_in(queue),
-    number_of('counts', 'delayed:' .. queue) + (queue == UNKNOWN_QUEUE and bare or 0),
+    ready + due,
+    whole_or_zero(delayed[i]) + (queue == UNKNOWN_QUEUE and bare or 0),
     overdue[queue] or 0,
-    number_of('counts', 'running:' .. queue),
-    number_of('counts', 'dead:' .. queue),
-    number_of('totals', 'accepted:' .. queue),
-    math.max(head_age(ready_lane(queue)), head_age(delayed_lane(queue))),
+    whole_or_zero(running[i]),
+    whole_or_zero(dead[i]),
+    whole_or_zero(accepted[i]),
+    math.max(age, due_age),
     oldest[queue] or 0,
-    redis.call('SISMEMBER', PREFIX .. 'paused', queue),
-    number_of('served', queue) > now and 1 or 0,
+    paused[i],
+    (served[queue] or served_as(patterns, queue)) and 1 or 0,
+    closed_us,
+    condition,
+    fault,
   }
 end
 return answer

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- A page of the tasks that stand in one place, for people: nothing is looked at beyond it.
--- with: prefix clock entry doorbell lists in_use former bare
+-- with: prefix clock entry doorbell lists in_use former bare named
 -- KEYS[1]  tasks
 -- ARGV     ready | scheduled | running | dead, queue (of ready it has to be said; '' for all), task's name ('' for all),
 --          offset, count
@@ -15,11 +15,6 @@ local MOST, LONGEST_TOLD = 500, 4000
 local now, place, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]
 local offset, count = tonumber(ARGV[4]), math.max(1, math.min(tonumber(ARGV[5]), MOST))
 local looked_at, rows = 0, {}
-
-local function name_in(body)
-  local _, _, name = bare_names(body)
-  return name or name_or_nil(string.match(string.sub(body, 1, 200), '^%s*%[%s*"([^"]*)"')) or ''
-end
 
 local function show(e, name, more)
   if (queue ~= '' and e.queue ~= queue) or (task ~= '' and name ~= task) then return end

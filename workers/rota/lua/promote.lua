@@ -33,7 +33,7 @@ local waiting, queues = {}, {}
 
 local function note_queue(queue)
   if not queues[queue] then
-    queues[queue] = { name = queue, usable = is_list(delayed_lane(queue)), texts = {}, delayed = 0 }
+    queues[queue] = { name = queue, usable = is_list(delayed_lane(queue)), texts = {}, fronts = {}, delayed = 0 }
     queues[#queues + 1] = queues[queue]
   end
   return queues[queue]
@@ -55,9 +55,14 @@ local function look_up()
   for i, member in ipairs(members) do
     local head, queue, counters = string.match(tickets[i] or '', PIECES)
     if head and not queues[queue] and not name_or_nil(queue) then head = nil end
-    if head and #counters > SHORT and not parse_ticket(member, tickets[i]) then head = nil end
+    local e = (not head or #counters > SHORT) and parse_ticket(member, tickets[i])
+    if head and #counters > SHORT and not e then head = nil end
     local task = { member = member, due = dues[i], dead = died and died[i], head = head, counters = counters }
-    if not head then queue = tell_without_ticket(task) end
+    if e and not head and name_or_nil(e.queue) then -- its ticket says more
+      task.entry, queue = e, e.queue
+    elseif not head then
+      queue = tell_without_ticket(task)
+    end
     task.queue = queue and note_queue(queue)
     waiting[i] = task
   end
@@ -71,6 +76,14 @@ local function take_out()
   end
   redis.call('ZREM', PREFIX .. 'delayed', unpack(members))
   if #ticketed > 0 then redis.call('HDEL', PREFIX .. 'tickets', unpack(ticketed)) end
+end
+
+-- A throttled task is due since its ticket says; its score was only when it may start.
+local function entry_of(task)
+  local e = task.entry
+  if not e then return parse_ticket(task.member, task.head .. ' ' .. task.counters) end
+  e.due, e.ready = math.min(e.scheduled or task.due.us, task.due.us), now
+  return e
 end
 
 local function without_ticket(task)
@@ -95,7 +108,8 @@ end
 local buried = 0
 local function move(task)
   local queue = task.queue
-  if task.head then queue.delayed = queue.delayed + 1 end
+  local is_ours = task.head or task.entry
+  if is_ours then queue.delayed = queue.delayed + 1 end
   if any_overlaps and task.head and is_left_out(task) then return end
   if task.head and queue.usable then
     local text = task.member .. ' ' .. task.head .. ' ' .. task.due.text .. ' ' .. ready .. ' ' .. task.counters
@@ -103,10 +117,11 @@ local function move(task)
     if tell then tell('ready', text) end
     return
   end
-  local e = task.head and parse_ticket(task.member, task.head .. ' ' .. task.counters) or without_ticket(task)
+  local e = is_ours and entry_of(task) or without_ticket(task)
   if queue and queue.usable then
-    queue.texts[#queue.texts + 1] = entry_text(e)
-    if tell and task.known then tell('ready', entry_text(e)) end -- of any other it was told that it was enqueued
+    local lane = e.front and queue.fronts or queue.texts
+    lane[#lane + 1] = entry_text(e)
+    if tell and (task.known or task.entry) then tell('ready', entry_text(e)) end -- of any other it was told that it was enqueued
   else
     bury(e, queue and UNUSABLE or GARBAGE, now)
     redis.call('SADD', PREFIX .. 'queues', e.queue) -- or nobody would be shown its dead
@@ -118,13 +133,15 @@ end
 local moved = {}
 local function fill(queue)
   if queue.delayed > 0 then count('delayed:' .. queue.name, -queue.delayed) end
-  if #queue.texts == 0 then return end
-  redis.call('RPUSH', delayed_lane(queue.name), unpack(queue.texts))
+  local lane, size = delayed_lane(queue.name), #queue.texts + #queue.fronts
+  if size == 0 then return end
+  if #queue.texts > 0 then redis.call('RPUSH', lane, unpack(queue.texts)) end
+  if #queue.fronts > 0 then redis.call('LPUSH', lane, unpack(queue.fronts)) end -- as if each had come by itself
   redis.call('SADD', PREFIX .. 'ready', queue.name)
   redis.call('SADD', PREFIX .. 'queues', queue.name)
   ring(queue.name)
   moved[#moved + 1] = queue.name
-  moved[#moved + 1] = #queue.texts
+  moved[#moved + 1] = size
 end
 
 if #members > 0 then

@@ -16,6 +16,7 @@ local domains = read_tiers(settlements_at + settlements * 4)
 -- Guards, before the first write.
 guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
+if any_patterns then guard_turns(domains) end
 redis.call('LLEN', inflight)
 
 local _, settled = settle(owner, settlements_at, settlements, now)

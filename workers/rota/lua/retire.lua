@@ -34,6 +34,7 @@ if reason == 'expired' then
 end
 guard_places()
 redis.call('HLEN', PREFIX .. 'rotation')
+if any_patterns then guard_turns(domains) end
 local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
 local touched, settled = {}, 0
@@ -105,6 +106,9 @@ redis.call('ZREM', PREFIX .. 'owners', owner)
 redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 
 -- Ring also the queues it served: a token it had swallowed is known to nobody else.
-each_queue(domains, function(queue) touched[queue] = true end)
+each_queue(domains, function(name)
+  touched[name] = true
+  if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- of a pattern: who hears it looks
+end)
 for queue in pairs(touched) do ring_if_served(queue) end
 return { 'ok', settled, requeued, dead, stale }

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
 -- The pollers' round each 0.9 s: rescue entries for which nobody rang, keep the pulse, name owners whose lease ran out,
 -- tell what is due next and how much nobody knows of: a bare ZADD rings nobody.
--- with: prefix clock numbers entry lists doorbell recount leases untold duty
+-- with: prefix clock numbers entry lists doorbell recount leases untold duty idle condition shares closing
 -- KEYS[1]  tasks
--- ARGV     lease ms, the name of this poller, '' for one that walks never
+-- ARGV     lease ms, the name of this poller, '' for one that walks never, ms until an empty queue of a pattern is forgotten
 -- returns  now, doorbells rung for unheard entries, until when grace lasts, expired owners, next due us or '',
 --          whether it is the one poller of the fleet that walks 0|1, how many delayed items nobody adopted,
 --          when a schedule is next to be looked at in us or '', schedules that no node declares any more
 -- Invariant: when nobody swept for half a lease, or the clock went back, nobody is named expired for one lease more,
 -- the longest in use: those who hold leases could not renew them either.
 local QUEUES, OWNERS, UNDECLARED, RECOUNT, WALK = 500, 100, 10, 10 * 1000000, 5 * 1000000
-local now, lease, name = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
+local now, lease, name, forget_after = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2], tonumber(ARGV[3]) * 1000
 local pulse, owners = PREFIX .. 'pulse', PREFIX .. 'owners'
 local last = whole(redis.call('HGET', pulse, 'at'))
 local grace = whole(redis.call('HGET', pulse, 'grace_until')) or 0
-local turned_at = whole(redis.call('HGET', pulse, 'from')) or 0
+local cursor = digits_of(whole(redis.call('HGET', pulse, 'from')) or 0)
 redis.call('ZCARD', owners)
 redis.call('HLEN', PREFIX .. 'counts')
 redis.call('SCARD', PREFIX .. 'ready')
@@ -28,20 +28,23 @@ end
 grace = prolonged(grace)
 
 -- A bounded window over the queues, moving on each 0.9 s when there are more than it holds.
-local queues, rescues = redis.call('SMEMBERS', PREFIX .. 'queues'), 0
-local from = turned_at < #queues and turned_at or 0
-for i = from + 1, math.min(from + QUEUES, #queues) do
-  local queue = queues[i]
+local rescues, looked_at = 0, 0
+local any_conditions = redis.call('EXISTS', CONDITIONS) == 1
+local function look_at(queue)
+  looked_at = looked_at + 1
   if entries_in(queue) > 0 then
     redis.call('SADD', PREFIX .. 'ready', queue)
-    local heard = redis.pcall('LLEN', PREFIX .. 'doorbell:' .. queue) ~= 0
-    if not heard and redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then
-      ring(queue)
-      rescues = rescues + 1
-    end
+    -- Whoever finds a condition closed looks again by itself.
+    if not (any_conditions and closed_by(queue, now)) then rescues = rescues + ring_if_served(queue) end
   end
+  look_whether_idle(queue, now, forget_after)
 end
-redis.call('HSET', pulse, 'at', digits_of(now), 'grace_until', digits_of(grace), 'from', digits_of(from + QUEUES))
+repeat
+  local portion = redis.call('SSCAN', PREFIX .. 'queues', cursor, 'COUNT', QUEUES - looked_at)
+  cursor = portion[1]
+  for _, queue in ipairs(portion[2]) do look_at(queue) end
+until cursor == '0' or looked_at >= QUEUES
+redis.call('HSET', pulse, 'at', digits_of(now), 'grace_until', digits_of(grace), 'from', cursor)
 -- The clock went back: the longest lease counts as asked for now, not for as long as the clock takes to catch up.
 if asked_at > now and longest > lease then note_lease(longest, now) end
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation condition
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, n x (entry verb first second), tiers
@@ -36,8 +36,9 @@ redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
 redis.call('HLEN', PREFIX .. 'rotation')
+if any_patterns then guard_turns(domains) end
 for _, domain in ipairs(domains) do
-  if domain.settings ~= '' then -- a cap is counted in the one, a rate limit kept in the other
+  if domain.settings ~= '' then -- caps and conditions go by the one, a rate limit is kept in the other
     redis.call('HLEN', PREFIX .. 'counts')
     redis.call('HLEN', PREFIX .. 'rates')
   end
@@ -53,6 +54,9 @@ local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
 end
 
+local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
+local function is_open(share) return not share.condition or condition_on(share).open end
+
 -- Generic cell rate: `rates` holds when the bucket will be empty again. More than a full bucket ahead is left over
 -- from a clock that went back or from a slower rate.
 local function rate_ahead(share)
@@ -65,8 +69,9 @@ end
 local function room(share)
   local most, wait = limit, 0
   -- Where starts are bounded they are claimed one at a time: unstarted entries would take the room of other workers.
-  if share.cap == 0 and share.interval == 0 and limit > 0 then
-    local own_at = value_of(limits, share.queue)
+  local is_bounded = share.cap > 0 or share.interval > 0 or (share.condition and condition_on(share).counts)
+  if not is_bounded and limit > 0 then
+    local own_at = value_of(limits, share.name)
     most = own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit
   end
   local allowed = math.max(most, 1)
@@ -97,17 +102,21 @@ for queue, of in pairs(by_queue) do
   holding = holding - of.settled
   local share = share_of(domains, queue)
   credit(share, of.released)
-  if of.released > 0 or (share and share.cap > 0) then to_ring[queue] = true end
+  if of.released > 0 or (share and (share.cap > 0 or share.condition)) then
+    to_ring[queue] = true
+    if any_patterns then mark(queue) end
+  end
 end
 
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
 -- woken workers would wake each other for nothing without end.
 local wait = 0
 local function pass_on(queue)
+  if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if paused(queue) or entries_in(queue) == 0 then return end
   local share = share_of(domains, queue)
-  if share and room(share) < 1 then return end
-  ring(queue)
+  if share and (room(share) < 1 or not is_open(share)) then return end
+  ring_bells(queue)
 end
 
 local function answer(word, claims, dropped)
@@ -199,8 +208,9 @@ local function claim_from(share, n)
   end
   if entries_in(share.queue) == 0 then
     redis.call('SREM', PREFIX .. 'ready', share.queue)
+    if share.place then leave_turns(share.domain, share.place) end
   else
-    to_ring[share.queue] = true
+    to_ring[share.name] = true
   end
   if #texts == 0 then return end
   redis.call('RPUSH', inflight, unpack(texts))
@@ -208,6 +218,7 @@ local function claim_from(share, n)
   count('running:' .. share.queue, #texts)
   charge(share, #texts)
   spend_rate(share, #texts)
+  if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
   if tell then
     for i, text in ipairs(texts) do
       tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
@@ -215,38 +226,85 @@ local function claim_from(share, n)
   end
 end
 
--- Whether entries of the queue at this place may start now; if a rate limit opens later, `wait` says when.
-local function has_room(domain, place)
-  if domain.settings == '' then return true end -- none of its queues has a cap or a rate limit
-  local share = share_at(domain, place)
+-- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its condition
+-- comes last: it is not asked about what may not start all the same.
+local function shut_until(share)
+  if share.cap == 0 and share.interval == 0 and not share.condition then return nil end
   local allowed, after = room(share)
   if share.interval > 0 then
     local _, is_left_over = rate_ahead(share)
     if is_left_over then spend_rate(share, 0) end -- or the queue would stay shut until that time
   end
-  if allowed < 1 and after > 0 and (wait == 0 or after < wait) and entries_in(ARGV[place]) > 0 then wait = after end
-  return allowed >= 1
+  if allowed < 1 then return after > 0 and now + after or SHUT end
+  return not is_open(share) and now + condition_on(share).after or nil
+end
+
+-- Whether entries of the queue at this place may start now; if a rate limit or a condition opens later, `wait` says when.
+local function has_room(domain, place)
+  if domain.settings == '' then return true end -- none of its queues has a cap, a rate limit or a condition
+  local untill = shut_until(share_in(domain, ARGV[place]))
+  if untill and untill < SHUT and (wait == 0 or untill - now < wait) and entries_in(ARGV[place]) > 0 then
+    wait = untill - now
+  end
+  return not untill
 end
 
 -- The places of a domain's queues that are marked ready and may be served now.
 local function candidates(domain)
   local places = {}
-  for i, mark in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
+  for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
     local place = domain.first + i - 1
-    if mark == 1 and not paused(ARGV[place]) and has_room(domain, place) then places[#places + 1] = place end
+    if marked == 1 and not paused(ARGV[place]) and has_room(domain, place) then places[#places + 1] = place end
   end
   return places
 end
 
+-- With patterns.
+local claim_in_turn
+if any_patterns then
+  -- Claim from the queue at a place, or shut it. Returns whether it is to be passed over by this call: what stands first
+  -- in it has to be claimed alone, and others are held.
+  local function claim_at(domain, place)
+    local share = share_at(domain, place)
+    if not share then return false end
+    local untill = paused(share.queue) and SHUT or shut_until(share)
+    if untill then
+      shut(domain, place, untill)
+      return false
+    end
+    claim_from(share, (room(share)))
+    to_ring[share.name] = true -- other queues of the pattern may have something
+    return #texts == 0 and entries_in(share.queue) > 0
+  end
+
+  local function note_opening(domain)
+    local opens_at = next_opening(domain)
+    local after = opens_at and math.max(1, opens_at - now)
+    if after and (wait == 0 or after < wait) then wait = after end
+  end
+
+  claim_in_turn = function(domain)
+    local passed, marks, place = 0, nil, nil
+    open_shut(domain, now)
+    repeat
+      marks = place_marks(domain)
+      place = next_in_turn(domain, passed)
+      examined = examined + marks + 1
+      if place and claim_at(domain, place) then passed = passed + 1 end
+    until #texts > 0 or examined >= EXAMINE or not place and marks == 0
+    if #texts == 0 and examined < EXAMINE then note_opening(domain) end
+  end
+end
+
 local function claim_in_order()
   for _, domain in ipairs(domains) do
-    local places = candidates(domain)
-    while #places > 0 and examined < EXAMINE do
-      local share = share_at(domain, table.remove(places, next_in_rotation(domain, places)))
+    if domain.has_patterns then claim_in_turn(domain) end
+    local places = domain.has_patterns and {} or candidates(domain)
+    while #places > 0 and #texts == 0 and examined < EXAMINE do
+      local share = share_in(domain, ARGV[table.remove(places, next_in_rotation(domain, places))])
       claim_from(share, (room(share)))
-      if #texts > 0 then return end
     end
-    if examined >= EXAMINE then return end
+    if #texts > 0 or examined >= EXAMINE then return end
   end
 end
 
@@ -254,7 +312,10 @@ end
 local function mark_unmarked()
   local found = false
   each_queue(domains, function(queue)
-    if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then found = true end
+    if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then
+      if any_patterns then mark(queue) end
+      found = true
+    end
   end)
   return found
 end

@@ -26,6 +26,7 @@ from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
+from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 
 CALL_SECONDS: Final = 0.001  # what a call of the rounds may take
@@ -46,7 +47,7 @@ def run_poller(settings: PollerSettings, life: lives.Life) -> int:
 
 def _loop(settings: PollerSettings, life: lives.Life, signals: StopSignals) -> "PollerLoop":
     store = Store(settings.server.namespace)
-    recorder = Recorder(life.slot.metrics)
+    recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(settings.queues).of)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, BEAT_EVERY_SECONDS)
     report = PollerReport(recorder, life.slot_number)
     address = parse_address(settings.server.redis_url)

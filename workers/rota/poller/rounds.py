@@ -38,7 +38,7 @@ class Sweeping(Round):
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
-        self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex())
+        self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex(), settings.forget_queue_seconds)
         self._next_sweep = now
         self._expired: deque[str] = deque()
 

@@ -25,12 +25,14 @@ class _Letter(StrEnum):
 
 
 class Kind(_Letter):
-    """Where a task comes from. All but immediate ones use the delayed lane."""
+    """Where a task comes from. All but immediate ones use the delayed lane. A throttled one had to wait for the rate of
+    its task; it is due since it was before."""
 
     IMMEDIATE = "i"
     DELAYED = "d"
     RETRY = "r"
     PERIODIC = "p"
+    THROTTLED = "t"
 
 
 class CrashKind(_Letter):

@@ -43,6 +43,10 @@ class Keys:
     epitaphs = _Single("epitaphs")
     unique_keys = _Single("keys")
     paused = _Single("paused")
+    closed = _Single("closed")
+    conditions = _Single("conditions")
+    patterns = _Single("patterns")
+    idle = _Single("idle")
     progress = _Single("progress")
     served = _Single("served")
     shares = _Single("shares")
@@ -76,11 +80,20 @@ class Keys:
     def inflight(self, owner: str) -> str:
         return self._key(f"inflight:{owner}")
 
+    def turns(self, domain: str) -> str:
+        return self._key(f"turns:{domain}")
+
+    def times(self, domain: str) -> str:
+        return self._key(f"times:{domain}")
+
     def orders(self, node: str) -> str:
         return self._key(f"orders:{node}")
 
     def unique(self, unique_key: str) -> str:
         return self._key(f"unique:{unique_key}")
+
+    def rate(self, name: str) -> str:
+        return self._key(f"rate:{name}")
 
     def sent(self, nonce: str) -> str:
         return self._key(f"sent:{nonce}")

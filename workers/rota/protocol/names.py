@@ -23,6 +23,8 @@ def fault_in_name(what: str, text: str) -> str | None:
 
 def fault_in_queue_name(text: str) -> str | None:
     """Say what is wrong with a queue name, or None."""
+    if "*" in text:
+        return f"queue name {text!r} is a pattern, which only tiers and pools may name: here one queue is meant"
     if text.endswith(DELAYED_SUFFIX):
         return f"queue name {text!r} may not end in {DELAYED_SUFFIX!r}: that suffix names the delayed lane of a queue"
     return fault_in_name("queue name", text)

@@ -50,20 +50,27 @@ class Enqueued:
     """What became of one enqueued item.
 
     `duplicate`: the id is live, the first one stays. `holder`: the id of the task that holds the unique
-    key, else "". `unserved`: accepted, though no running master serves the queue.
+    key, else "". `unserved`: accepted, though no running master serves the queue. `unseen`: accepted, though there was
+    never a fleet in this namespace.
     """
 
     duplicate: bool = False
     holder: str = ""
     unserved: bool = False
+    unseen: bool = False
 
 
 _ACCEPTED = Enqueued()  # nearly every answer
-_ENQUEUED = {"ok": _ACCEPTED, "unserved": Enqueued(unserved=True), "duplicate": Enqueued(duplicate=True)}
+_ENQUEUED = {
+    "ok": _ACCEPTED,
+    "unserved": Enqueued(unserved=True),
+    "unseen": Enqueued(unseen=True),
+    "duplicate": Enqueued(duplicate=True),
+}
 
 
 def parse_enqueued(raw: Raw) -> list[Enqueued]:
-    """One word an item: `ok`, `unserved`, `duplicate` or `held ID`."""
+    """One word an item: `ok`, `unserved`, `unseen`, `duplicate` or `held ID`."""
     return [_ACCEPTED if word == b"ok" else _parse_enqueued_word(text_of(word)) for word in raw]
 
 
@@ -115,6 +122,27 @@ def parse_turn(raw: Raw) -> TurnReply:
     word, now, wait, stale, pairs, dropped = raw
     claims = tuple(Claim(parse_entry(text), body) for text, body in _pairs(pairs))
     return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped))
+
+
+class ThrottleWord(StrEnum):
+    """`start`: it may. `throttled`: it is out of its owner's hands until its turn comes. `late`: that would be too late
+    for it. `gone`: its owner does not hold it, or it was cancelled."""
+
+    START = "start"
+    THROTTLED = "throttled"
+    LATE = "late"
+    GONE = "gone"
+
+
+class Throttled(NamedTuple):
+    """What a task with a rate of its own is to do. `us`: in how many microseconds it may start, or until when (Redis
+    time) it is delayed; else 0."""
+
+    word: ThrottleWord
+    us: int
+
+
+parse_throttled = reply(Throttled, lambda word: ThrottleWord(text_of(word)), int)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """The Lua files of the protocol, loaded from `rota/lua` and named by their SHA1.
 
 A script names the shared functions it needs in a line `-- with: entry doorbell`; their files, from
-`lua/shared/`, are put between its first line (the flags) and its body. So each script carries what it
-uses and nothing else, and runs as one text.
+`lua/shared/`, are put between its first line (the flags) and its body, each once and behind those that
+it names itself. So each script carries what it uses and nothing else, and runs as one text.
+
+A script that has a line `-- over the copy: turn` gets that whole transition too, as a function, behind the shared files
+of both. The first of its own is `copy`, so that the transition is run and changes nothing.
 """
 
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ except ImportError:
 # Found from this file: importlib.resources would cost every worker 26 ms of imports for the same answer.
 _FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
+_OVER = "-- over the copy:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,28 @@ def sha1_of(text: bytes) -> str:
 
 def _assemble(source: str) -> str:
     flags, _, body = source.partition("\n")
-    needs = next((line.removeprefix(_WITH).split() for line in body.splitlines() if line.startswith(_WITH)), [])
-    shared = [(_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8") for need in needs]
-    return "\n".join([flags, *shared, body])
+    shared: dict[str, str] = {}
+    _add_needs(body, shared)
+    functions = []
+    for name in _named(_OVER, body):
+        _, _, transition = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8").partition("\n")
+        _add_needs(transition, shared)
+        functions.append(f"local function {name}()\n{transition}end")
+    return "\n".join([flags, *shared.values(), *functions, body])
+
+
+def _add_needs(text: str, shared: dict[str, str]) -> None:
+    """Add what this text needs, by name, in an order in which each file stands behind what it needs."""
+    for need in _named(_WITH, text):
+        if need not in shared:
+            source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
+            _add_needs(source, shared)
+            shared[need] = source
+
+
+def _named(mark: str, text: str) -> list[str]:
+    """What the line that begins so names."""
+    return next((line.removeprefix(mark).split() for line in text.splitlines() if line.startswith(mark)), [])
 
 
 def script_names() -> list[str]:

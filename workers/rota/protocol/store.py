@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from rota.protocol import replies, task_events, views
+from rota.protocol import order, replies, task_events, views
 from rota.protocol.classic import AdoptedClassic, ClassicSource, parse_adopted_classic
 from rota.protocol.command import Command
+from rota.protocol.condition import Condition
 from rota.protocol.entry import CrashKind
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.scripts import load_script
-from rota.protocol.tiers import NO_LIMITS, NO_TIERS, QueueShare, read_share, settings_of
+from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, read_share, settings_of, settings_of_domain
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
 T = TypeVar("T")
@@ -25,14 +26,17 @@ MOST_CRASHES = 1000  # that a task may be allowed
 DEFAULT_LOSS_LIMIT = 5
 DEFAULT_ENDED_KEEP = 10_000  # as KEEP in lua/shared/ending.lua, which goes by it before a master has spoken
 MOST_ENDED_KEEP = 1_000_000
+DEFAULT_FORGET_SECONDS = 300.0  # after which an empty queue of a pattern leaves nothing
 BATCH = 500  # no script works on more things than this in one call
+FRONT = "^"  # behind a due: for the head of its lane
 PROGRESS_BATCH = 250  # a look and a write for each
 
 
 class NewTask(NamedTuple):
     """A task as enqueue takes it.
 
-    `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds.
+    `due`: "" for at once, "+N" for N microseconds from now, "@N" for Unix time in microseconds; FRONT behind it for
+    the head of its lane, where of one call the last stands first.
     `unique_key` "" for none; `hold_ms` 0 holds the key for the life of the task.
     """
 
@@ -42,6 +46,17 @@ class NewTask(NamedTuple):
     due: str = ""
     unique_key: str = ""
     hold_ms: int = 0
+
+
+class RateAsked(NamedTuple):
+    """Whether the task of this entry may start by now. `name`: whose starts are counted. `latest_us`: when it may start
+    at last by Redis time, None for whenever."""
+
+    entry: bytes
+    name: str
+    interval_us: int
+    burst: int
+    latest_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +106,13 @@ class Attended:
 
 class Announced(NamedTuple):
     """What a master says besides that it lives: how many `ends` of tasks the fleet is to remember, about how many task
-    `events` it wants kept (0: none), and the `shares` of queues, which consumers go by."""
+    `events` it wants kept (0: none), the `shares` of queues, which consumers go by, and those `domains` of its pools
+    that have patterns: by these is found whom a queue of a pattern wakes."""
 
     ends: int = DEFAULT_ENDED_KEEP
     events: int = 0
     shares: tuple[QueueShare, ...] = ()
+    domains: tuple[Domain, ...] = ()
 
 
 NOTHING_SAID = Announced()
@@ -139,6 +156,12 @@ class Store:
         when the owner does not hold it: then nothing may be started."""
         return self._command("begin", pack((owner, entry)), bytes)
 
+    def throttle(self, owner: str, asked: RateAsked) -> Command[replies.Throttled]:
+        """Ask whether a task with a rate of its own may start; if not, it is delayed until its turn comes."""
+        entry, name, interval_us, burst, latest_us = asked
+        args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
+        return self._command("throttle", args, replies.parse_throttled)
+
     def promote(self, limit: int = BATCH) -> Command[replies.Promoted]:
         """Move tasks that are due to their delayed lanes, in order of due."""
         return self._command("promote", pack((limit,)), replies.parse_promoted)
@@ -177,10 +200,14 @@ class Store:
             args += (task_id, epitaph)
         return self._command("retire", pack(args) + rest, replies.parse_retired)
 
-    def sweep(self, lease_ms: int, poller: str = "") -> Command[replies.Swept]:
-        """The pollers' round: rescue unheard entries, keep the pulse; returns expired owners, what is due next, and
-        whether `poller`, a name, is the one of the fleet that walks."""
-        return self._command("sweep", pack((lease_ms, poller)), replies.parse_swept)
+    def sweep(
+        self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
+    ) -> Command[replies.Swept]:
+        """The pollers' round: rescue unheard entries, keep the pulse, forget queues of patterns that are empty for so
+        long; returns expired owners, what is due next, and whether `poller`, a name, is the one of the fleet that
+        walks."""
+        args = pack((lease_ms, poller, round(forget_seconds * 1000)))
+        return self._command("sweep", args, replies.parse_swept)
 
     def adopt_scheduled(self, members: Sequence[bytes]) -> Command[replies.AdoptedScheduled]:
         """Adopt up to BATCH bare items of the delayed set."""
@@ -204,9 +231,18 @@ class Store:
     ) -> Command[int]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all good for `ttl_ms`, and what
         of the past is to be kept."""
-        ends, events, shares = announced
-        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), *queues]
-        return self._command("announce", pack(args), int)
+        ends, events, shares, domains = announced
+        args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
+        for domain in domains:
+            args += (domain.name, settings_of_domain(domain))
+        return self._command("announce", pack([*args, *queues]), int)
+
+    def look_at_closed(
+        self, ttl_ms: int, conditions: Iterable[Condition] = ()
+    ) -> Command[tuple[views.ClosedQueue, ...]]:
+        """Define conditions, good for `ttl_ms`, and keep since when queues are closed; returns those that are."""
+        args: list[Arg] = [ttl_ms, *(word for each in conditions for word in each)]
+        return self._command("conditions", pack(args), views.parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
         """Extend the lease of a consumer, and say which queues it serves."""
@@ -224,9 +260,9 @@ class Store:
 
     # Looking
 
-    def overview(self, queues: Sequence[str]) -> Command[views.Overview]:
-        """The numbers of the named queues and of all ever pushed to."""
-        return self._command("overview", pack(queues), views.parse_overview)
+    def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[views.Overview]:
+        """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
+        return self._command("overview", pack((cursor, *queues)), views.parse_overview)
 
     def status(self, task_id: str) -> Command[views.TaskState]:
         """Where an id stands. Looks into its lanes only as far as BATCH entries from the head."""
@@ -250,6 +286,16 @@ class Store:
         """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
         Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
         return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
+
+    def nodes(self) -> Command[list[order.Node]]:
+        """The nodes whose masters live, at most BATCH of them, with what their pools serve."""
+        return self._command("nodes", NOTHING, order.parse_nodes)
+
+    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[order.Order]:
+        """The next `count` claims, up to `order.MOST_CLAIMS`, of workers that serve these tiers; and how it is with
+        their queues that have entries, and with `queue`."""
+        turn = self.turn(order.NOBODY, tiers, Turn(limit=1))
+        return self._command("explain", turn.args + pack((queue, count)), order.parse_order)
 
     def events(self, place: str, count: int = BATCH) -> Command[task_events.EventsPage]:
         """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""

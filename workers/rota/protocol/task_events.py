@@ -23,6 +23,7 @@ class EventName(StrEnum):
     STARTED = "started"
     RETRIED = "retried"
     RELEASED = "released"
+    THROTTLED = "throttled"
     RECOVERED = "recovered"
     REVIVED = "revived"
     RESTORED = "restored"

@@ -121,7 +121,9 @@ def _parse_waited(raw: Raw) -> TaskState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old."""
+    """One queue's numbers, its name as it can be shown; ages in microseconds, 0 when there is nothing to be old.
+    `closed_age_us`: for how long nobody may claim from it, as it is paused or its condition keeps entries waiting.
+    `closed_by`: the condition that keeps it closed, `condition_error`: what is wrong with that one; else ""."""
 
     queue: str
     ready: int
@@ -134,24 +136,52 @@ class QueueState:
     oldest_overdue_age_us: int
     paused: bool
     served: bool
+    closed_age_us: int = 0
+    closed_by: str = ""
+    condition_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of all queues at one instant of Redis time."""
+    """The state of queues at one instant of Redis time. `cursor`: where the next portion begins, "0" after the last."""
 
     now_us: int
     owners: int
     queues: tuple[QueueState, ...]
+    cursor: str = "0"
+
+    @property
+    def more(self) -> bool:
+        """Whether there are queues that are not among these."""
+        return self.cursor != "0"
 
 
 def parse_overview(raw: Raw) -> Overview:
-    """`[now, owners, a list a queue...]`"""
-    now, owners, *rows = raw
-    return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)))
+    """`[now, owners, cursor, a list a queue...]`"""
+    now, owners, cursor, *rows = raw
+    return Overview(int(now), int(owners), tuple(map(_parse_queue_state, rows)), text_of(cursor))
 
 
-_parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool)
+_parse_queue_state = reply(QueueState, _shown_name, *[int] * 8, bool, bool, int, _shown_name, _shown_name)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedQueue:
+    """A queue from which nobody may claim, for how long by now: it is paused (`closed_by` is ""), or the condition
+    `closed_by` keeps entries waiting. `error`: what is wrong with that condition, "" when nothing is."""
+
+    queue: str
+    closed_age_us: int
+    closed_by: str
+    error: str
+
+
+def parse_closed(raw: Raw) -> tuple[ClosedQueue, ...]:
+    """`[a list a queue...]`"""
+    return tuple(sorted(map(_parse_closed_queue, raw), key=lambda closed: closed.queue))
+
+
+_parse_closed_queue = reply(ClosedQueue, _shown_name, int, _shown_name, _shown_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ CONFIG_RELOADED: Final = "config.reloaded"
 CONFIG_REJECTED: Final = "config.rejected"
 CONFIG_WARNING: Final = "config.warning"
 
+CONDITION_FAILED: Final = "condition.failed"
+CONDITION_WORKS: Final = "condition.works"
+
 REDIS_LOST: Final = "redis.lost"
 REDIS_BACK: Final = "redis.back"
 REDIS_REFUSED: Final = "redis.refused"

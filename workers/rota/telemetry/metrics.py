@@ -27,7 +27,8 @@ COMMAND_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0
 OTHER: Final = "_other"  # the value of every label of a series that found no room
 
 # Label values that are sets fixed in advance. `queue`, `task`, `pool` and `slot` are bounded by the configuration.
-KINDS: Final = tuple(kind.label for kind in Kind)
+# Without `throttled`, which only queues with such tasks have.
+KINDS: Final = tuple(kind.label for kind in Kind if kind is not Kind.THROTTLED)
 WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
 RESTART_REASONS: Final = (
     *("crash", "signal", "oom", "hung", "timeout", "cancelled"),
@@ -153,8 +154,36 @@ QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "queue",
 )
 QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
+QUEUE_CLOSED = _gauge(
+    "rota_queue_closed",
+    _EXPORTER,
+    "1 while its condition lets nobody claim; of a pattern, while one of its largest queues is closed so.",
+    "queue",
+)
+QUEUE_CLOSED_AGE = _gauge(
+    "rota_queue_closed_age_seconds",
+    _EXPORTER,
+    "For how long nobody may claim: it is paused, or its condition keeps tasks waiting. 0 when neither holds.",
+    "queue",
+)
+CONDITION_ERRORS = _counter(
+    "rota_condition_errors_total",
+    _MASTER,
+    "Looks at which the condition of the queue failed, which keeps it closed. A master looks with each renewal.",
+    "queue",
+)
+QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "For how long this node has been quiet, 0 when it is not.")
+FORGOTTEN_AFTER = _gauge(
+    "rota_forgotten_after_seconds", _EXPORTER, "After how long what is closed or quiet counts as forgotten."
+)
 QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
 QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while some master or consumer serves it.", "queue")
+QUEUE_PATTERN = _gauge(
+    "rota_queue_pattern",
+    _EXPORTER,
+    "1 for a queue of a pattern that is shown by name, and for _other: its counters are those of the pattern.",
+    "queue pattern",
+)
 CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: programs of their own that take tasks.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")
@@ -185,6 +214,9 @@ TASKS_DEAD = _counter(
     (Writer.WORKER, Writer.MASTER, Writer.POLLER),
     "Tasks set aside as dead.",
     "queue task reason",
+)
+TASKS_THROTTLED = _counter(
+    "rota_tasks_throttled_total", _WORKER, "Starts put off by the task's own rate.", "queue task"
 )
 TASKS_RECOVERED = _counter(
     "rota_tasks_recovered_total",

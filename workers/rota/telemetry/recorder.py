@@ -18,6 +18,7 @@ from rota.telemetry import records
 
 MAX_SERIES: Final = 20_000
 MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
+_QUEUE: Final = "queue"  # where a metric has this label it is the first
 
 # Kept free for the `_other` records: all metrics of `rota.telemetry.metrics` together need less.
 _RESERVED_WORDS = (32 << 10) // WORD
@@ -67,6 +68,10 @@ class Histogram:
         numbers[self._sum_at] += value
 
 
+def _itself(queue: str) -> str:
+    return queue
+
+
 _Definition = TypeVar("_Definition", bound=m.Definition)
 _Child = TypeVar("_Child", Counter, Gauge, Histogram)
 
@@ -77,15 +82,21 @@ class Recorder:
     When the region is full, or a metric has `max_series` label sets here already, the child is the one
     whose every label is `_other`, and `rota_metrics_series_dropped_total` counts. Raises ValueError for
     a region too small for those.
+
+    `label_of_queue`: under which value of the label `queue` a queue is counted. Queues of a pattern come and go, and
+    records stay: all of them are counted as their pattern (`queue_labels`).
     """
 
-    def __init__(self, region: memoryview, max_series: int = MAX_SERIES) -> None:
+    def __init__(
+        self, region: memoryview, max_series: int = MAX_SERIES, label_of_queue: Callable[[str], str] = _itself
+    ) -> None:
         if len(region) // WORD <= _RESERVED_WORDS:
             raise ValueError(f"a region for metrics needs more than {_RESERVED_WORDS * WORD} bytes, got {len(region)}")
         self._region = region
         self._words = region.cast("q")
         self._numbers = region.cast("d")
         self._max_series = max_series
+        self.label_of_queue = label_of_queue
         self._places: dict[bytes, int] = {}
         self._series: defaultdict[str, int] = defaultdict(int)
         self._counters: dict[tuple[str, ...], Counter] = {}
@@ -145,6 +156,10 @@ class Recorder:
     ) -> _Child:
         if len(labels) != len(definition.labels):
             raise ValueError(f"{definition.name} has the labels {definition.labels}, got the values {labels}")
+        if definition.labels[:1] == (_QUEUE,) and (label := self.label_of_queue(labels[0])) != labels[0]:
+            # Found under its pattern's name, and not kept under its own: of such names there is no end.
+            labels = (label, *labels[1:])
+            return kept.get((definition.name, *labels)) or self._make(make, kept, definition, labels)
         key = records.encode_key(definition.name, labels)
         if key in self._places or self._has_room(definition, labels, key):
             child = kept[(definition.name, *labels)] = make(self._numbers, self._place(definition, key), definition)

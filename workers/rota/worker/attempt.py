@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, assert_never
+from typing import Final, Literal, assert_never
 
 from rota.child.slots import Slot, boottime_ns
 from rota.client.arguments import kept_result
@@ -18,6 +18,7 @@ from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, NotRunnable, error_line, traceback_text
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.progress import progress_text
+from rota.protocol.replies import ThrottleWord
 from rota.retry import GiveUp, decide
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner, call_hook
@@ -27,6 +28,7 @@ from rota.worker.prepare import Preparer, Runnable, Unfit
 from rota.worker.times import Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
+_MAY_END: Final = (ThrottleWord.START, ThrottleWord.LATE)  # here: by its run, or without
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never looked at
 
 
@@ -131,7 +133,7 @@ class Attempt:
 class Executor:
     """Makes attempts. `limit_ns`: the fleet's time limit in nanoseconds. `started` is called at each start before the
     function, as a task that kills its worker has started too. `alone` keeps copies of this process out of it.
-    `random` returns a number in [0, 1). `begin`: see `rota.worker.begin`.
+    `random` returns a number in [0, 1). `begin`: see `rota.worker.begin`; `throttle`: see `rota.worker.throttle`.
     """
 
     limit_ns: int
@@ -144,13 +146,15 @@ class Executor:
     random: Callable[[], float]
     short_limits: ShortLimits
     begin: Callable[[Entry], Entry | None]
+    throttle: Callable[[Entry, Runnable], ThrottleWord]
     max_result_kb: int
     owner: str = ""
 
-    def attempt(self, claimed: Claimed, at_ns: int) -> Attempt | None:
+    def attempt(self, claimed: Claimed, at_ns: int) -> Attempt | Literal[ThrottleWord.THROTTLED] | None:
         """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
 
-        `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run.
+        `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run. THROTTLED
+        when its rate did not let it start: this worker has it no more.
         """
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
@@ -164,13 +168,13 @@ class Executor:
             verdict = self._decide(ready, entry.failures)
         slot.name_task(name, verdict or 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
-        begun = None if start_ns > claimed.start_by_ns else entry
-        if not verdict and begun is not None and ready is not None and ready.options.is_started_once:
-            begun = self.begin(entry)
+        begun, word = None if start_ns > claimed.start_by_ns else entry, ThrottleWord.START
+        if ready is not None and ready.asks_first and begun is not None:
+            begun, word = self._ask(entry, ready)
             at_ns = start_ns = boottime_ns()
         if begun is None:
             slot.end_task()
-            return None
+            return ThrottleWord.THROTTLED if word is ThrottleWord.THROTTLED else None
         attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot, number)
         if ready is not None:
             attempt.ran_by, attempt.limit_ns = ready.ran_by, ready.limit_ns
@@ -178,8 +182,19 @@ class Executor:
                 self._set_soft_limit(attempt, ready.soft_limit_ns, at_ns)
             elif at_ns + ready.limit_ns != deadline_ns:
                 slot.extend_task(at_ns + ready.limit_ns, 0)
-        self._carry_out(claimed, prepared, attempt)
+        if word is ThrottleWord.LATE:
+            attempt.outcome = Expired()
+        else:
+            self._carry_out(claimed, prepared, attempt)
         return attempt
+
+    def _ask(self, entry: Entry, ready: Runnable) -> tuple[Entry | None, ThrottleWord]:
+        """Ask Redis whether the task's rate lets it start, and tell it of the start of what may be started once at
+        most. Returns the entry as it stands then, None when it is not to be started."""
+        word = ThrottleWord.START if ready.options.rate is None else self.throttle(entry, ready)
+        if word is ThrottleWord.START and ready.options.is_started_once:
+            return self.begin(entry), word
+        return entry if word in _MAY_END else None, word
 
     def _decide(self, ready: Runnable, failures: int) -> int:
         """What the master is to do if it has to end this attempt: decided once for each number of failures."""

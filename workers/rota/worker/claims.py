@@ -120,7 +120,8 @@ class InFlight:
 
 @dataclass(slots=True)
 class ClaimTimes:
-    """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended."""
+    """What the tasks of a claim that were run so far took; `at_ns` is when the last one ended. `queue`: its pattern, if
+    it has one."""
 
     queue: str
     at_ns: int
@@ -157,7 +158,8 @@ def _followed(known: float, seen: float) -> float:
 
 
 class Prefetch:
-    """How many tasks of each queue to claim at once. `limits`, for a turn: the queues of which several may be claimed.
+    """How many tasks of each queue to claim at once; of the queues of a pattern alike. `limits`, for a turn: the queues
+    and patterns of which several may be claimed.
 
     A claim should be worth about 5 ms of work: short tasks come many at a time, so that the round trip and the script
     are shared among them; a task of 5 ms or longer comes alone. What a task of the queue takes is known from the recent

@@ -1,5 +1,6 @@
 """What a worker does next: a table of what it may do and what is to be seen to first. Pure."""
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -88,12 +89,13 @@ def need_of(
     return Need.SLEEP if nothing_found else Need.WORK
 
 
-def is_passed_on(queue: str, reply: TurnReply) -> bool:
+def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -> bool:
     """Whether the doorbell token that woke this worker need not be passed on to another one.
 
-    A turn that claims from a queue and leaves entries there rings for it; one that finds nothing need not ring at all.
-    Only when it claims from another queue may this queue have entries for which it rang nobody.
+    A turn that claims from a queue and leaves entries there rings for it, and for its pattern when any queue of that
+    has something; one that finds nothing need not ring at all. Only when it claims from a queue that is served as
+    another `name` may there be entries for which it rang nobody.
     """
     if reply.word is not TurnWord.OK:
         return False
-    return not reply.claims or reply.claims[0].entry.queue == queue
+    return not reply.claims or served_as(reply.claims[0].entry.queue) == name

@@ -11,7 +11,7 @@ from rota.child.wait import Waiter
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
-from rota.protocol.replies import TurnReply, TurnWord
+from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
 from rota.protocol.store import Store
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import Packed
@@ -228,7 +228,7 @@ class Loop:
             return
         anchor = self._clock.answered_late(heard.reply.now_us, sent_ns, boottime_ns())
         self._take_answer(heard.reply, CLAIM_LIMIT, anchor)
-        if heard.queue and not is_passed_on(heard.queue, heard.reply):
+        if heard.queue and not is_passed_on(heard.queue, heard.reply, self.report.label_of_queue):
             self._in_flight.tokens.append(heard.queue)
             self._take_turn(0)
 
@@ -249,7 +249,7 @@ class Loop:
         """Run what is claimed, in order, until nothing of it is left or there is a reason to look around."""
         self._slot.phase = Phase.BUSY
         self.report.busy()
-        batch = ClaimTimes(self._in_flight.waiting[0].entry.queue, boottime_ns())
+        batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
         while self._in_flight.waiting and (ended_ns := self._run_next(batch.at_ns)):
             batch.ended(ended_ns)
             if self.signals.asked or self.recycling.is_spent(self._attempts) or self.fence.is_up(batch.at_ns):
@@ -263,6 +263,8 @@ class Loop:
         """Run the next entry; returns when it had ended, 0 when nothing may be started without asking."""
         claimed = self._in_flight.next()
         attempt = self.executor.attempt(claimed, at_ns)
+        if attempt is ThrottleWord.THROTTLED:
+            return boottime_ns()
         if attempt is None:
             self._in_flight.put_back(claimed)
             return 0

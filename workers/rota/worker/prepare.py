@@ -25,7 +25,8 @@ _MOST_REMEMBERED: Final = 1000
 class Runnable(NamedTuple):
     """A call that can be made, with the options in force. `limit_ns`: its time limit in nanoseconds, and
     `soft_limit_ns` its soft one, 0 for none. `ran_by`: for the account of its run, empty when its end is not to be
-    remembered. `verdicts`: what was decided of this task for its master, by failures."""
+    remembered. `verdicts`: what was decided of this task for its master, by failures. `asks_first`: whether Redis is to
+    be asked before its start."""
 
     task: "Task[..., Any]"
     args: tuple[Any, ...]
@@ -35,6 +36,7 @@ class Runnable(NamedTuple):
     soft_limit_ns: int
     ran_by: bytes
     verdicts: dict[int, int]
+    asks_first: bool
 
     @property
     def name(self) -> str:
@@ -95,7 +97,9 @@ class Preparer:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
         who = ran_by(self._pid, task.name) if options.remember else b""
         verdicts = self._verdicts_of(task.name, options.retries)
-        worked_out = options, round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS), who, verdicts
+        asks_first = options.is_started_once or options.rate is not None
+        limits = round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
+        worked_out = options, *limits, who, verdicts, asks_first
         if not enqueued:
             self._declared[task.name] = worked_out
         return worked_out
@@ -107,4 +111,4 @@ class Preparer:
         return self._verdicts.setdefault((name, retries), {})
 
 
-_InForce = tuple[TaskOptions, int, int, bytes, dict[int, int]]
+_InForce = tuple[TaskOptions, int, int, bytes, dict[int, int], bool]

@@ -60,6 +60,7 @@ class Report:
         self._objective_seconds = settings.lag_objective_seconds
         self._objectives = settings.lag_objectives
         self._recorder = own
+        self.label_of_queue = own.label_of_queue
         self._sampled_at = 0.0
         self._queues: dict[tuple[str, Kind], _OfQueue] = {}
         self._tasks: dict[tuple[str, str], _OfTask] = {}
@@ -105,6 +106,10 @@ class Report:
         """A task was given back as its claim took too long. Not worth a line: it is claimed again at once."""
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, _WORDS[outcomes.Release].label).add()
 
+    def throttled(self, queue: str, task: str) -> None:
+        """A task's rate did not let it start yet. Not worth a line: of a backlog there would be one for each."""
+        self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
+
     def _unstarted(self, entry: Entry, outcome: type[outcomes.Outcome]) -> None:
         label, event, _ = _WORDS[outcome]
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, label).add()
@@ -120,25 +125,26 @@ class Report:
 
     def started(self, entry: Entry, times: Times) -> None:
         """A task's function is about to be called: how late, and why."""
-        known = self._queues.get((entry.queue, entry.kind)) or self._new_queue(entry)
+        queue = self.label_of_queue(entry.queue)
+        known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
         known.lag.observe(times.lag_seconds)
         known.wait.observe(times.wait_seconds)
         if times.promotion_lag_seconds is not None:
-            self._recorder.histogram(metrics.PROMOTION_LAG, entry.queue).observe(times.promotion_lag_seconds)
+            self._recorder.histogram(metrics.PROMOTION_LAG, queue).observe(times.promotion_lag_seconds)
         if times.lag_seconds > known.objective_seconds:
-            self._recorder.counter(metrics.TASK_LAG_OBJECTIVE_MISSES, entry.queue, entry.kind.label).add()
+            self._recorder.counter(metrics.TASK_LAG_OBJECTIVE_MISSES, queue, entry.kind.label).add()
         if times.early:
-            self._recorder.counter(metrics.TASK_EARLY_STARTS, entry.queue).add()
+            self._recorder.counter(metrics.TASK_EARLY_STARTS, queue).add()
 
-    def _new_queue(self, entry: Entry) -> _OfQueue:
-        lag = self._recorder.histogram(metrics.TASK_LAG, entry.queue, entry.kind.label)
-        wait = self._recorder.histogram(metrics.QUEUE_WAIT, entry.queue, entry.kind.label)
-        made = _OfQueue(lag, wait, self._objectives.get(entry.queue, self._objective_seconds))
-        return self._queues.setdefault((entry.queue, entry.kind), made)
+    def _new_queue(self, queue: str, kind: Kind) -> _OfQueue:
+        lag = self._recorder.histogram(metrics.TASK_LAG, queue, kind.label)
+        wait = self._recorder.histogram(metrics.QUEUE_WAIT, queue, kind.label)
+        made = _OfQueue(lag, wait, self._objectives.get(queue, self._objective_seconds))
+        return self._queues.setdefault((queue, kind), made)
 
     def attempt(self, attempt: Attempt) -> None:
         """An attempt has ended."""
-        queue, name, runtime_seconds = attempt.entry.queue, attempt.name, attempt.runtime_seconds
+        queue, name, runtime_seconds = self.label_of_queue(attempt.entry.queue), attempt.name, attempt.runtime_seconds
         known = self._tasks.get((queue, name)) or self._new_task(queue, name)
         if runtime_seconds:
             known.runtime.observe(runtime_seconds)

@@ -18,6 +18,7 @@ from rota.server.connection import ConnectionOptions
 from rota.server.link import Link
 from rota.soft_limit import soft_limit
 from rota.telemetry import log
+from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.worker import bell, prepare
 from rota.worker.application import NoCopies, Runner, call_hook
@@ -27,6 +28,7 @@ from rota.worker.limits import ShortLimits
 from rota.worker.loop import Loop
 from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
+from rota.worker.throttle import Throttle
 
 
 def run_worker(settings: WorkerSettings, life: Life) -> int:
@@ -60,7 +62,8 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
 
 def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Loop:
     store = Store(settings.server.namespace)
-    recorder = Recorder(life.slot.metrics)
+    queues = [share.name for tier in settings.tiers for share in tier.queues]
+    recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(queues).of)
     report = Report(settings, recorder)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
@@ -88,6 +91,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
             random.random,
             ShortLimits(life.slot, life.ring_master),
             Beginner(life, store, link, waiter, fence).begin,
+            Throttle(life, store, link, waiter, fence, report.throttled).ask,
             settings.max_result_kb,
             life.owner,
         ),

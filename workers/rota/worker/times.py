@@ -15,6 +15,7 @@ from rota.child.life import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS, Entry, Kind
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
+_NOT_PROMOTED: Final = (Kind.IMMEDIATE, Kind.THROTTLED)  # at their due time
 _GOOD_FOR_NS: Final = 60 * NANOSECONDS
 
 
@@ -35,7 +36,8 @@ class Anchor(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The start of an attempt. `promotion_lag_seconds` is None for a task that never waited for a due time."""
+    """The start of an attempt. `promotion_lag_seconds` is None for a task that never waited for a due time, or waited
+    for its rate after it."""
 
     start_us: int
     lag_seconds: float
@@ -51,7 +53,7 @@ def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     return Times(
         start_us,
         (start_us - due_us) / MICROSECONDS if start_us > due_us else 0.0,
-        None if entry.kind is Kind.IMMEDIATE else max(0, ready_us - due_us) / MICROSECONDS,
+        None if entry.kind in _NOT_PROMOTED else max(0, ready_us - due_us) / MICROSECONDS,
         (start_us - ready_us) / MICROSECONDS if start_us > ready_us else 0.0,
         anchor.earliest_us(start_ns) < due_us,
     )

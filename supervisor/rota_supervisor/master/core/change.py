@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rota.child.settings import settings_to_json
+from rota.protocol.patterns import served_as
 from rota_supervisor.config import resolve
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.model import Config
@@ -66,11 +67,11 @@ def oversized_pools(config: Config) -> list[Fault]:
 
 def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
     """The imported tasks whose queue stands in no tier: nobody would ever run them."""
-    served = set(served_queues(config))
+    served = served_queues(config)
     return [
         Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}: add it to tiers, or to the task's pool")
         for name, queue in sorted(tasks.items())
-        if queue not in served
+        if served_as(queue, served) is None
     ]
 
 

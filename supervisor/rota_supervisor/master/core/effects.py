@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, TypeAlias
 from rota.protocol.outcome import Settlement
 from rota.protocol.schedules import Declared
 from rota.protocol.store import Announced, Blame
+from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
 from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.master.core.children import ChildRef
@@ -101,13 +102,16 @@ class HeldLease(NamedTuple):
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, and announce for `lease_seconds` which queues this node serves, what holds for the whole fleet,
-    and which schedules this node declares. Followed by LeasesRenewed."""
+    """Renew all leases, announce for `lease_seconds` which queues this node serves, the tiers of its pools, what holds
+    for the whole fleet and which schedules this node declares, and look at what is closed. Followed by ClosedSeen, when
+    Redis answers, and LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
+    pools: Mapping[str, tuple[Domain, ...]]
     lease_seconds: float
     announced: Announced
+    conditions: Mapping[str, ConditionConfig]
     schedules: tuple[Declared, ...] = ()
 
 

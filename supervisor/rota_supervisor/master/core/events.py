@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes
 from rota.child.slots import Phase, RecycleReason
 from rota.protocol.replies import Retired
+from rota.protocol.views import ClosedQueue
 from rota.protocol.wire import NOTHING, Packed
 from rota_supervisor import messages
 from rota_supervisor.config.faults import Fault
@@ -181,6 +182,12 @@ class LeasesRenewed(NamedTuple):
     failed: bool = False
 
 
+class ClosedSeen(NamedTuple):
+    """The queues of the fleet from which nobody may claim now."""
+
+    closed: tuple[ClosedQueue, ...]
+
+
 class OwnerRetired(NamedTuple):
     """What a dead worker held is given back."""
 
@@ -227,6 +234,6 @@ class EvictionPolicySeen(NamedTuple):
 
 Event: TypeAlias = (
     "Ticked | Requested | ConfigurationRead | PlacePrepared | PlaceTaken | Looked | Started | StackFileMade"
-    " | ZygoteSaid | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | OwnerRetired"
+    " | ZygoteSaid | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | ClosedSeen | OwnerRetired"
     " | ClaimHeldUp | CancelOrdered | RedisAnswered | RedisFailed | EvictionPolicySeen"
 )

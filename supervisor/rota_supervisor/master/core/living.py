@@ -2,17 +2,19 @@
 the lease and the claims of a worker."""
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from rota.child.life import NANOSECONDS
 from rota.child.slots import Phase, RecycleReason
 from rota.protocol.outcome import settlements_in
 from rota.protocol.store import Announced
+from rota.protocol.tiers import Domain
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor import messages
-from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import queue_shares
+from rota_supervisor.config.model import ConditionConfig, Config
+from rota_supervisor.config.resolve import pattern_domains, queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import declaring, dying, events, reloading
 from rota_supervisor.master.core import effects as do
@@ -208,19 +210,26 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     new to be declared."""
     leases, lease = state.leases, state.config.lease
     if declaring.take_in(state, now):
-        hurry(state)
+        leases.hurry()
     if leases.is_renewing or now < leases.due_at:
         return []
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    queues, announced, declared = tuple(state.taken_queues), _announced(state.config), declaring.declared(state, now)
-    return [do.RenewLeases(held, queues, lease.seconds, announced, declared)]
+    queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declaring.declared(state, now)
+    return [do.RenewLeases(held, queues, pools, lease.seconds, *_announced(state.config), declared)]
 
 
-def _announced(config: Config) -> Announced:
+def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
+    """The tiers of each pool whose workers claim."""
+    told, counts = state.rollout.in_force.pools, {} if state.quiet.is_asked else state.wanted.counts
+    return {pool: told[pool].settings.tiers for pool, count in counts.items() if count}
+
+
+def _announced(config: Config) -> tuple[Announced, Mapping[str, ConditionConfig]]:
     events = config.events.max_length if config.events.enabled else 0
-    return Announced(config.ended.keep, events, queue_shares(config))
+    announced = Announced(config.ended.keep, events, queue_shares(config), pattern_domains(config))
+    return announced, config.conditions
 
 
 def _living(state: MasterState) -> list[Child]:
@@ -229,17 +238,11 @@ def _living(state: MasterState) -> list[Child]:
     return [child for child in workers if child.owner and child.state is not ChildState.EXITED]
 
 
-def hurry(state: MasterState) -> None:
-    """Renew at the next tick."""
-    state.leases.is_urgent = True
-    state.leases.due_at = 0.0
-
-
 def _hurry_for(state: MasterState, lease_seconds: float) -> None:
     """Hurry if the next renewal may have been planned too late for a lease of so many seconds: a reload may have made
     leases shorter."""
     if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
-        hurry(state)
+        state.leases.hurry()
 
 
 def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) -> list[do.Effect]:

@@ -29,7 +29,15 @@ _KEYS_OF: Final = {
     "lag_objectives": ("queues.QUEUE.lag_objective_seconds",),
     "log": ("log.",),
 }
-_POLLERS_KEYS: Final = ("restarts.crash_limit", "restarts.loss_limit", "dead.", "lease.seconds", "log.")
+_POLLERS_KEYS: Final = (
+    "tiers",
+    "restarts.crash_limit",
+    "restarts.loss_limit",
+    "dead.",
+    "lease.seconds",
+    "limits.forget_queue_seconds",
+    "log.",
+)
 _NOT_THE_EXPORTERS: Final = (".cap", ".rate")
 _EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "limits.beat_seconds", "log.", "http.listen")
 

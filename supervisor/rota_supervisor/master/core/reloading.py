@@ -76,6 +76,8 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     exporter = wanted.versions.exporter + ("exporter" in words or "listen" in words)
     wanted.versions = Versions(pollers, exporter)
     wanted.scaling = wanted.scaling.after(rollout.sizes)
+    if (before.conditions, before.queues) != (state.config.conditions, state.config.queues):
+        state.leases.hurry()  # such a round defines and announces them
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
     return [do.ListenAt(state.config.http.listen), *log]
 

@@ -21,7 +21,6 @@ from rota_supervisor.master.core import reloading, scaling, stopping
 from rota_supervisor.master.core.change import faults_of_change, oversized_pools
 from rota_supervisor.master.core.children import UNSEEN
 from rota_supervisor.master.core.events import ConfigurationRead, PlacePrepared, Requested
-from rota_supervisor.master.core.living import hurry
 from rota_supervisor.master.core.previewing import preview_of
 from rota_supervisor.master.core.state import MasterState, Quiet, Reload
 
@@ -43,7 +42,7 @@ def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]
         case RequestKind.REPORT:
             return [do.WriteReport(), do.Respond(event.ticket, {})]
         case RequestKind.QUIET | RequestKind.RESUME:
-            return _set_quiet(state, event)
+            return _set_quiet(state, event, now)
     _refuse_while_leaving(state)
     match event.request:
         case RequestKind.SCALE | RequestKind.MORE | RequestKind.LESS:
@@ -85,12 +84,13 @@ def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
     ]
 
 
-def _set_quiet(state: MasterState, event: Requested) -> list[do.Effect]:
+def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     before, wanted = state.quiet, _quiet_after(state.quiet, event)
     if wanted is not before:
         _refuse_while_leaving(state)
     state.quiet = wanted
     changed = wanted.is_asked is not before.is_asked
+    state.quiet_since = now if changed else state.quiet_since
     answer = do.Respond(event.ticket, {"quiet": wanted.is_asked, "changed": changed})
     if not changed:
         return [answer]
@@ -118,7 +118,7 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     answer = do.Respond(event.ticket, {"at_once": state.stop.stage is stopping.Stage.AT_ONCE})
     if state.stop is before:
         return [answer]
-    hurry(state)  # to know soon whether Redis answers
+    state.leases.hurry()  # to know soon whether Redis answers
     draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
     return [*reloading.stopped(state, now), draining, answer]
 

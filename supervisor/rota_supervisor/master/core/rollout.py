@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
+from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolve import pool_sizes
+from rota_supervisor.config.rules import served_queues
 from rota_supervisor.master.core import settings
 
 FIRST: Final = 1
@@ -48,6 +50,11 @@ class Generation:
         """What the workers of each pool are told, worked out once: with 500 queues that takes 8 ms, and starts, deaths
         and recalls ask for it one by one. 50 at once held the loop for 0.4 s."""
         return settings.of_workers(self.config)
+
+    @cached_property
+    def queue_labels(self) -> QueueLabels:
+        """Under which labels queues are counted."""
+        return QueueLabels(served_queues(self.config))
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def exporter_settings(config: Config) -> ExporterSettings:
         tick_seconds=TICK_SECONDS,
         ask_redis=config.metrics.cluster != "never",
         log=resolve.log_settings(config),
-        **resolve.by_name(ExporterSettings, config.limits, config.metrics),
+        **resolve.by_name(ExporterSettings, config.limits, config.metrics, config.alerts),
     )
 
 

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import Any
 
 from rota.child.slots import Phase
+from rota.protocol.views import ClosedQueue
 from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
@@ -117,6 +118,11 @@ class Leases:
     is_urgent: bool = False
     known_lost: set[str] = field(default_factory=set)
 
+    def hurry(self) -> None:
+        """Renew at the next tick."""
+        self.is_urgent = True
+        self.due_at = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -154,7 +160,8 @@ class MasterState:
     `awake_since`: when the master last found that it had been stopped, or that the machine had slept.
     `ticked_at`, `next_look`: when it last looked what is to be done, and when it has to look again. `has_ended`: the
     master was told to end. `last_reload`, `last_death`: what became of the last one, `at` which second, for people.
-    `recalled`: by slot the life and the task for whose sake a claim was recalled last.
+    `recalled`: by slot the life and the task for whose sake a claim was recalled last. `closed`: the queues from which
+    nobody could claim at `closed_at`. `quiet_since`: since when nothing is claimed here.
     """
 
     surroundings: Surroundings
@@ -164,6 +171,9 @@ class MasterState:
     backoffs: dict[PoolKey, StartBackoff] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
     quiet: Quiet = Quiet.OFF
+    quiet_since: float = math.inf
+    closed: tuple[ClosedQueue, ...] = ()
+    closed_at: float = 0.0
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
     reloads: dict[int, Reload] = field(default_factory=dict)
@@ -212,10 +222,18 @@ class MasterState:
             return Phase.BOOTING
         return Phase.QUIET if self.quiet.is_asked else Phase.IDLE
 
+    def quiet_seconds(self, now: float) -> float:
+        """For how long this node has been quiet, 0 when it is not."""
+        return now - self.quiet_since if self.quiet.is_asked else 0.0
+
     @property
     def taken_queues(self) -> list[str]:
         """The queues that this node's workers take, as many as there are to be of them now."""
         return taken_queues(self.config, self.wanted.counts)
+
+    def label_of_queue(self, queue: str) -> str:
+        """Under which name a queue is counted, by the patterns that are in force."""
+        return self.rollout.in_force.queue_labels.of(queue)
 
     def generation_of(self, number: int) -> Generation:
         """A generation; the one in force when that one is over."""

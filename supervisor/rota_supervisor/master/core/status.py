@@ -11,6 +11,7 @@ from rota.protocol.progress import Progress, progress_row
 from rota_supervisor.config.resolve import classic_sources, pool_sizes
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
+from rota_supervisor.master.core import closed
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
@@ -48,6 +49,8 @@ def status(state: MasterState, glance: Glance) -> Answer:
         "last_death": _dated(state.last_death, glance),
         "held": held,
         "adopts": [source._asdict() for source in classic_sources(state.config)],
+        "quiet_seconds": round(state.quiet_seconds(glance.now), 1),
+        "closed": closed.rows(state, glance.now),
         "pools": _pools(state, glance, states_of_pools(held)),
         "children": [_row(child, glance) for child in sorted(state.children, key=lambda child: child.slot)],
     }

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.master.core import dying, events, living, reloading, requests, ticking
+from rota_supervisor.master.core import closed, dying, events, living, reloading, requests, ticking
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.server_check import SAFE_POLICY
@@ -61,6 +61,7 @@ _TRANSITIONS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Ef
     events.Died: dying.died,
     events.OwnersRegistered: living.owners_registered,
     events.LeasesRenewed: living.leases_renewed,
+    events.ClosedSeen: closed.closed_seen,
     events.OwnerRetired: dying.owner_retired,
     events.ClaimHeldUp: living.claim_held_up,
     events.CancelOrdered: living.cancel_ordered,

@@ -51,7 +51,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
     before, stop = state.stop, stopping.advance(state.stop, state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
-        living.hurry(state)  # to know soon whether Redis answers
+        state.leases.hurry()  # to know soon whether Redis answers
     if before.is_without_redis or not stop.is_without_redis:
         return []
     seconds = round(max(0.0, stopping.ends_by(stop, state.children) - now), 1)

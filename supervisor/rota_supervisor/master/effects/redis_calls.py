@@ -5,7 +5,6 @@ however late the answer came. What the connection notices of the server is repor
 """
 
 import asyncio
-import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,12 +17,15 @@ from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
+from rota.protocol.order import heartbeat_of
 from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
+from rota.protocol.views import Overview
 from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
+from rota_supervisor.config import resolve
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import events as seen
 from rota_supervisor.master.core.state import MasterState
@@ -34,7 +36,7 @@ from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
 # What a master runs.
-_SCRIPTS: Final = ("announce", "declare", "overview", "progress", "recall", "register", "renew", "retire")
+_SCRIPTS: Final = ("announce", "conditions", "declare", "overview", "progress", "recall", "register", "renew", "retire")
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
@@ -130,13 +132,22 @@ class RedisCalls:
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish that this master lives, which queues it serves, what holds for the whole fleet, and its schedules."""
-        heartbeat = json.dumps({"pid": os.getpid()}, separators=(",", ":")).encode()
+        """Publish that this master lives, what it serves, its schedules, and what holds for the whole fleet; and look
+        at what is closed."""
+        heartbeat = heartbeat_of(os.getpid(), effect.pools)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         await self._connection.run(call)
         if effect.schedules:
             await self._declaring.declare(effect.schedules, milliseconds)
+        conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
+        closed = await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
+        self._happened(seen.ClosedSeen(closed))
+
+    async def _redis_now(self) -> int:
+        """Redis time in microseconds: hours are reckoned by it, so that no node's clock opens or closes anything."""
+        seconds, microseconds = await self._connection.execute("TIME")
+        return int(seconds) * 1_000_000 + int(microseconds)
 
     # Claims
 
@@ -231,12 +242,18 @@ class RedisWatch:
             await asyncio.sleep(_IDLE_LOOK_SECONDS)
 
     async def _is_idle(self) -> bool:
-        ours = self._state.taken_queues
+        if self._state.rollout.current is None:
+            return False
         try:
-            overview = await self.connection.run(self.store.overview(ours))
+            portion = await self.connection.run(self.store.overview(()))
+            while portion.more and not self._has_work(portion):
+                portion = await self.connection.run(self.store.overview((), portion.cursor))
         except ServerError:  # nothing is known, so nobody leaves
             return False
-        started = self._state.rollout.current is not None
-        return started and not any(
-            queue.ready or queue.inflight or queue.overdue for queue in overview.queues if queue.queue in ours
+        return not self._has_work(portion)
+
+    def _has_work(self, portion: Overview) -> bool:
+        ours, label_of = self._state.taken_queues, self._state.label_of_queue
+        return any(
+            queue.ready or queue.inflight or queue.overdue for queue in portion.queues if label_of(queue.queue) in ours
         )

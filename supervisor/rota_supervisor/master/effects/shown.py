@@ -53,9 +53,9 @@ def change_log(effect: do.ConfigureLog) -> None:
 class Display:
     """The numbers whose definitions are marked MASTER, and the notice."""
 
-    def __init__(self, memory: SlotMemory) -> None:
+    def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
-        self._recorder = Recorder(own.metrics)
+        self._recorder = Recorder(own.metrics, label_of_queue=state.label_of_queue)
         self._notice = Notice(own.spare)
 
     def begin(self) -> None:

@@ -139,7 +139,7 @@ class _Master:
         self._orders = Orders(
             self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
         )
-        self._display = shown.Display(memory)
+        self._display = shown.Display(state, memory)
         self._report = shown.StackReport(state, memory, self._processes.stacks, background)
         self._asking = Asking(inbox, memory)
         self._take_handlers()

@@ -11,6 +11,7 @@
 import contextlib
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,8 +27,8 @@ from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, parse_entry
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
-from rota.protocol.replies import Claim, TurnReply, TurnWord
-from rota.protocol.store import Turn
+from rota.protocol.replies import Claim, ThrottleWord, TurnReply, TurnWord
+from rota.protocol.store import RateAsked, Turn
 from rota.registry import default_registry
 from rota.server.connection import PARK_SECONDS, Connection, ConnectionOptions, connect
 from rota.server.server_errors import ServerError
@@ -162,16 +163,32 @@ class Consumer(Iterator[LeasedTask]):
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
         hold = HeldTask(claim.entry, self._lease.life, self._holds)
         found = task_of(claim, self._now_us, self._terms.most_bytes, default_registry, hold)
-        if isinstance(found, LeasedTask) and found.at_most_once and not claim.entry.has_begun:
+        if found.asked is not None and not claim.entry.has_begun:
+            word = self._throttle(found.asked)
+            if word is ThrottleWord.LATE:
+                found = found.late(claim.entry)
+            elif word is not ThrottleWord.START:
+                return None
+        task = found.task
+        if isinstance(task, LeasedTask) and task.at_most_once and not claim.entry.has_begun:
             self._begin(claim)
             return None
         self._claims.popleft()
         self._rung_in_vain.reset()
-        if not isinstance(found, LeasedTask):
-            self._unfit.append(pack_settlement(found))
+        if not isinstance(task, LeasedTask):
+            self._unfit.append(pack_settlement(task))
             return None
         self._holds.add(hold)
-        return found
+        return task
+
+    def _throttle(self, asked: RateAsked) -> ThrottleWord:
+        """Whether its rate lets what was claimed start. What has to wait is not held any more."""
+        word, us = self._connected().run(self._lines.store.throttle(self.owner, asked))
+        if word is ThrottleWord.START:
+            time.sleep(us / MICROSECONDS)  # some milliseconds at most
+        elif word is not ThrottleWord.LATE:
+            self._claims.popleft()
+        return word
 
     def _begin(self, claim: Claim) -> None:
         """Mark what may be started once at most; the next step hands it out. If this fails, it is repeated."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from random import random
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Protocol, Self, assert_never
+from typing import Any, Final, NamedTuple, Protocol, Self, assert_never
 
 from rota.client.arguments import kept_result
 from rota.client.consumer.lease import LOG
@@ -32,6 +32,7 @@ from rota.protocol.outcome import (
     Settlement,
 )
 from rota.protocol.replies import Claim
+from rota.protocol.store import RateAsked
 from rota.registry import Registry
 from rota.retry import GiveUp, decide
 
@@ -69,9 +70,9 @@ class Hold(Protocol):
 class LeasedTask:
     """A task that this process holds, until it is settled or the lease is lost.
 
-    `args` and `kwargs` as they were enqueued. `kind`: immediate, delayed, retry or periodic. `attempt` counts from 1;
-    `crashes` and `losses` are the attempts that ended with their process or node. `due_at` by Redis time;
-    `lag_seconds`, how late it was claimed. `at_most_once`: it was declared with `crash_limit=0`.
+    `args` and `kwargs` as they were enqueued. `kind`: immediate, delayed, retry, periodic or throttled. `attempt`
+    counts from 1; `crashes` and `losses` are the attempts that ended with their process or node. `due_at` by Redis
+    time; `lag_seconds`, how late it was claimed. `at_most_once`: it was declared with `crash_limit=0`.
 
     As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
     `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
@@ -183,8 +184,21 @@ class LeasedTask:
         return time.monotonic() - self._began
 
 
-def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold: Hold) -> LeasedTask | Settlement:
-    """The task that was claimed at this Redis time, or how it ends when nobody is to run it."""
+class Found(NamedTuple):
+    """The task that was claimed, or how it ends when nobody is to run it; and what is to be asked before it starts, if
+    it was declared with a rate."""
+
+    task: LeasedTask | Settlement
+    asked: RateAsked | None = None
+
+    def late(self, entry: Entry) -> "Found":
+        """It could only start too late."""
+        name = self.task.name if isinstance(self.task, LeasedTask) else ""
+        return _unfit(entry, Expired(), name)
+
+
+def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold: Hold) -> Found:
+    """What was claimed at this Redis time."""
     entry = claim.entry
     if not claim.body:
         return _unfit(entry, CancelledOutcome())
@@ -201,7 +215,7 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
     lag_seconds = max(0, now_us - entry.due_us) / MICROSECONDS
     if options.expires is not None and lag_seconds > options.expires:
         return _unfit(entry, Expired(), body.name)
-    return LeasedTask(
+    task = LeasedTask(
         id=entry.id,
         name=body.name,
         queue=entry.queue,
@@ -220,10 +234,12 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
         _claimed_us=now_us,
         _began=time.monotonic(),
     )
+    asked = None if declared is None else declared.rate_asked(entry, options, body.args, body.kwargs)
+    return Found(task, asked)
 
 
-def _unfit(entry: Entry, outcome: Outcome, name: str = "") -> Settlement:
-    return Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name)))
+def _unfit(entry: Entry, outcome: Outcome, name: str = "") -> Found:
+    return Found(Settlement(entry, outcome, account_of(0, 0, ran_by(os.getpid(), name))))
 
 
 def _death(entry: Entry, reason: NotRunnable, why: str) -> DeadOutcome:

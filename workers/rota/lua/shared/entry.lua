@@ -1,12 +1,13 @@
--- Entries (see rota/protocol/entry.py) and tickets, `queue kind failures crashes losses releases flag`. A text that
+-- Entries (see rota/protocol/entry.py) and tickets, `queue kind failures crashes losses releases flag` and what some
+-- delayed tasks have behind it: `^` for one that goes to the head of its lane, or since when a throttled one is due. A text that
 -- could not have been written here is none, whoever put it where entries stand: names have the letters of
 -- rota/protocol/names.py, times 16 digits at most, four counters 18 together (no double is too coarse for such ones).
 -- The patterns are whole texts, as each call of a script would put together what is written in parts. Only an entry in
 -- an in-flight list can have begun (`b`, see begin.lua), so no ticket has that mark.
 local ENTRY =
-  '^([%w_.:-]+) ([%w_.:-]+) ([idrp]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
+  '^([%w_.:-]+) ([%w_.:-]+) ([idrpt]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
 local LONGEST = 384 -- no entry is longer; a giant bare item must not be tried against the pattern
-local TICKET = '^([%w_.:-]+) ([idrp]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)$'
+local TICKET = '^([%w_.:-]+) ([idrpt]) ()(%d+) (%d+) (%d+) (%d+) ()([-u%d%u]%d*%u?)()( ?)(%^?)(%d*)$'
 local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces behind them
 
 local function parse_entry(text)
@@ -24,7 +25,7 @@ end
 
 -- The same, no more than a claim needs: the id, and whether a crash or a loss is on record. Nearly every entry is new: then
 -- its names are looked at, and that its times have 16 digits, by where the spaces stand.
-local NEW = '^([0-9A-Za-z_.:-]+) [0-9A-Za-z_.:-]+ [idrp] [0-9]+ [0-9]+ 0 0 0 0 %-$'
+local NEW = '^([0-9A-Za-z_.:-]+) [0-9A-Za-z_.:-]+ [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
 local SPACE, DUE_AT, READY_AT = 32, -44, -27
 local function glance(text)
   local id = #text <= LONGEST and string.match(text, NEW)
@@ -49,11 +50,14 @@ end
 
 local function parse_ticket(id, text)
   if not text or #text > LONGEST then return nil end
-  local queue, kind, counters_at, failures, crashes, losses, releases, flag_at, flag = string.match(text, TICKET)
-  if not queue or flag_at - counters_at > COUNTERS_WIDTH then return nil end
+  local queue, kind, counters_at, failures, crashes, losses, releases, flag_at, flag, more_at, space, front, scheduled =
+    string.match(text, TICKET)
+  if not queue or flag_at - counters_at > COUNTERS_WIDTH or #text - more_at >= TIME_WIDTH
+    or (space == '') ~= (front .. scheduled == '') then return nil end
   return {
     id = id, queue = queue, kind = kind, failures = tonumber(failures), crashes = tonumber(crashes),
     losses = tonumber(losses), releases = tonumber(releases), flag = flag,
+    front = front ~= '', scheduled = tonumber(scheduled),
   }
 end
 

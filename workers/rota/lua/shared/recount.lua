@@ -11,10 +11,11 @@ local function running_by_queue()
 end
 
 local function replace_counts(prefix, numbers)
-  local counts = PREFIX .. 'counts'
+  local counts, stale = PREFIX .. 'counts', {}
   for _, field in ipairs(redis.call('HKEYS', counts)) do
-    if string.sub(field, 1, #prefix) == prefix then redis.call('HDEL', counts, field) end
+    if string.sub(field, 1, #prefix) == prefix then stale[#stale + 1] = field end
   end
+  for first = 1, #stale, 500 do redis.call('HDEL', counts, unpack(stale, first, math.min(first + 499, #stale))) end
   for name, number in pairs(numbers) do redis.call('HSET', counts, prefix .. name, digits_of(number)) end
 end
 

@@ -1,14 +1,10 @@
 -- Fair rotation inside a domain: start-time fair queueing (Goyal, Vin, Cheng 1996), kept in Redis so that it is one
--- rotation for the whole fleet and survives restarts. `DOMAIN` -> `clock turn`, `DOMAIN QUEUE` -> `virtual-time turn`;
--- `turn` numbers the servings, so that ties go to the least recently served. Both are written with leading zeros: as
--- texts they stand in the order of their numbers, and a hundred queues are compared without reading one.
-local function numbers_of(state)
-  local time, turn = string.match(state or '', '^(%d+) (%d+)$')
-  return tonumber(time) or 0, tonumber(turn) or 0
-end
-local STATE_BYTES = 33 -- twenty digits, a space, twelve digits
-local function state_of(time, turn) return string.format('%020.0f %012.0f', math.max(0, time), turn) end
-
+-- rotation for the whole fleet and survives restarts. Of a domain there is a clock and a turn, of each queue its virtual
+-- time and its turn; `turn` numbers the servings, so that ties go to the least recently served. Both are written with
+-- leading zeros: as texts they stand in the order of their numbers, and a hundred queues are compared without reading one.
+-- They stand in `rotation`, in the fields `DOMAIN` and `DOMAIN QUEUE`; those of a domain with patterns, whose queues come
+-- and go, in a hash of its own: see shared/turns.lua.
+-- with: turns
 -- Of these places of queues in ARGV the one to serve next, as an index.
 local function next_in_rotation(domain, places)
   if #places == 1 then return 1 end
@@ -22,19 +18,30 @@ local function next_in_rotation(domain, places)
   return best
 end
 
+-- The hash in which a share's time stands, the field of its domain's clock, and its own.
+local function fields_of(share)
+  if share.in_turn then return times_key(share.domain), CLOCK, share.queue end
+  return PREFIX .. 'rotation', share.domain, share.domain .. ' ' .. share.queue
+end
+
 local function charge(share, entries)
-  local field = share.domain .. ' ' .. share.queue
-  local states = redis.call('HMGET', PREFIX .. 'rotation', share.domain, field)
+  local key, clock_field, field = fields_of(share)
+  local states = redis.call('HMGET', key, clock_field, field)
   local clock, turn = numbers_of(states[1])
   local start = math.max(clock, (numbers_of(states[2])))
-  redis.call('HSET', PREFIX .. 'rotation', share.domain, state_of(start, turn + 1), field,
-    state_of(start + entries * share.cost, turn + 1))
+  local state = state_of(start + entries * share.cost, turn + 1)
+  redis.call('HSET', key, clock_field, state_of(start, turn + 1), field, state)
+  if share.in_turn then move_in_turn(share, states[2], state) end
 end
 
 -- Give back the price of entries that were claimed and not served.
 local function credit(share, entries)
   if not share or entries == 0 then return end
-  local field = share.domain .. ' ' .. share.queue
-  local time, turn = numbers_of(redis.call('HGET', PREFIX .. 'rotation', field))
-  redis.call('HSET', PREFIX .. 'rotation', field, state_of(time - entries * share.cost, turn))
+  local key, _, field = fields_of(share)
+  local before = redis.call('HGET', key, field)
+  if share.in_turn and not before then return end -- it was forgotten meanwhile
+  local time, turn = numbers_of(before)
+  local state = state_of(time - entries * share.cost, turn)
+  redis.call('HSET', key, field, state)
+  if share.in_turn then move_in_turn(share, before, state) end
 end

@@ -1,0 +1,74 @@
+"""What a claim takes in the server, by how many queues of its tier have work: queues that are named, or of a pattern.
+
+No fleet runs: one connection makes turns, each settling what the one before it claimed, and the server tells how long
+it was at them. So a number is that of the script alone, and few tasks are needed to keep 10,000 queues filled.
+"""
+
+from collections.abc import Sequence
+
+from benchmarks.place import Place
+from rota.protocol.outcome import Done, Settlement, join_settlements, pack_settlement
+from rota.protocol.replies import Claim
+from rota.protocol.store import BATCH, Announced, NewTask, Store, Turn
+from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.server.address import parse_address
+from rota.server.connection import Connection
+
+PATTERN = "tenant-*"
+_LEASE_MS = 600_000
+_CHUNKS = 5
+_TURNS = 400  # a chunk
+
+
+class _Worker:
+    """Who takes turns; nothing else is in the namespace."""
+
+    def __init__(self, place: Place, domain: Domain) -> None:
+        self._place = place
+        self._store = Store("claims")
+        self._connection = Connection(parse_address(place.url))
+        self._tiers = pack_tiers((domain,))
+        with_patterns = Announced(domains=(domain,) if domain.has_patterns else ())
+        self._connection.run(self._store.announce("node", b"{}", _LEASE_MS, (), with_patterns))
+        self._owner = self._connection.run(self._store.register(_LEASE_MS, ["node:0"]))[0]
+        self._held: Sequence[Claim] = ()
+
+    def fill(self, queues: Sequence[str], each: int) -> None:
+        names = [queue for queue in queues for _ in range(each)]
+        tasks = [
+            NewTask(f"t{at}", queue, f'["t{at}","{queue}","nothing",[]]'.encode()) for at, queue in enumerate(names)
+        ]
+        for at in range(0, len(tasks), BATCH):
+            self._connection.run(self._store.enqueue(f"n{at}", tasks[at : at + BATCH]))
+
+    def turn(self) -> None:
+        settled = join_settlements([pack_settlement(Settlement(claim.entry, Done())) for claim in self._held])
+        self._held = self._connection.run(
+            self._store.turn(self._owner, self._tiers, Turn(1, settlements=settled))
+        ).claims
+
+    def microseconds_a_turn(self) -> float:
+        """As the server counts them."""
+        self._place.client.config_resetstat()
+        for _ in range(_TURNS):
+            self.turn()
+        told = self._place.client.info("commandstats")["cmdstat_evalsha"]
+        return float(told["usec"] / told["calls"])
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def microseconds_a_claim(place: Place, number: int, *, by_pattern: bool) -> list[float]:
+    """Of several chunks of turns, while so many queues have work."""
+    place.clear()
+    queues = [f"tenant-{at}" for at in range(number)]
+    names = [PATTERN] if by_pattern else queues
+    worker = _Worker(place, domain_of([QueueShare(name) for name in names]))
+    turns = (_CHUNKS + 1) * _TURNS
+    worker.fill(queues, 2 + 2 * turns // number)
+    for _ in range(max(_TURNS, number // 40)):  # the first ones find out what there is
+        worker.turn()
+    found = [worker.microseconds_a_turn() for _ in range(_CHUNKS)]
+    worker.close()
+    return found

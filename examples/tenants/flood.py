@@ -1,0 +1,18 @@
+"""One tenant asks for very many reports, then two others for ten each: python flood.py [REPORTS]."""
+
+import sys
+
+import rota
+from reports import make_report
+
+
+def ask(tenant: str, reports: int) -> None:
+    """Enqueue so many reports into the tenant's own queue."""
+    for_tenant = make_report.using(queue=f"tenant-{tenant}")
+    rota.enqueue_many(for_tenant.call(number) for number in range(reports))
+    print(f"tenant-{tenant} asked for {reports}")
+
+
+ask("large", int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+ask("blue", 10)
+ask("green", 10)

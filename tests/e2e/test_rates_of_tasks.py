@@ -1,0 +1,55 @@
+"""Tasks with a rate for each value of an argument, in a fleet of two nodes, of which workers are killed meanwhile."""
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+import redis
+
+from fleets import Fleets, RunningFleet
+from rota import Call
+from waiting import until
+
+INTERVAL_US, BURST = 50_000, 2  # of `bill`: 20 a second, and a tenth of that at once
+SECOND_US = 1_000_000
+MOST_LATE_US: Final = SECOND_US // 2
+"""How long after it was granted a start may be told, on a machine that has much to do."""
+ACCOUNTS: Final = {"first": 60, "second": 30}
+
+
+@pytest.fixture
+def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
+    return fleets.node("a", workers=2).start(), fleets.node("b", workers=2).start()
+
+
+def most_in(times: Sequence[int], window_us: int) -> int:
+    """How many of these, sorted, are in a window of this length."""
+    return max(sum(start <= at < start + window_us for at in times[first:]) for first, start in enumerate(times))
+
+
+def test_no_account_has_more_starts_than_its_rate_and_nobody_waits_for_another(
+    nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis"
+) -> None:
+    fleet, _ = nodes
+    bills = [
+        Call("bill", [name, f"{name}{n}"], queue="default") for name, many in ACCOUNTS.items() for n in range(many)
+    ]
+    fleet.client.enqueue_many(bills)
+    fleet.client.enqueue("note", args=["behind them"], queue="default")
+    [passed] = fleet.wait_for("end", label="behind them")
+    fleet.wait_for("start", 20, name="bill")
+    os.kill(fleet.journal("start", name="bill")[-1].pid, signal.SIGKILL)
+    until(lambda: len({line.label for line in fleet.journal("start", name="bill")}) == len(bills), "all bills")
+    for name in ACCOUNTS:
+        times = sorted(int(line.label) for line in fleet.journal(name))
+        window_us = 2 * SECOND_US
+        assert most_in(times, window_us) <= BURST + (window_us + MOST_LATE_US) // INTERVAL_US
+    last = max(line.at for line in fleet.journal("start", name="bill"))
+    assert last - passed.at > 2, "it waited for those with a rate"
+    throttled = sum(node.metrics().total("rota_tasks_throttled_total", task="bill") for node in nodes)
+    assert len(bills) / 2 < throttled
+    assert fleet.metrics().total("rota_task_retries_total") == 0
+    assert fleet.books_balance()
+    until(lambda: not list(redis_client.scan_iter(f"{{{fleet.namespace}}}:rate:*")), "no key of a rate is left")

@@ -1,0 +1,273 @@
+"""Claims about conditions: when a queue is open, what it costs, and what one that fails keeps from the others."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol import Fleet, tiers
+from rota.protocol.condition import Condition, text_of_hours
+from rota.protocol.outcome import Done
+from rota.protocol.replies import TurnReply
+from rota.protocol.store import Announced, Turn
+from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
+from rota.protocol.views import ClosedQueue, QueueState
+from rota.protocol.wire import Packed
+from rota_supervisor.config.chunk import FUNCTIONS, GIVEN, check_chunk
+
+MINUTE_US = 60_000_000
+TTL_MS = 60_000
+NAME = "when"
+SHARE = QueueShare("q", condition=NAME)
+SERVING = tiers([SHARE, QueueShare("other")])
+
+
+def define(fleet: Fleet, *conditions: Condition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
+    """What masters do at each round."""
+    fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["q", "other"], Announced(shares=(SHARE,))))
+    return fleet.run(fleet.store.look_at_closed(ttl_ms, conditions))
+
+
+def lua(text: str) -> Condition:
+    return Condition(NAME, "lua", text)
+
+
+def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> Condition:
+    """Open from and to so many minutes from now on."""
+    now = fleet.now_us()
+    intervals = [(now + round(start * MINUTE_US), now + round(end * MINUTE_US)) for start, end in minutes]
+    return Condition(NAME, "hours", text_of_hours(now + round(known * MINUTE_US), intervals))
+
+
+def turn(fleet: Fleet, serving: Packed = SERVING, limit: int = 10) -> TurnReply:
+    return fleet.turn(fleet.register(), serving, limit=limit)
+
+
+def state(fleet: Fleet) -> QueueState:
+    return next(queue for queue in fleet.run(fleet.store.overview(["q"])).queues if queue.queue == "q")
+
+
+def ids(reply: TurnReply) -> list[str]:
+    return [claim.entry.id for claim in reply.claims]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open"),
+    [
+        ("return ready >= 2", True),
+        ("return ready > 2", False),
+        ("return delayed == 1", True),
+        ("return running == 0", True),
+        ('return queue == "q"', True),
+        ("return now > 1700000000 and now < 4000000000", True),
+        ("local half = math.floor(ready / 2)\nif half == 1 then return true else return false end", True),
+    ],
+)
+def test_a_lua_condition_sees_its_queue_and_the_time_of_redis(fleet: Fleet, text: str, is_open: bool) -> None:
+    define(fleet, lua(text))
+    fleet.push("a", "b")
+    fleet.push("later", due="+3600000000")
+    assert bool(turn(fleet).claims) is is_open
+
+
+def test_a_queue_is_open_within_its_hours_and_claims_as_many_as_asked(fleet: Fleet) -> None:
+    define(fleet, hours(fleet, (-60, -30), (-1, 10)))
+    fleet.push("a", "b")
+    assert ids(turn(fleet)) == ["a", "b"]
+
+
+def test_a_closed_queue_says_when_it_opens_and_others_are_served(fleet: Fleet) -> None:
+    define(fleet, hours(fleet, (-60, -30), (0.5, 10)))
+    fleet.push("a")
+    reply = turn(fleet)
+    assert not reply.claims
+    assert 0 < reply.wait_us <= MINUTE_US / 2
+    fleet.push("b", queue="other")
+    assert ids(turn(fleet)) == ["b"]
+
+
+def test_a_closed_queue_without_work_makes_nobody_wait(fleet: Fleet) -> None:
+    define(fleet, hours(fleet, (0.5, 10)))
+    fleet.push("b", queue="other")
+    assert turn(fleet).wait_us == 0
+
+
+def test_hours_that_nobody_has_told_are_closed(fleet: Fleet) -> None:
+    define(fleet, hours(fleet, (-60, -30), known=-1))
+    fleet.push("a")
+    assert not turn(fleet).claims
+    assert "no master has told its hours" in state(fleet).condition_error
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("return ready + nil", "attempt to perform arithmetic on a nil value"),
+        ("return 1", "returned number"),
+        ("local x = 1", "returned nil"),
+        ("return queue < 1", "attempt to compare"),
+        ("return math.floor(queue)", "number expected, got string"),
+        ("return (", "unexpected symbol"),
+        ("return " + "(" * 300 + "1" + ")" * 300, "too many"),
+    ],
+)
+def test_an_error_closes_its_own_queue_and_is_told(fleet: Fleet, text: str, said: str) -> None:
+    define(fleet, lua(text))
+    fleet.push("a")
+    fleet.push("b", queue="other")
+    assert ids(turn(fleet)) == ["b"]
+    shown = state(fleet)
+    assert shown.closed_by == NAME
+    assert said in shown.condition_error
+    [closed] = define(fleet, lua(text))
+    assert (closed.queue, closed.closed_by, closed.error) == ("q", NAME, shown.condition_error)
+
+
+def test_a_condition_that_no_master_defines_is_closed(fleet: Fleet) -> None:
+    define(fleet, Condition("another", "lua", "return true"))
+    fleet.push("a")
+    assert not turn(fleet).claims
+    assert state(fleet).condition_error == "no master has defined it"
+
+
+def test_what_its_masters_no_longer_define_is_forgotten(fleet: Fleet) -> None:
+    define(fleet, lua("return true"), ttl_ms=0)
+    define(fleet)
+    assert not fleet.redis.exists(fleet.keys.conditions)
+
+
+def test_where_counts_decide_one_is_claimed_at_a_time_and_the_next_when_it_has_ended(fleet: Fleet) -> None:
+    define(fleet, lua("return running < 1"))
+    fleet.push("a", "b")
+    owner = fleet.register()
+    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # as of a queue whose tasks are known to be short
+    [claim] = fleet.run(fleet.store.turn(owner, SERVING, as_many_as)).claims
+    assert turn(fleet).wait_us == 1_000_000, "it may open at any time, so it is looked at again in a second"
+    fleet.redis.delete(fleet.keys.doorbell("q"))
+    reply = fleet.turn(owner, SERVING, (claim, Done()), limit=0)
+    assert not reply.stale
+    assert fleet.redis.llen(fleet.keys.doorbell("q")) == 1, "somebody is told that there is room"
+    assert ids(turn(fleet)) == ["b"]
+
+
+def test_nobody_rings_for_a_closed_queue(fleet: Fleet) -> None:
+    """Or woken workers would wake each other for nothing without end."""
+    define(fleet, lua("return false"))
+    fleet.push("a")
+    fleet.redis.delete(fleet.keys.doorbell("q"))
+    fleet.turn(fleet.register(), SERVING, tokens=["q"])
+    assert not fleet.redis.exists(fleet.keys.doorbell("q"))
+
+
+def test_since_when_a_queue_is_closed_is_kept_until_somebody_claims(fleet: Fleet) -> None:
+    define(fleet, lua("return false"))
+    fleet.push("a")
+    define(fleet, lua("return false"))
+    first = fleet.redis.hget(fleet.keys.closed, "q")
+    [closed] = define(fleet, lua("return false"))
+    assert fleet.redis.hget(fleet.keys.closed, "q") == first
+    assert 0 < closed.closed_age_us <= state(fleet).closed_age_us
+    fleet.run(fleet.store.look_at_closed(TTL_MS, [lua("return true")]))
+    fleet.redis.hset(fleet.keys.closed, "q", first)  # it opened between two looks
+    assert ids(turn(fleet)) == ["a"]
+    assert not fleet.redis.exists(fleet.keys.closed)
+
+
+def test_a_closed_queue_without_work_is_not_forgotten(fleet: Fleet) -> None:
+    assert define(fleet, lua("return false")) == ()
+    assert state(fleet).closed_by == NAME
+    assert state(fleet).closed_age_us == 0
+
+
+def test_since_when_a_queue_is_paused_is_kept_until_it_is_resumed(fleet: Fleet) -> None:
+    fleet.run(fleet.store.pause("q"))
+    [closed] = define(fleet)
+    assert (closed.queue, closed.closed_by) == ("q", "")
+    assert state(fleet).closed_age_us > 0
+    fleet.run(fleet.store.resume("q"))
+    assert define(fleet) == ()
+    assert not fleet.redis.exists(fleet.keys.closed)
+
+
+def test_a_consumer_goes_by_the_condition_too(fleet: Fleet) -> None:
+    define(fleet, lua("return false"))
+    told = fleet.run(fleet.store.attend(TTL_MS, fleet.register(), ["q", "other"]))
+    assert told.shares == (SHARE, QueueShare("other"))
+
+
+def test_a_condition_writes_nothing_and_reaches_no_redis(fleet: Fleet) -> None:
+    """What the check lets through cannot name it; what another hand put there closes its queue."""
+    define(fleet, lua("other = 1 return true"))
+    fleet.push("a")
+    assert not turn(fleet).claims
+    assert "modify a readonly table" in state(fleet).condition_error
+
+
+@pytest.mark.parametrize(
+    "planted", ["", "nonsense", "9 lua", "9 hours x", "9 hours " + "9" * 400, "9 lua return " * 9999]
+)
+def test_what_another_hand_put_in_its_place_closes_it_and_stops_nobody(fleet: Fleet, planted: str) -> None:
+    define(fleet)
+    fleet.push("a")
+    fleet.push("b", queue="other")
+    fleet.redis.hset(fleet.keys.conditions, NAME, planted)
+    assert ids(turn(fleet)) == ["b"]
+    define(fleet, hours(fleet, (-1, 1)))
+    assert ids(turn(fleet)) == ["a"], "the next round of a master puts it right"
+
+
+def test_each_queue_of_a_pattern_goes_by_its_condition_for_itself(fleet: Fleet) -> None:
+    share = QueueShare("t-*", condition=NAME)
+    domain = domain_of([share])
+    announced = Announced(shares=(share,), domains=(domain,))
+    fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["t-*"], announced))
+    fleet.run(fleet.store.look_at_closed(TTL_MS, [lua("return ready >= 2")]))
+    fleet.push("a", queue="t-few")
+    fleet.push("b", "c", queue="t-many")
+    serving = pack_tiers([domain])
+    assert ids(turn(fleet, serving, limit=1)) == ["b"]
+    [closed] = fleet.run(fleet.store.look_at_closed(TTL_MS, [lua('return queue == "t-many"')]))
+    assert (closed.queue, closed.closed_by) == ("t-few", NAME)
+    assert ids(turn(fleet, serving, limit=1)) == ["c"]
+    reply = turn(fleet, serving)
+    assert (ids(reply), 0 < reply.wait_us <= 1_000_000) == ([], True)
+    told = fleet.run(fleet.store.attend(TTL_MS, fleet.register(), ["t-few"]))
+    assert told.shares == (QueueShare("t-few", condition=NAME),)
+
+
+_NAMES = st.sampled_from([*GIVEN, "1", "2.5e3", '"text"', "true", "false", "nil"])
+_EXPRESSIONS = st.recursive(
+    _NAMES,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["and", "or", "==", "~=", "<", ">=", "+", "-", "*", "/", "%"]), inner).map(
+            " ".join
+        ),
+        st.tuples(st.sampled_from(["not", "-"]), inner).map(" ".join),
+        inner.map("({})".format),
+        st.tuples(st.sampled_from(FUNCTIONS), inner, inner).map(lambda parts: "math.{}({}, {})".format(*parts)),
+    ),
+)
+_CHUNKS = st.recursive(
+    _EXPRESSIONS.map("return {}".format),
+    lambda inner: st.tuples(_EXPRESSIONS, inner, inner).map(
+        lambda parts: "local x = {0}\nif x then {1} elseif {0} then {1} else {2} end".format(*parts)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chunks=st.lists(_CHUNKS, min_size=5, max_size=20))
+def test_whatever_the_check_lets_through_is_lua(fleet: Fleet, chunks: list[str]) -> None:
+    sent = [chunk for text in chunks if (chunk := _checked(text))]
+    compiled = fleet.redis.eval(
+        "local ok = {} for i, text in ipairs(ARGV) do ok[i] = loadstring(text) and 1 or 0 end return ok", 0, *sent
+    )
+    assert [text for text, is_lua in zip(sent, compiled, strict=True) if not is_lua] == []
+
+
+def _checked(text: str) -> str:
+    """What is sent; "" for what has too many levels or characters."""
+    try:
+        return check_chunk(text)
+    except ValueError:
+        return ""

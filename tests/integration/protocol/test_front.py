@@ -1,0 +1,78 @@
+"""Claims about tasks that are put to the head of their lane."""
+
+import pytest
+
+from clock import TimedFleet
+from protocol import SECOND_US, body_of, one_tier
+from rota.protocol.outcome import RetryOutcome
+from rota.protocol.replies import Enqueued
+from rota.protocol.store import FRONT, NewTask
+
+Q = one_tier("q")
+
+
+def front(task_id: str, due: str = "", key: str = "") -> NewTask:
+    return NewTask(task_id, "q", body_of(task_id), due + FRONT, key)
+
+
+def test_a_front_stands_at_the_head_of_its_lane_and_the_last_one_before_all(timed: TimedFleet) -> None:
+    timed.push("a", "b")
+    timed.enqueue(front("c"))
+    timed.enqueue(front("d"), NewTask("e", "q", body_of("e")), front("f"))
+    assert timed.lane() == ["f", "d", "c", "a", "b", "e"]
+    owner = timed.register()
+    assert timed.claim(owner, Q, limit=3) == ["f", "d", "c"]
+
+
+def test_the_delayed_lane_is_served_before_it_all_the_same(timed: TimedFleet) -> None:
+    timed.push("late", due="+1")
+    timed.enqueue(front("a"))
+    timed.clock_us += SECOND_US
+    timed.promote()
+    assert timed.claim(timed.register(), Q, limit=2) == ["late", "a"]
+
+
+def test_a_front_that_waits_comes_to_the_head_of_the_delayed_lane_when_it_is_due(timed: TimedFleet) -> None:
+    due = timed.clock_us + SECOND_US
+    timed.push("a", due=f"@{due}")
+    timed.enqueue(front("b", f"@{due + 1}"), front("c", f"@{due + 2}", key="k"))
+    timed.push("d", due=f"@{due + 3}")
+    timed.clock_us += 2 * SECOND_US
+    promoted = timed.promote()
+    assert promoted.moved == {"q": 4}
+    assert timed.delayed_lane() == ["c", "b", "a", "d"]
+    assert timed.redis.hlen(timed.keys.tickets) == 0
+    assert timed.redis.hgetall(timed.keys.counts)["delayed:q"] == "0"
+    claim = timed.turn(timed.register(), Q).claims[0]
+    assert (claim.entry.due_us, claim.entry.ready_us, claim.entry.flag) == (due + 2, promoted.now_us, "u")
+
+
+def test_it_is_a_front_once_its_retry_is_as_any_other(timed: TimedFleet) -> None:
+    timed.enqueue(front("a", "+1"))
+    timed.clock_us += 5
+    timed.promote()
+    owner = timed.register()
+    claim = timed.turn(owner, Q).claims[0]
+    timed.push("b", due="+1")
+    timed.clock_us += 5
+    timed.promote()
+    timed.turn(owner, Q, (claim, RetryOutcome(0)), limit=0)
+    timed.promote()
+    assert timed.delayed_lane() == ["b", "a"]
+
+
+def test_a_front_that_waits_is_seen_counted_and_cancelled_as_any_other(timed: TimedFleet) -> None:
+    timed.enqueue(front("a", "+9000000"), front("b", "+9000000", key="k"))
+    assert timed.run(timed.store.status("a")).state == "scheduled"
+    assert {task.id for task in timed.run(timed.store.peek("scheduled", "q", "", 0, 9)).tasks} == {"a", "b"}
+    timed.run(timed.store.heal("0"))
+    assert timed.redis.hgetall(timed.keys.counts)["delayed:q"] == "2"
+    timed.run(timed.store.cancel("b"))
+    assert timed.enqueue(front("c", key="k")) == [Enqueued()]
+    assert timed.run(timed.store.audit()).missing == 0
+
+
+@pytest.mark.parametrize("due", ["^^", "+^", "^+5", "@^", "x^"])
+def test_a_due_that_is_none_is_at_once_as_ever(timed: TimedFleet, due: str) -> None:
+    timed.enqueue(NewTask("a", "q", body_of("a"), due))
+    assert timed.lane() == ["a"]

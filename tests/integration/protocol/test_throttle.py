@@ -1,0 +1,289 @@
+"""Claims about tasks with a rate of their own: how many may start, and what becomes of those that may not yet."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from clock import TimedFleet
+from protocol import HELD_US, SECOND_US, Fleet, body_of, one_tier
+from rota.protocol.entry import Kind
+from rota.protocol.outcome import DONE, Done, Outcome, Release, RetryOutcome
+from rota.protocol.replies import Claim, Throttled, ThrottleWord
+from rota.protocol.store import NewTask, RateAsked
+
+Q = one_tier("q")
+TENTH_US = SECOND_US // 10
+START, THROTTLED = ThrottleWord.START, ThrottleWord.THROTTLED
+
+
+TENTH = RateAsked(b"", "r", TENTH_US, 1)
+
+
+def ask(fleet: TimedFleet, owner: str, claim: Claim, rate: RateAsked = TENTH, **differs: Any) -> Throttled:
+    """About what was claimed, as if it had this rate."""
+    return fleet.run(fleet.store.throttle(owner, rate._replace(entry=claim.entry.text, **differs)))
+
+
+def claim_one(fleet: TimedFleet, owner: str) -> Claim:
+    [claim] = fleet.turn(owner, Q, held=fleet.inflight(owner)).claims
+    return claim
+
+
+class Work:
+    """Workers that claim, ask, and run what may start; `starts` by Redis time, by name of the rate."""
+
+    def __init__(self, fleet: TimedFleet, interval_us: int = TENTH_US, burst: int = 1, workers: int = 3) -> None:
+        self.fleet, self.interval_us, self.burst = fleet, interval_us, burst
+        self.owners = [fleet.register(f"node:{number}") for number in range(workers)]
+        self.starts: list[tuple[int, str]] = []
+        self.asked: Counter[str] = Counter()
+
+    def go_on(self, name: str = "r") -> bool:
+        """Have each worker do one task; whether there was any."""
+        done = [self._step(owner, name) for owner in self.owners]
+        return any(done)
+
+    def _step(self, owner: str, name: str) -> bool:
+        claims = self.fleet.turn(owner, Q).claims
+        if not claims:
+            return False
+        [claim] = claims
+        self.asked[claim.entry.id] += 1
+        word, us = ask(self.fleet, owner, claim, RateAsked(b"", name, self.interval_us, self.burst))
+        if word is START:
+            self.starts.append((self.fleet.clock_us + us, claim.entry.id))
+            self.fleet.turn(owner, Q, (claim, DONE), limit=0)
+        return True
+
+    def run_out(self) -> None:
+        """Until nothing waits: a poller promotes what is due when it is."""
+        while True:
+            while self.go_on():
+                pass
+            reply = self.fleet.promote()
+            if not reply.moved:
+                if reply.next_due_us is None:
+                    return
+                self.fleet.clock_us = max(self.fleet.clock_us, reply.next_due_us)
+
+    def check(self) -> None:
+        """Any `burst` + k starts take at least k intervals."""
+        times = sorted(at for at, _ in self.starts)
+        for first, last in zip(times, times[self.burst :], strict=False):
+            assert last - first >= self.interval_us
+
+
+@pytest.mark.parametrize(("interval_us", "burst"), [(TENTH_US, 1), (SECOND_US // 100, 10), (SECOND_US // 1000, 1)])
+def test_no_more_start_than_the_rate_allows_in_order_and_each_comes_back_once(
+    timed: TimedFleet, interval_us: int, burst: int
+) -> None:
+    timed.push(*(f"{number:03}" for number in range(60)))
+    work = Work(timed, interval_us, burst)
+    work.run_out()
+    work.check()
+    assert sorted(task_id for _, task_id in work.starts) == [f"{number:03}" for number in range(60)]
+    assert max(work.asked.values()) == 2
+    assert [task_id for _, task_id in sorted(work.starts)] == sorted(task_id for _, task_id in work.starts)
+    length = max(at for at, _ in work.starts) - min(at for at, _ in work.starts)
+    assert length < 61 * interval_us
+    assert timed.run(timed.store.audit()).missing == 0
+
+
+def test_those_that_come_back_late_are_spread_anew_and_come_back_once_more(timed: TimedFleet) -> None:
+    timed.push(*(f"{number:03}" for number in range(40)))
+    work = Work(timed)
+    while work.go_on():
+        pass
+    timed.clock_us += 2 * SECOND_US  # as if no poller had been there: twenty are due at once
+    work.run_out()
+    work.check()
+    assert len(work.starts) == 40
+    assert sum(work.asked.values()) <= 3 * 40
+
+
+def test_a_backlog_of_one_value_holds_up_neither_another_value_nor_a_task_without_a_rate(timed: TimedFleet) -> None:
+    timed.push(*(f"a{number}" for number in range(20)), "b", "plain")
+    work = Work(timed, workers=1)
+    for _ in range(20):
+        work.go_on("account a")
+    owner = work.owners[0]
+    claim = claim_one(timed, owner)
+    assert (claim.entry.id, ask(timed, owner, claim, name="account b").word) == ("b", START)
+    timed.turn(owner, Q, (claim, Done()), limit=0)
+    assert claim_one(timed, owner).entry.id == "plain"
+    assert [task_id for _, task_id in work.starts] == ["a0"]
+
+
+def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
+    """A start of another task has been; this one may not yet."""
+    fleet.push("a", "b")
+    owner = fleet.register()
+    first = claim_one(fleet, owner)
+    assert ask(fleet, owner, first) == Throttled(START, 0)
+    fleet.turn(owner, Q, (first, Done()), limit=0)
+    second = claim_one(fleet, owner)
+    answer = ask(fleet, owner, second)
+    assert answer.word is THROTTLED
+    return owner, second, answer
+
+
+def test_a_throttled_task_waits_with_its_due_time_and_no_attempt_counted(timed: TimedFleet) -> None:
+    owner, claim, (_, until_us) = throttled(timed)
+    assert timed.inflight(owner) == []
+    assert timed.redis.hgetall(timed.keys.counts) == {"running:q": "0", "delayed:q": "1"}
+    status = timed.run(timed.store.status("b"))
+    assert (status.state, status.kind, status.due_us) == ("scheduled", "throttled", until_us)
+    timed.clock_us = until_us
+    now = timed.promote().now_us
+    back = claim_one(timed, owner).entry
+    assert (back.kind, back.due_us, back.ready_us) == (Kind.THROTTLED, claim.entry.due_us, now)
+    assert (back.failures, back.crashes, back.losses, back.releases, back.flag) == (0, 0, 0, 0, "-")
+    assert timed.redis.hgetall(timed.keys.tickets) == {}
+
+
+def test_a_poller_is_woken_for_it_and_a_worker_for_the_room_it_makes(timed: TimedFleet) -> None:
+    timed.push("c")
+    timed.redis.delete(timed.keys.poller_doorbell)
+    timed.silence()
+    throttled(timed)
+    assert timed.redis.llen(timed.keys.poller_doorbell) == 1
+
+
+def test_a_start_that_is_near_is_granted_to_be_waited_for(timed: TimedFleet) -> None:
+    timed.push("a", "b", "c")
+    owner = timed.register()
+    answers = [ask(timed, owner, claim_one(timed, owner), interval_us=HELD_US - 10) for _ in range(3)]
+    assert [word for word, _ in answers] == [START, START, THROTTLED]
+    assert 0 < answers[1].us < HELD_US
+
+
+def test_a_call_that_comes_twice_finds_nothing_the_second_time(timed: TimedFleet) -> None:
+    owner, claim, _ = throttled(timed)
+    before = timed.snapshot()
+    assert ask(timed, owner, claim) == Throttled(ThrottleWord.GONE, 0)
+    assert timed.turn(owner, Q, (claim, Release()), limit=0).stale == (claim.entry.text,)
+    assert {key for key, digest in timed.snapshot().items() if before.get(key) != digest} <= {
+        f"{{{timed.keys.namespace}}}:clock",
+        timed.keys.doorbell("q"),
+    }
+
+
+def test_nobody_asks_for_what_it_does_not_hold_or_what_was_cancelled(timed: TimedFleet) -> None:
+    owner, claim = timed.claimed("a")
+    stranger = timed.register("node:2")
+    assert ask(timed, stranger, claim).word is ThrottleWord.GONE
+    timed.run(timed.store.cancel("a"))
+    assert ask(timed, owner, claim).word is ThrottleWord.GONE
+    timed.turn(owner, Q, (claim, Release()), limit=0)
+    assert timed.run(timed.store.status("a")).state == "cancelled"
+    assert not timed.redis.exists(timed.keys.rate("r"))
+
+
+def test_one_that_could_only_start_too_late_takes_nobodys_turn(timed: TimedFleet) -> None:
+    timed.push("a", "b", "c")
+    owner = timed.register()
+    assert ask(timed, owner, claim_one(timed, owner)).word is START
+    late = claim_one(timed, owner)
+    assert ask(timed, owner, late, latest_us=timed.clock_us + TENTH_US // 2) == Throttled(ThrottleWord.LATE, 0)
+    assert timed.inflight(owner) == ["a", "b"]
+    until_us = ask(timed, owner, claim_one(timed, owner), latest_us=timed.clock_us + SECOND_US).us
+    assert until_us < timed.clock_us + TENTH_US
+
+
+def test_it_is_cancelled_while_it_waits_and_frees_its_key(timed: TimedFleet) -> None:
+    timed.enqueue(NewTask("a", "q", body_of("a")), NewTask("b", "q", body_of("b"), unique_key="k"))
+    owner = timed.register()
+    for _ in "ab":
+        ask(timed, owner, claim_one(timed, owner))
+    assert timed.run(timed.store.cancel("b")) == "cancelled"
+    assert not timed.redis.exists(timed.keys.unique("k"))
+    assert timed.redis.hgetall(timed.keys.tickets) == {}
+    assert timed.run(timed.store.audit()).missing == 0
+
+
+@pytest.mark.parametrize("outcome", [RetryOutcome(0), Release()])
+def test_what_follows_its_start_is_as_of_any_task(timed: TimedFleet, outcome: Outcome) -> None:
+    """A retry is a start as any other: it asks anew. One that was given back has its turn still."""
+    owner, _, (_, until_us) = throttled(timed)
+    timed.clock_us = until_us
+    timed.promote()
+    claim = claim_one(timed, owner)
+    assert ask(timed, owner, claim).word is START
+    timed.turn(owner, Q, (claim, outcome), limit=0)
+    timed.promote()
+    again = claim_one(timed, owner)
+    counters = again.entry.kind, again.entry.failures, again.entry.releases
+    assert counters == ((Kind.RETRY, 1, 0) if isinstance(outcome, RetryOutcome) else (Kind.THROTTLED, 0, 1))
+    assert ask(timed, owner, again).word is THROTTLED
+
+
+def test_a_worker_that_dies_after_it_asked_is_charged_for_nothing_that_waits(timed: TimedFleet) -> None:
+    owner, _, _ = throttled(timed)
+    retired = timed.exit(owner, ran=["b"])
+    assert (retired.requeued, retired.dead) == ((), ())
+    assert timed.run(timed.store.status("b")).crashes == 0
+
+
+def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet) -> None:
+    timed.push("a", "b")
+    owner = timed.register()
+    ask(timed, owner, claim_one(timed, owner))
+    begun = timed.run(timed.store.begin(owner, claim_one(timed, owner).entry.text))
+    answer = timed.run(timed.store.throttle(owner, RateAsked(begun, "r", TENTH_US, 1)))
+    assert answer.word is THROTTLED
+    timed.clock_us = answer.us
+    timed.promote()
+    assert claim_one(timed, owner).entry.flag == "-"
+
+
+def test_keys_of_rates_go_when_they_say_nothing_any_more(fleet: Fleet) -> None:
+    """A million of values leave nothing behind."""
+    owner, claim = fleet.claimed("a")
+    asked = RateAsked(claim.entry.text, "r", 3600 * SECOND_US, 2)
+    fleet.run(fleet.store.throttle(owner, asked))
+    assert 3_500_000 < fleet.redis.pttl(fleet.keys.rate("r")) <= 3_600_001
+    fleet.run(fleet.store.throttle(owner, asked))
+    assert 7_100_000 < fleet.redis.pttl(fleet.keys.rate("r")) <= 7_200_001
+
+
+def test_a_changed_rate_counts_from_the_next_question_on(timed: TimedFleet) -> None:
+    """Who comes anew stands behind those that wait, which keep their times, but at the new rate."""
+    timed.push(*map(str, range(8)))
+    owner = timed.register()
+    hourly = [ask(timed, owner, claim_one(timed, owner), interval_us=3600 * SECOND_US).us for _ in range(5)]
+    assert hourly[-1] > timed.clock_us + 3 * 3600 * SECOND_US
+    faster = ask(timed, owner, claim_one(timed, owner)).us
+    assert timed.clock_us < faster <= timed.clock_us + 5 * TENTH_US
+
+
+@pytest.mark.parametrize("found", ["", "x", "1 2 3", "9" * 90, "99999999999999999 1 1 1", "1 1 1 0", "-1 2 3 4"])
+def test_what_is_no_state_of_a_rate_counts_as_none(timed: TimedFleet, found: str) -> None:
+    timed.redis.set(timed.keys.rate("r"), found)
+    throttled(timed)
+
+
+def test_a_key_of_another_type_in_the_place_of_a_rate_is_replaced(timed: TimedFleet) -> None:
+    timed.redis.rpush(timed.keys.rate("r"), "x")
+    throttled(timed)
+
+
+def test_a_clock_that_goes_back_holds_no_start_for_longer_than_a_full_bucket(timed: TimedFleet) -> None:
+    owner, _, _ = throttled(timed)
+    timed.run(timed.store.cancel("b"))
+    timed.redis.delete(timed.keys.rate("r"))
+    timed.push("c", "d")
+    assert ask(timed, owner, claim_one(timed, owner)).word is START
+    timed.redis.set(timed.keys.rate("r"), f"{timed.clock_us + 3600 * SECOND_US} 0 0 {TENTH_US}")
+    answer = ask(timed, owner, claim_one(timed, owner))
+    assert answer.us <= timed.clock_us + TENTH_US + HELD_US
+
+
+def test_two_throttled_lives_have_different_texts_even_if_the_clock_goes_back(timed: TimedFleet) -> None:
+    owner, _, (_, until_us) = throttled(timed)
+    timed.clock_us = until_us
+    timed.promote()
+    claim = claim_one(timed, owner)
+    timed.redis.set(timed.keys.rate("r"), f"{timed.clock_us + TENTH_US} 0 0 {TENTH_US}")
+    timed.clock_us -= 60 * SECOND_US
+    assert ask(timed, owner, claim).us > claim.entry.ready_us

@@ -1,0 +1,117 @@
+"""`Client.explain`: the next claims of the pools that masters announced, and how it is with a queue or a task."""
+
+from collections.abc import Sequence
+
+import pytest
+
+import rota
+from protocol import Fleet
+from rota.client.client import Client
+from rota.client.explain import UnknownPool
+from rota.client.outlook import Outlook
+from rota.protocol.order import heartbeat_of
+from rota.protocol.outcome import DeadOutcome
+from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+
+HIGH, LOW = domain_of([QueueShare("high")]), domain_of([QueueShare("low", cap=1), QueueShare("free", weight=3)])
+MAIL = domain_of([QueueShare("mail")])
+TTL_MS = 600_000
+
+
+@pytest.fixture(autouse=True)
+def two_nodes(fleet: Fleet) -> None:
+    """Both have a pool for all tiers, one has another for mail."""
+    announce(fleet, "web-1", {"all": [HIGH, LOW]})
+    announce(fleet, "web-2", {"all": [HIGH, LOW], "mail": [MAIL]})
+
+
+def announce(fleet: Fleet, node: str, pools: dict[str, Sequence[Domain]]) -> None:
+    served = [share.name for domains in pools.values() for domain in domains for share in domain.queues]
+    fleet.run(fleet.store.announce(node, heartbeat_of(7, pools), TTL_MS, served))
+
+
+def test_the_next_claims_of_each_pool_are_told_with_their_reasons(client: Client, fleet: Fleet) -> None:
+    fleet.push("l1", "l2", queue="low")
+    fleet.push("h1", queue="high")
+    fleet.push("m1", queue="mail")
+    fleet.push("x1", queue="nobodys")
+    found = client.explain(5)
+    assert isinstance(found, rota.Explanation)
+    everything, mail = found.pools
+    assert (everything.pool, everything.nodes, mail.nodes) == ("all", ("web-1", "web-2"), ("web-2",))
+    assert [(each.place, each.id, each.tier, each.name) for each in everything.claims] == [
+        (1, "h1", 1, "work"),
+        (2, "l1", 2, "work"),
+    ]
+    assert everything.claims[1].why.startswith("tier 2: nothing is ready above it")
+    assert everything.of_queue("low").outlook is Outlook.CAP
+    assert [each.id for each in mail.claims] == ["m1"]
+    assert found.unserved == ("nobodys",)
+    assert found.about == ""
+
+
+def test_a_pool_can_be_chosen_and_one_that_is_not_there_is_told_with_those_that_are(
+    client: Client, fleet: Fleet
+) -> None:
+    fleet.push("m1", queue="mail")
+    [mail] = client.explain(pool="mail").pools
+    assert [each.id for each in mail.claims] == ["m1"]
+    with pytest.raises(UnknownPool, match='no running master has a pool "male": there are all, mail'):
+        client.explain(pool="male")
+
+
+def test_of_a_queue_it_is_told_why_it_waits_and_until_when(client: Client, fleet: Fleet) -> None:
+    fleet.push("f1", queue="free")
+    fleet.run(fleet.store.pause("free"))
+    fleet.push("late", queue="high", due="+60000000")
+    assert "in pool all: 0 of 1 ready tasks are among the next 0; it is paused" in client.explain(queue="free").about
+    assert "pool mail does not serve it" in client.explain(queue="free").about
+    scheduled = client.explain(queue="high").about
+    assert "nothing in it is ready" in scheduled
+    assert "1 wait for their due times, the next one is ready at" in scheduled
+    assert "no master says that it serves this queue" in client.explain(queue="nobodys").about
+
+
+def test_of_a_task_it_is_told_where_it_stands_and_what_is_before_it(client: Client, fleet: Fleet) -> None:
+    fleet.push("dies", "runs", *(f"w{number}" for number in range(4)), queue="high")
+    fleet.push("late", queue="high", due="+60000000")
+    owner = fleet.register()
+    serving = pack_tiers([HIGH])
+    [claim] = fleet.turn(owner, serving).claims
+    [runs] = fleet.turn(owner, serving, (claim, DeadOutcome(b'{"reason":"retries"}'))).claims
+    assert client.explain(2, task_id="w1").about.startswith("it is claim 2 of pool all: ")
+    behind = client.explain(2, task_id="w3").about
+    assert "it is ready, and not among these claims: 3 of its queue come before it" in behind
+    assert "2 of 4 ready tasks are among the next 2; the rest of it comes behind these" in behind
+    assert client.explain(task_id=runs.entry.id).about == f"it has been claimed, by {owner}"
+    assert client.explain(task_id="late").about.startswith("it is scheduled, and ready at ")
+    assert "it is dead and will not be claimed: `rota dead revive dies`" in client.explain(task_id="dies").about
+    assert client.explain(task_id="unheard").about.startswith("nothing is known of it: never enqueued")
+
+
+def test_where_no_master_is_nobody_claims(client: Client, fleet: Fleet) -> None:
+    fleet.push("m1", queue="mail")
+    fleet.redis.delete(fleet.keys.nodes)
+    found = client.explain(queue="mail")
+    assert found.pools == ()
+    assert "no master announces any, so nobody claims" in found.about
+    with pytest.raises(UnknownPool, match="no master announces any"):
+        client.explain(pool="mail")
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(0, ValueError), (1001, ValueError), ("5", TypeError), (True, TypeError), (2.5, TypeError)],
+)
+def test_a_number_of_claims_that_is_none_is_refused(client: Client, number: int, error: type[Exception]) -> None:
+    with pytest.raises(error, match="the number of claims must be"):
+        client.explain(number)
+
+
+def test_a_queue_and_a_task_are_not_asked_about_at_once(client: Client) -> None:
+    with pytest.raises(ValueError, match="not both"):
+        client.explain(queue="mail", task_id="m1")
+    with pytest.raises(rota.InvalidName):
+        client.explain(queue="a b")
+    with pytest.raises(rota.InvalidName):
+        client.explain(task_id="a b")

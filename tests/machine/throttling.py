@@ -1,0 +1,42 @@
+"""Rules of tasks with a rate of their own."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from machine.base import DELIVERIES, RATES_OF_TASKS, Worker
+from machine.working import Working
+from rota.protocol.outcome import Expired
+from rota.protocol.replies import Claim, Throttled, ThrottleWord
+
+PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
+"""How long after it asked a task may start, in microseconds."""
+
+
+class Throttling(Working):
+    """Workers ask before they start."""
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), name=st.sampled_from(sorted(RATES_OF_TASKS)), patience=PATIENCE, delivery=DELIVERIES)
+    def throttle(self, data: st.DataObject, name: str, patience: int | None, delivery: str) -> None:
+        """A worker is about to start a task with a rate of its own."""
+        worker = self.workers[self.pick(data, self.workers)]
+        if not worker.claims:
+            self.bring_if_few(data)
+            self.take_turn(worker, 4)
+        for _ in range(min(2, len(worker.claims))):
+            self.send_throttle(worker, data.draw(st.sampled_from(worker.claims)), name, patience, delivery)
+
+    def send_throttle(self, worker: Worker, claim: Claim, name: str, patience: int | None, delivery: str) -> None:
+        latest = None if patience is None else self.now + patience
+        asked = RATES_OF_TASKS[name]._replace(entry=claim.entry.text, latest_us=latest)
+        rate = asked.name, asked.interval_us, asked.burst
+
+        def check(reply: Throttled) -> None:
+            expected = self.model.throttle(self.now, worker.owner, claim.entry.text.decode(), rate, latest)
+            assert reply == expected
+
+        reply = self.call(self.fleet.store.throttle(worker.owner, asked), check, delivery, worker.owner)
+        if reply and reply.word in {ThrottleWord.THROTTLED, ThrottleWord.LATE}:
+            worker.claims.remove(claim)
+        if reply and reply.word is ThrottleWord.LATE:
+            worker.pending.append((claim, Expired()))

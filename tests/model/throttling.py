@@ -1,0 +1,90 @@
+"""Tasks with a rate of their own: which may start, and until when the others wait."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from model.items import Serving, Task
+from model.steering import Steering
+
+IN_HAND_US = 5_000
+
+
+@dataclass
+class Rate:
+    """By when the starts that were will be paid off, by when those will be that wait, and when the next of those that
+    come back in vain has its turn."""
+
+    starts: int = 0
+    line: int = 0
+    vain: int = 0
+
+    def turn_of(self, now: int, interval_us: int, burst: int, *, is_back: bool) -> int:
+        """When the next one may start; one that comes anew stands behind those that wait."""
+        slack = (burst - 1) * interval_us
+        starts = min(self.starts, self.most(now, interval_us, burst))
+        return max(now, starts - slack, 0 if is_back else self.line - slack)
+
+    def most(self, now: int, interval_us: int, burst: int) -> int:
+        """How far ahead starts can be; more was left by a clock that went back."""
+        return now + burst * interval_us + IN_HAND_US
+
+    def grant(self, at: int, interval_us: int, *, is_back: bool) -> None:
+        self.starts = max(self.starts, at) + interval_us
+        self.line = max(self.line, self.starts) if is_back else max(self.line, at) + interval_us
+
+    def put_off(self, at: int, interval_us: int, burst: int, *, is_back: bool) -> int:
+        """When it comes back."""
+        if not is_back:
+            self.line = max(self.line, at) + interval_us
+            return at
+        at = max(at, self.vain)
+        self.vain = at + interval_us
+        self.line = max(self.line, self.vain + (burst - 1) * interval_us)
+        return at
+
+
+class Throttling(Steering):
+    """What is asked before such a task is started."""
+
+    def __init__(
+        self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
+    ) -> None:
+        super().__init__(lease_us, account, servings, known)
+        self.rates_of_tasks: defaultdict[str, Rate] = defaultdict(Rate)
+        self.starts_by_rate: defaultdict[str, list[int]] = defaultdict(list)
+
+    def throttle(
+        self, now: int, owner: str, text: str, rate: tuple[str, int, int], latest: int | None
+    ) -> tuple[str, int]:
+        """`rate`: its name, its interval and its burst."""
+        self.places.at(now)
+        task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)
+        if owner not in self.leases.expires or not task or task.is_shell or task.cancelled:
+            return "gone", 0
+        name, interval_us, burst = rate
+        known, is_back = self.rates_of_tasks[name], task.kind == "t"
+        at = known.turn_of(now, interval_us, burst, is_back=is_back)
+        if latest is not None and at > latest:
+            return "late", 0
+        known.starts = min(known.starts, known.most(now, interval_us, burst))
+        if at - now <= IN_HAND_US:
+            known.grant(at, interval_us, is_back=is_back)
+            self.starts_by_rate[name].append(at)
+            return "start", at - now
+        until = max(known.put_off(at, interval_us, burst, is_back=is_back), task.ready + 1)
+        self._put_off(owner, task, until)
+        return "throttled", until
+
+    def clock_went_back(self) -> None:
+        """The bounds are of times that go on: what was before is not compared with what comes."""
+        self.rates.clock_went_back()
+        self.starts_by_rate.clear()
+
+    def _put_off(self, owner: str, task: Task, until: int) -> None:
+        """That was no start."""
+        self.places.let_go(owner, task.text)
+        task.starts -= 1
+        task.kind, task.flag = "t", task.flag.replace("b", "") or "-"
+        self.places.schedule(task, until)
+        self.places.news.tell("throttled", task, owner, due_us=until)

@@ -1,0 +1,130 @@
+"""Why a claim is next, and why a queue is not, in the words that people read."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, about_scheduled, about_shut, outlook_of
+from rota.client.status import State, TaskStatus
+from rota.durations import unix_microseconds
+from rota.protocol.entry import parse_entry
+from rota.protocol.order import Expected, Order, QueueInOrder
+from rota.protocol.tiers import VIRTUAL_UNIT
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOW = unix_microseconds(AT, "now")
+PLAIN: dict[str, Any] = {
+    "tier": 1, "cost": VIRTUAL_UNIT, "cap": 0, "interval_us": 0, "entries": 5, "running": 0, "time": 1, "left": 5,
+    "is_open": True, "wait_us": 0, "paused": False, "condition": "", "closed": False, "opens_us": 0, "fault": "",
+}  # fmt: skip
+
+
+def queue(name: str, **changes: Any) -> QueueInOrder:
+    return QueueInOrder(queue=name, **(PLAIN | changes))
+
+
+def expected(task_id: str, of_queue: str, kind: str = "i", crashes: int = 0) -> Expected:
+    return Expected(parse_entry(f"{task_id} {of_queue} {kind} {NOW} {NOW} 0 {crashes} 0 0 -".encode()), "work")
+
+
+def told(queues: list[QueueInOrder], *claims: Expected) -> PoolOutlook:
+    order = Order(NOW, True, claims, tuple(queues))
+    return outlook_of("mail", ["web-1"], order, {"since": AT})
+
+
+@pytest.mark.parametrize(
+    ("found", "outlook", "why"),
+    [
+        (queue("q"), Outlook.BEHIND, "others come first: in tier 1 they have had less for their weights"),
+        (queue("q", left=0), Outlook.EMPTY, "nothing in it is ready"),
+        (queue("q", paused=True, is_open=False), Outlook.PAUSED, "it is paused, until `rota queue resume q`"),
+        (
+            queue("since", paused=True, is_open=False),
+            Outlook.PAUSED,
+            "it is paused since 2026-01-02T03:04:05Z, until `rota queue resume since`",
+        ),
+        (
+            queue("q", cap=2, running=2, is_open=False),
+            Outlook.CAP,
+            "its cap is reached, 2 of 2 running, until one of them ends",
+        ),
+        (
+            queue("q", interval_us=1, wait_us=1_500_000, is_open=False),
+            Outlook.RATE,
+            "its rate lets the next one start in 1.500 s",
+        ),
+        (
+            queue("q", condition="office", closed=True, is_open=False, opens_us=NOW + 55_000_000),
+            Outlook.CONDITION,
+            "its condition office keeps it closed, until 2026-01-02T03:05:00Z",
+        ),
+        (
+            queue("q", condition="office", closed=True, is_open=False, fault="it failed"),
+            Outlook.CONDITION,
+            "its condition office keeps it closed: it failed",
+        ),
+    ],
+)
+def test_each_reason_why_nothing_of_a_queue_is_next_is_told(found: QueueInOrder, outlook: Outlook, why: str) -> None:
+    [queue] = told([found]).queues
+    assert (queue.outlook, queue.why) == (outlook, why)
+
+
+def test_all_that_shuts_a_queue_is_told_with_when_it_opens() -> None:
+    shut = queue("q", paused=True, cap=1, running=1, wait_us=2_000_000, is_open=False)
+    [found] = told([shut]).queues
+    assert found.why.count(";") == 2
+    assert found.opens_at == datetime(2026, 1, 2, 3, 4, 7, tzinfo=UTC)
+
+
+def test_a_claim_says_why_it_is_this_one() -> None:
+    shut = queue("high", is_open=False, paused=True)
+    capped = queue("low", tier=2, cap=3, running=1, cost=VIRTUAL_UNIT // 3, interval_us=10, time=None)
+    crashed = expected("b", "low", "d", crashes=1)
+    first, second = told([shut, capped, queue("other", tier=2)], expected("a", "low"), crashed).claims
+    assert (first.place, first.id, first.lane, first.attempt) == (1, "a", "ready", 1)
+    assert first.why == (
+        "tier 2: all is shut above it (high), never served before, 2 of 3 running, its rate lets it"
+    )  # fmt: skip
+    assert (second.place, second.lane, second.attempt, second.running) == (2, "delayed", 2, 3)
+    assert second.why == (
+        "tier 2: all is shut above it (high), had the least for its weight of 3, the delayed lane goes first, "
+        "3 of 3 running, its rate lets it, claimed alone, for a crash or a loss on record"
+    )
+
+
+def test_what_a_bare_item_will_be_called_is_not_known() -> None:
+    [claim] = told([queue("q")], expected(f"adopted-{NOW}-1", "q")).claims
+    assert claim.id == ""
+    assert claim.why == "no other queue of its tier has anything ready"
+
+
+def test_a_ready_task_is_told_by_its_claim_or_by_what_is_before_it() -> None:
+    pool = told([queue("q", left=4)], expected("a", "q"))
+    ready = TaskStatus("a", State.READY, "q")
+    assert list(about_ready(ready, [pool], 0)) == [
+        "it is claim 1 of pool mail: no other queue of its tier has anything ready"
+    ]
+    later = TaskStatus("b", State.READY, "q")
+    assert list(about_ready(later, [pool], 3)) == [
+        "it is ready, and not among these claims: 3 of its queue come before it",
+        "queue q in pool mail: 1 of 5 ready tasks are among the next 1; the rest of it comes behind these",
+    ]
+
+
+def test_a_queue_that_no_pool_serves_is_told_so() -> None:
+    assert list(about_queue("q", [told([])])) == ["queue q in pool mail: pool mail does not serve it"]
+
+
+def test_what_will_keep_a_queue_shut_is_told_though_nothing_in_it_is_ready() -> None:
+    paused = told([queue("q", left=0, entries=0, paused=True)])
+    assert list(about_shut("q", [paused])) == ["queue q in pool mail: it is paused, until `rota queue resume q`"]
+    assert list(about_shut("q", [told([queue("q", left=0, entries=0)])])) == []
+
+
+def test_a_scheduled_task_is_told_when_it_is_due() -> None:
+    due = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)
+    words = about_scheduled(TaskStatus("a", State.SCHEDULED, "q", due_at=due), AT)
+    assert words == "it is scheduled, and ready at 2026-01-02T03:05:05Z, in 60.0 s, before the ready lane of queue q"
+    assert "now: it is due" in about_scheduled(TaskStatus("a", State.SCHEDULED, "q", due_at=AT), AT)

@@ -1,0 +1,93 @@
+"""Which queues of patterns are shown by name, and that the rest is in no sum missing."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rota.protocol.views import QueueState
+from rota.telemetry.metrics import OTHER
+from rota_supervisor.exporter.largest import MOST_STRANGE, Largest
+
+
+def queue(name: str, ready: int = 0, accepted: int = 0, age_us: int = 0, *, served: bool = True) -> QueueState:
+    return QueueState(name, ready, 0, 0, 0, 0, accepted, age_us, 0, paused=False, served=served)
+
+
+def tenants(sizes: Iterable[int]) -> list[QueueState]:
+    return [queue(f"tenant-{number:05}", size, size, age_us=size) for number, size in enumerate(sizes)]
+
+
+def test_the_largest_are_shown_by_name_and_the_rest_as_one() -> None:
+    largest = Largest(["default", "tenant-*"], top=2)
+    shown = largest.choose([queue("default", 1), *tenants([5, 9, 7, 1, 0])], all_seen=True)
+
+    assert [(each.queue, each.ready) for each in shown.queues] == [
+        ("default", 1),
+        ("tenant-00001", 9),
+        ("tenant-00002", 7),
+        (OTHER, 6),
+    ]
+    assert shown.queues[-1].oldest_ready_age_us == 5, "the longest, not the sum"
+
+
+def test_ten_thousand_tenants_are_as_many_rows_as_three() -> None:
+    rows = [len(Largest(["tenant-*"], top=2).choose(tenants(range(n)), all_seen=True).queues) for n in (3, 10_000)]
+    assert rows == [3, 3]
+
+
+def test_who_is_shown_stays_while_it_is_not_much_smaller_than_others() -> None:
+    largest = Largest(["tenant-*"], top=2)
+
+    def shown(*sizes: int) -> list[str]:
+        return [each.queue[-1] for each in largest.choose(tenants(sizes), all_seen=True).queues[:-1]]
+
+    assert shown(9, 8, 1, 1, 1) == ["0", "1"]
+    assert sorted(shown(3, 3, 4, 4, 1)) == ["0", "1"], "among the four largest"
+    assert sorted(shown(0, 3, 4, 4, 4)) == ["1", "2"], "no more"
+
+
+def test_without_patterns_there_is_no_rest() -> None:
+    shown = Largest(["default"], top=2).choose([queue("default"), queue("strange", 3, 4)], all_seen=True)
+
+    assert [each.queue for each in shown.queues] == ["default", "strange"]
+    assert shown.accepted == {"default": 0, "strange": 4}
+
+
+def test_strange_queues_are_bounded_and_those_that_nobody_serves_come_first() -> None:
+    strange = [queue(f"strange-{number}", served=True) for number in range(MOST_STRANGE)]
+    shown = Largest(["default"], top=2).choose(
+        [*strange, queue("forgotten", 1, served=False), queue("default")], all_seen=True
+    )
+
+    assert [each.queue for each in shown.queues[:2]] == ["default", "forgotten"]
+    assert len(shown.queues) == MOST_STRANGE + 1
+
+
+def test_the_rest_is_not_served_when_one_with_tasks_is_not() -> None:
+    largest = Largest(["tenant-*"], top=0)
+    [rest] = largest.choose([queue("tenant-1", 5), queue("tenant-2", 0, served=False)], all_seen=True).queues
+    assert rest.served
+    [rest] = largest.choose([queue("tenant-1", 5), queue("tenant-2", 1, served=False)], all_seen=True).queues
+    assert not rest.served
+
+
+def test_what_was_accepted_never_goes_back_while_queues_come_and_go() -> None:
+    largest = Largest(["tenant-*"], top=2)
+
+    def accepted(*states: QueueState, all_seen: bool = True) -> int:
+        return largest.choose(states, all_seen=all_seen).accepted["tenant-*"]
+
+    one, two = queue("tenant-1", accepted=10), queue("tenant-2", accepted=5)
+    assert accepted(queue("tenant-*"), one, two) == 15
+    assert accepted(queue("tenant-*"), one) == 15, "one was forgotten between two portions"
+    assert accepted(queue("tenant-*", accepted=5), one) == 15, "it counts as the pattern's"
+    assert accepted(queue("tenant-*", accepted=5), queue("tenant-1", accepted=11)) == 16
+    assert accepted(queue("tenant-*", accepted=5), all_seen=False) == 16, "not all of them were looked at"
+
+
+def test_of_a_shown_queue_it_is_told_as_what_it_is_counted_and_of_a_pattern_how_long_somebody_waits() -> None:
+    states = [*tenants([3, 9]), replace(queue("tenant-paused", 1, age_us=99), paused=True), queue("eu-1", 5, age_us=4)]
+    shown = Largest(["tenant-*", "eu-*"], top=2).choose(states, all_seen=True)
+
+    assert shown.pattern_of == {"tenant-00001": "tenant-*", "eu-1": "eu-*", OTHER: OTHER}
+    assert shown.oldest_ready_us == {"tenant-*": 9, "eu-*": 4}
+    assert shown.queues[-1].paused, "one of the rest is"

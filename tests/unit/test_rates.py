@@ -1,0 +1,95 @@
+"""Claims about rates of tasks: what is written, and whose starts are counted."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+import rota
+from rota.child.settings import TaskOverride
+from rota.client.tasks import Task
+from rota.options import TaskOptions, check_options, effective_options
+from rota.protocol.entry import parse_entry
+from rota.protocol.store import RateAsked
+from rota.rates import Rate, fault_in_rate_key
+
+ENTRY = parse_entry(b"a q i 1000000 2000000 0 0 0 0 -")
+
+
+def charge(account: str, shop: int = 1, *more: int, kind: str = "x", **rest: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": 10}, 'rate must be a text such as "10/s", got 10'),
+        ({"rate": "10"}, 'rate: expected a rate such as "100/m"'),
+        ({"rate": "0/s"}, "rate: expected a rate"),
+        ({"rate": "1/s", "rate_key": 7}, 'rate_key must be a text such as "{account}", got 7'),
+        ({"rate": "1/s", "rate_key": "account"}, "rate_key names no parameter"),
+        ({"rate": "1/s", "rate_key": "{account"}, "rate_key: .* in '{account'; write {{ for a brace"),
+        ({"rate": "1/s", "rate_key": "{}"}, "in braces stands the name of a parameter and nothing else, got '{}'"),
+        ({"rate": "1/s", "rate_key": "{account.name}"}, "in braces stands the name"),
+        ({"rate": "1/s", "rate_key": "{account!r}"}, "in braces stands the name"),
+        ({"rate": "1/s", "rate_key": "{account:>8}"}, "in braces stands the name"),
+        ({"rate_key": "{account}"}, 'give a rate with it, as in rate="10/s"'),
+    ],
+)
+def test_what_is_no_rate_is_told_at_the_decorator(options: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_options(options)
+
+
+def test_a_name_that_is_no_parameter_is_told_at_the_decorator_with_those_there_are() -> None:
+    declare = rota.task(name="charge", rate="1/s", rate_key="{acount}")
+    with pytest.raises(ValueError, match=r"charge: rate_key names 'acount', which is no .* account, shop, kind"):
+        declare(charge)
+    assert fault_in_rate_key("{rest}", inspect.signature(charge))
+    assert not fault_in_rate_key("{shop}-{kind}", inspect.signature(charge))
+    assert not fault_in_rate_key("{any}", None)
+
+
+def asked(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any) -> RateAsked:
+    """About a call with these arguments."""
+    options = TaskOptions(rate=Rate(100_000, 1), rate_key=rate_key, expires=expires)
+    found = Task(charge, "charge", options).rate_asked(ENTRY, options, args, kwargs)
+    assert found
+    return found
+
+
+def test_a_value_is_the_same_however_the_argument_was_given() -> None:
+    names = {
+        asked("{account} {shop}", "a").name,
+        asked("{account} {shop}", "a", 1).name,
+        asked("{account} {shop}", shop=1, account="a", kind="y").name,
+    }
+    assert len(names) == 1
+    assert asked("{account} {shop}", "a", 2).name not in names
+    assert asked("{account}", "a").name not in names
+    assert asked("", "a").name == asked("", "b").name
+
+
+@pytest.mark.parametrize("value", ["", "é\ud800", "x" * 100_000, None, 1.5, [1, {"b": 2}], {"{account}": "}"}])
+def test_any_value_of_json_makes_a_name_that_a_key_may_have(value: Any) -> None:
+    name = asked("{account}", value).name
+    assert len(name) == 40
+    assert name.isalnum()
+
+
+def test_arguments_that_do_not_fit_are_counted_together() -> None:
+    assert asked("{account}").name == asked("{account}", kind="y").name
+
+
+def test_the_question_says_rate_and_latest_start() -> None:
+    assert asked("{account}", "a")[2:] == (100_000, 1, None)
+    assert asked("{account}", "a", expires=2.5)[2:] == (100_000, 1, 3_500_000)
+    plain = check_options({})
+    assert Task(charge, "charge", plain).rate_asked(ENTRY, plain, ["a"], {}) is None
+
+
+def test_an_operator_changes_a_rate_or_takes_it_off() -> None:
+    declared = check_options({"rate": "10/s", "rate_key": "{account}"})
+    changed = effective_options(declared, TaskOverride(rate="1/m"), {})
+    assert (changed.rate, changed.rate_key) == (Rate(60_000_000, 1), "{account}")
+    assert effective_options(declared, TaskOverride(rate=""), {}).rate is None
+    assert effective_options(declared, TaskOverride(), {}).rate == Rate(100_000, 1)

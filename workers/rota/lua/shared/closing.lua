@@ -1,0 +1,11 @@
+-- What keeps a queue closed to all claims: '' when it is paused, else the name of its condition, with what is wrong with that
+-- one, if anything. Nil when nothing does.
+local function closed_by(queue, now)
+  if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return '' end
+  local name = condition_of(queue, now)
+  if not name then return nil end
+  local verdict = verdict_on(queue, name, now)
+  if not verdict.open then return name, verdict.fault end
+end
+
+local function closed_since(queue) return whole(redis.pcall('HGET', CLOSED, queue)) end

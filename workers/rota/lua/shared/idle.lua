@@ -1,0 +1,63 @@
+-- Queues that are known by a pattern alone come and go. One that has been empty for a while leaves nothing in Redis: `idle` has
+-- since when each of them is empty, as the sweeps saw it.
+-- with: numbers doorbell
+
+-- The pattern by which alone a queue is served; nil when there is none.
+local function pattern_of(queue, servings, now)
+  if #servings == 0 then return nil end
+  for _, serving in ipairs(servings) do
+    if serving.name == queue then return nil end
+  end
+  local own = redis.pcall('HGET', PREFIX .. 'served', queue)
+  return (whole(type(own) == 'string' and own) or 0) <= now and servings[1].name or nil
+end
+
+-- Whether nothing of a queue is anywhere, no rate limit holds it back, and nobody paused it.
+local function is_empty(queue, now)
+  if entries_in(queue) > 0 or redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return false end
+  for _, number in ipairs(redis.call('HMGET', PREFIX .. 'counts', 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue)) do
+    if number and number ~= '0' then return false end
+  end
+  local paid_off = redis.pcall('HGET', PREFIX .. 'rates', queue)
+  return (whole(type(paid_off) == 'string' and paid_off) or 0) <= now
+end
+
+-- What was accepted counts on as that of the pattern.
+local function forget_books(queue, pattern)
+  redis.call('HDEL', PREFIX .. 'counts', 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue)
+  local accepted = redis.pcall('HGET', PREFIX .. 'totals', 'accepted:' .. queue)
+  accepted = type(accepted) == 'string' and whole(accepted)
+  if accepted and type(redis.pcall('HINCRBY', PREFIX .. 'totals', 'accepted:' .. pattern, accepted)) == 'number' then
+    redis.call('HDEL', PREFIX .. 'totals', 'accepted:' .. queue)
+  end
+end
+
+local function forget_times(queue, domain)
+  local state = redis.pcall('HGET', times_key(domain), queue)
+  redis.pcall('ZREM', turns_key(domain), queue, (type(state) == 'string' and state or '') .. ' ' .. queue)
+  redis.pcall('HDEL', times_key(domain), queue)
+end
+
+local function forget(queue, pattern, servings)
+  forget_books(queue, pattern)
+  for _, serving in ipairs(servings) do forget_times(queue, serving.domain) end
+  redis.pcall('HDEL', PREFIX .. 'rates', queue)
+  redis.pcall('HDEL', PREFIX .. 'served', queue)
+  redis.call('UNLINK', PREFIX .. 'doorbell:' .. queue)
+  redis.call('SREM', PREFIX .. 'ready', queue)
+  redis.call('SREM', PREFIX .. 'queues', queue)
+  redis.pcall('ZREM', PREFIX .. 'idle', queue)
+end
+
+-- For the sweep: note since when a queue of a pattern is empty, and forget it when that is long enough.
+local function look_whether_idle(queue, now, longest)
+  local servings = any_patterns and servings_of(queue) or {}
+  local pattern = pattern_of(queue, servings, now)
+  if not pattern or not is_empty(queue, now) then return redis.pcall('ZREM', PREFIX .. 'idle', queue) end
+  local since = tonumber(redis.pcall('ZSCORE', PREFIX .. 'idle', queue) or '')
+  if not since or since > now then
+    redis.pcall('ZADD', PREFIX .. 'idle', digits_of(now), queue)
+  elseif now - since >= longest then
+    forget(queue, pattern, servings)
+  end
+end

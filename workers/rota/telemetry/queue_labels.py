@@ -1,0 +1,27 @@
+"""Which value of the label `queue` a queue is counted under: its name, or the pattern that stands for it.
+
+Queues of a pattern come and go without end, and what was counted stays: in the slots, and in whoever scrapes. So what
+only grows is counted for a pattern as a whole.
+"""
+
+from collections.abc import Iterable
+
+from rota.protocol.patterns import STAR, is_pattern
+
+
+class QueueLabels:
+    """The labels of queues, by the names and patterns that tiers have: a name of its own first, then the longest
+    pattern (as `rota.protocol.patterns.served_as`, for who asks with each task)."""
+
+    def __init__(self, served: Iterable[str] = ()) -> None:
+        names = frozenset(served)
+        patterns = sorted(filter(is_pattern, names), key=len, reverse=True)
+        self._beginnings = tuple((pattern.removesuffix(STAR), pattern) for pattern in patterns)
+        self._names = names
+
+    def of(self, queue: str) -> str:
+        """Return the label of a queue."""
+        for beginning, pattern in self._beginnings:
+            if queue.startswith(beginning) and queue not in self._names:
+                return pattern
+        return queue
