@@ -104,7 +104,7 @@ for queue, of in pairs(by_queue) do
   credit(share, of.released)
   if of.released > 0 or (share and (share.cap > 0 or share.condition)) then
     to_ring[queue] = true
-    if any_patterns then mark(queue) end
+    if any_patterns and entries_in(queue) > 0 then mark(queue) end
   end
 end
 
