@@ -151,3 +151,11 @@ def test_an_empty_fleet_is_a_page_too() -> None:
 )
 def test_durations_are_written_for_people(value: float, text: str) -> None:
     assert seconds(value) == text
+
+
+def test_of_a_queue_of_a_pattern_nothing_is_shown_that_is_counted_for_the_pattern() -> None:
+    [row] = state()["queues"]
+    tenant = {**row, "name": "tenant-7", "pattern": "tenant-*", "lag": None, "processed": {"done": 99_123}}
+    text = Outline(page(state(queues=[tenant]))).text
+    assert "1,234" in text
+    assert "99,123" not in text
