@@ -16,10 +16,15 @@ from pathlib import Path
 import rota
 
 FOLDER = Path(os.environ.get("FLEET_FOLDER") or Path(__file__).parent)
+LINE_BYTES = 512
 
 
 def write(event: str, label: str) -> None:
-    """Append a line in one write, so that lines of several workers never mix."""
+    """Append a line in one write, so that lines of several workers never mix.
+
+    The kernel ends the write of a process that is killed at the edge of a page, so a line is as long as a whole part of
+    one: it is there or it is not.
+    """
     task = rota.current_task()
     line = {
         "event": event,
@@ -34,7 +39,7 @@ def write(event: str, label: str) -> None:
     }
     fd = os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(fd, json.dumps(line).encode() + b"\n")
+        os.write(fd, json.dumps(line).encode().ljust(LINE_BYTES - 1) + b"\n")
     finally:
         os.close(fd)
 

@@ -46,8 +46,8 @@ class Picture:
 def take_picture(
     fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str], domains: Iterable[str] = ()
 ) -> Picture:
-    """Looks at these queues, the in-flight lists of these owners, these unique keys, these domains with patterns, and at
-    everything else."""
+    """Looks at these queues, the in-flight lists of these owners, these unique keys, these domains with patterns, and
+    at everything else."""
     queues, owners, unique_keys = list(queues), list(owners), list(unique_keys)
     answers = iter(_ask(fleet, queues, owners, unique_keys))
     lanes: dict[tuple[str, str], list[str]] = {}

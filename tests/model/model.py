@@ -125,7 +125,7 @@ class Model(Steering):
 
     def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
         """Answers what was stale."""
-        stale, done, tasks = [], {}, []
+        stale, done = [], {}
         for text, outcome in outcomes:
             task = self.places.let_go(owner, text)
             if not task:
@@ -137,16 +137,14 @@ class Model(Steering):
                 task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of the start
             if outcome[0] == "done" and not task.is_shell:
                 done[task.id] = self._done(task, outcome, owner)
-                tasks.append(task)
             else:
                 self._go_on(task, outcome, owner)
         self.places.memory.note(done)
-        for task in tasks:
-            self.places.news.tell_end("done", task, owner, self.account)
         return stale
 
     def _done(self, task: Task, outcome: Outcome, owner: str) -> str:
         _, _, result = outcome
+        self.places.news.tell_end("done", task, owner, self.account)
         if result:
             self.places.results[task.id] = result
         return self.places.record("done", owner, task.text, self.account + self.places.end(task, "done"))

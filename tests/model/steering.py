@@ -18,8 +18,8 @@ class Steering:
     def __init__(
         self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
     ) -> None:
-        """`account`: what workers tell of each run. `servings`: whose tiers may have patterns. `known`: queues of patterns
-        that sweeps look at."""
+        """`account`: what workers tell of each run. `servings`: whose tiers may have patterns. `known`: queues of
+        patterns that sweeps look at."""
         self.known = tuple(known)
         self.account = account
         tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}

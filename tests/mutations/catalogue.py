@@ -71,7 +71,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an ended task leaves the account of its last crash behind",
-        LuaFunction("shared/ending", "clear_up", "e", "free_unique_key(e) return ''"),
+        LuaFunction("shared/ending", "clear_up", "id, flag", "free_unique_key(id, flag) return ''"),
         _MODEL,
         60,
     ),
@@ -162,7 +162,7 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
-        "a queue of a pattern that was empty starts at 0 instead of the clock: whoever comes and goes starves the others",
+        "a queue of a pattern that was empty starts at 0, not at the clock: whoever comes and goes starves the others",
         RedisAnswer(
             "shared/turns",
             "HMGET",

@@ -9,7 +9,7 @@ from typing import Final
 from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
-from rota.child.slot_task import TaskInSlot, Verdict
+from rota.child.slot_task import Verdict
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Settlement, pack_settlement
@@ -210,7 +210,7 @@ class Worker(Process):
             self._soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
         limit_ns, soft_ns = self._deadlines(looked_ns)
         word = _verdict_on(task).to_word()
-        self.slot.start_task(TaskInSlot(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word))
+        self.slot.start_task(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001

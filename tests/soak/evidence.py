@@ -228,6 +228,11 @@ def ran_now(what: Did, task: CurrentTask) -> Ran:
 # Writing
 
 
+_LINE_BYTES: Final = (
+    512  # a whole part of a page: at the edge of one the kernel ends the write of a process that is killed
+)
+
+
 class Journal:
     """Appends records to a file. In a forked process, make it there: 8 us a line, of which the write is 2."""
 
@@ -236,7 +241,7 @@ class Journal:
 
     def write(self, record: Record) -> None:
         """Append one line, in one write. Raises OSError."""
-        os.write(self._fd, line_of(record))
+        os.write(self._fd, line_of(record).ljust(_LINE_BYTES - 1) + b"\n")
 
     def close(self) -> None:
         """Close the file."""
@@ -244,9 +249,9 @@ class Journal:
 
 
 def line_of(record: Record) -> bytes:
-    """A record as its line. What is as by default is left out."""
+    """A record as its line, without its end. What is as by default is left out."""
     given = {name: value for name in record.__slots__ if (value := getattr(record, name)) or value == 0}
-    return json.dumps(given, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(given, separators=(",", ":")).encode()
 
 
 def write_whole(path: Path, whole: Setup | Quiet) -> None:

@@ -8,7 +8,6 @@ import pytest
 from cores import Core, drain
 from rota.child.life import NANOSECONDS
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase, RecycleReason, Slot
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
@@ -47,7 +46,7 @@ class Watched:
     def begin(self, at: float, *, limit: float = 0.0, soft: float = 0.0) -> None:
         begins, *ends = (round(each * NANOSECONDS) for each in (at, at + limit, at + soft))
         deadline_ns, soft_ns = ends[0] if limit else 0, ends[1] if soft else 0
-        self.slot.start_task(TaskInSlot(b"id queue", "task", begins, deadline_ns, soft_deadline_ns=soft_ns))
+        self.slot.start_task(b"id queue", "task", begins, deadline_ns, soft_deadline_ns=soft_ns)
 
 
 @pytest.fixture

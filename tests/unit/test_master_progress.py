@@ -4,7 +4,6 @@ import asyncio
 
 from cores import Core
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot
 from rota.protocol.store import PROGRESS_BATCH
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.config.model import Config
@@ -34,7 +33,7 @@ class Carried:
             raise ConnectionLost("away")
 
     def begin(self, task_id: str, worker: int = 0) -> None:
-        self._memory.slot(FIRST + worker).start_task(TaskInSlot(self._entry(task_id), "work", 1, 2))
+        self._memory.slot(FIRST + worker).start_task(self._entry(task_id), "work", 1, 2)
 
     def end(self, worker: int = 0) -> None:
         self._memory.slot(FIRST + worker).end_task()

@@ -10,7 +10,6 @@ import pytest
 
 from rota.child.slot_layout import PROGRESS_BYTES, REGION, REGION_BYTES, ROSTER_PART_BYTES, WORD
 from rota.child.slot_memory import SlotMemory
-from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot
 from rota.protocol.progress import LONGEST
 
@@ -22,7 +21,7 @@ DEADLINE_SECONDS = 30.0
 def running(entry: bytes = ENTRY) -> Slot:
     slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
     slot.begin(nonce=7)
-    slot.start_task(TaskInSlot(entry, "name", 1, 2))
+    slot.start_task(entry, "name", 1, 2)
     return slot
 
 
@@ -39,11 +38,11 @@ def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_lif
     slot.report_progress(ENTRY, b"5")
     slot.end_task()
     assert slot.progress_of(ENTRY) == b""
-    slot.start_task(TaskInSlot(NEXT, "name", 1, 2))
+    slot.start_task(NEXT, "name", 1, 2)
     assert (slot.progress_of(ENTRY), slot.progress_of(NEXT)) == (b"", b"")
     slot.end_task()
     slot.begin(nonce=8)
-    slot.start_task(TaskInSlot(ENTRY, "name", 1, 2))  # the first of its life again
+    slot.start_task(ENTRY, "name", 1, 2)  # the first of its life again
     assert (slot.has_progress, slot.progress_of(ENTRY)) == (False, b"")
 
 
@@ -54,7 +53,7 @@ def test_what_an_earlier_task_left_running_says_nothing_of_the_task_that_runs() 
     assert slot.progress_of(NEXT) == b"5"
     slot.end_task()
     slot.report_progress(NEXT, b"6")
-    slot.start_task(TaskInSlot(ENTRY, "name", 1, 2))
+    slot.start_task(ENTRY, "name", 1, 2)
     assert slot.progress_of(ENTRY) == b""
 
 
@@ -77,7 +76,7 @@ import os, sys, threading
 from rota.child.slot_memory import move_in
 from rota.child.slot_task import TaskInSlot
 slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
-slot.start_task(TaskInSlot({ENTRY!r}, "name", 1, 2))
+slot.start_task({ENTRY!r}, "name", 1, 2)
 def write(letters):
     while True:
         for place, letter in enumerate(letters):

@@ -52,7 +52,7 @@ def test_a_process_enters_only_the_life_it_was_made_for() -> None:
 def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     slot = _slot()
     slot.begin(nonce=1)
-    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2))
+    slot.start_task(_ENTRY, "name", 1, 2)
     slot.add_outcomes(4, b"x")
     assert slot.ask_for_watch()
     assert slot.grant_watch()
@@ -78,7 +78,7 @@ def _written_over() -> Slot:
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
     slot.begin(nonce=7)
-    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
+    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     slot.add_outcomes(4, b"outcome")
     region[:] = b"\x77" * REGION_BYTES
     return slot
@@ -116,7 +116,7 @@ def test_a_look_at_a_task_that_changes_all_the_time_ends() -> None:
 
 def test_a_name_that_no_task_can_have_is_unknown() -> None:
     slot = _slot()
-    slot.start_task(TaskInSlot(_ENTRY, "a\x1b[31m", 1, 2))
+    slot.start_task(_ENTRY, "a\x1b[31m", 1, 2)
     assert slot.current_task() == TaskInSlot(_ENTRY, UNKNOWN_TASK, 1, 2)
 
 
@@ -161,7 +161,7 @@ def test_the_lease_is_renewed_by_another_word_than_the_beat() -> None:
 def test_the_current_task_is_what_was_started_last(tasks: list[TaskInSlot]) -> None:
     slot = _slot()
     for task in tasks:
-        slot.start_task(task)
+        slot.start_task(*task)
         assert slot.current_task() == task
         slot.end_task()
         assert slot.current_task() is None
@@ -171,7 +171,7 @@ def test_a_task_without_a_name_yet_is_unknown_until_it_is_told() -> None:
     slot = _slot()
     for number in range(3):
         entry = f"id{number} queue i 1 2 0 0 0 0 -".encode()
-        slot.start_task(TaskInSlot(entry, "", 1, 2))
+        slot.start_task(entry, "", 1, 2)
         assert slot.current_task() == TaskInSlot(entry, UNKNOWN_TASK, 1, 2)
         slot.name_task("name")
         assert slot.current_task() == TaskInSlot(entry, "name", 1, 2)
@@ -188,7 +188,7 @@ def test_id_and_queue_are_read_from_the_entry() -> None:
 def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> None:
     slot = _slot()
     for _ in range(3):  # in both copies
-        slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2))
+        slot.start_task(_ENTRY, "name", 1, 2)
         assert slot.current_task() == TaskInSlot(_ENTRY, "name", 1, 2, soft_deadline_ns=0)
         slot.extend_task(99, 98)
         assert slot.current_task() == TaskInSlot(_ENTRY, "name", 1, 99, soft_deadline_ns=98)
@@ -213,22 +213,22 @@ def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     number = "9" * 16
     entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
     task = TaskInSlot(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61, 2**60)
-    slot.start_task(task)
+    slot.start_task(*task)
     assert slot.current_task() == task
 
 
 def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_it() -> None:
     slot = _slot()
     seen = [slot.held_up_by]
-    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3))
+    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     seen.append(slot.held_up_by)
     slot.end_task()
     seen.append(slot.held_up_by)
-    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
+    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0)
     seen.append(slot.held_up_by)
     slot.end_task()
     slot.add_outcomes(4, b"outcome")
-    slot.start_task(TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0))
+    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0)
     seen.append(slot.held_up_by)
     assert seen == [0, 1, 0, 0, 5]
 
@@ -238,7 +238,7 @@ def test_what_is_held_up_is_the_task_that_runs_and_the_outcomes_before_it() -> N
     assert slot.held_up() is None
     task = TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     slot.add_outcomes(4, b"outcome")
-    slot.start_task(task)
+    slot.start_task(*task)
     assert slot.held_up() == (1, task, (4, b"outcome"))
 
 
@@ -309,7 +309,7 @@ from rota.child.slot_task import TaskInSlot
 slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
 for n in itertools.count(1):
     text = str(n) * (1 + n % 3)
-    slot.start_task(TaskInSlot(f"{text} {text} i".encode(), "", n, n))
+    slot.start_task(f"{text} {text} i".encode(), "", n, n)
     slot.name_task(text)
     slot.beat()
     slot.end_task()
@@ -353,7 +353,7 @@ from rota.child.slot_memory import move_in
 from rota.child.slot_task import TaskInSlot
 slot = move_in(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
 slot.add_outcomes(4, b"left")
-slot.start_task(TaskInSlot(b"id-1 mail i", "send", 5, 6))
+slot.start_task(b"id-1 mail i", "send", 5, 6)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -40,6 +40,7 @@ def _tell() -> None:
 def limit() -> Iterator[SoftLimit]:
     """The one of this process, which the client's calls defer; it hears the signal while a test runs."""
     before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
+    soft_limit._thread = threading.get_ident()  # as `install` does
     yield soft_limit
     signal.signal(SOFT_LIMIT_SIGNAL, before)
 

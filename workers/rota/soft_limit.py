@@ -33,12 +33,12 @@ class SoftLimit:
 
     `_end` raises, or has a coroutine cancelled; None while nothing is called. `_deadline_ns` (CLOCK_BOOTTIME) is
     0 without a soft limit, and once that was told: it is told once a deadline. That the task was cancelled is told once
-    a call (`_is_told`). `_holds` has an item for each reason to wait. A list, as that is changed without a step of
-    Python's in which the handler could run. In a `with` block of the limit itself what is to be raised waits for the
-    block's end; threads of the task that make one keep nothing from it.
+    a call (`_is_told`); `_is_missed`: a signal came while nothing was called. `_holds` has an item for each reason to
+    wait. A list, as that is changed without a step of Python's in which the handler could run. In a `with` block of the
+    limit itself what is to be raised waits for the block's end; threads of the task that make one keep nothing from it.
     """
 
-    __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_told", "_thread")
+    __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_told", "_thread")
 
     def __init__(self) -> None:
         self._deadline_ns = 0
@@ -46,12 +46,14 @@ class SoftLimit:
         self._holds: list[None] = []
         self._is_cancelled: Callable[[], bool] = _never
         self._is_told = False
+        self._is_missed = False
         self._thread = 0
 
     def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:
         """Listen to the signal, in the main thread; last of all who want to be called at forks. `is_cancelled` returns
         whether the task that runs was cancelled."""
         self._is_cancelled = is_cancelled
+        self._thread = get_ident()
         signal.signal(number, self.signalled)
         os.register_at_fork(
             before=partial(self._holds.append, None), after_in_parent=self._holds.pop, after_in_child=self._forget
@@ -101,18 +103,18 @@ class SoftLimit:
 
     def _begin(self, deadline_ns: int, end: Callable[[Ending], None]) -> None:
         self._holds.clear()
-        self._thread = get_ident()
         self._deadline_ns = deadline_ns
         self._is_told = False
         self._end = end
-        if deadline_ns or self._is_cancelled():
-            self._look()  # the signal may have come before
+        if deadline_ns or self._is_missed:
+            self._is_missed = False
+            self._look()
 
     def _look(self) -> None:
         end = self._end
         if end is None:
-            return
-        if not self._is_told and self._is_cancelled():
+            self._is_missed = True
+        elif not self._is_told and self._is_cancelled():
             self._is_told = True
             end(Cancelled("the task was cancelled"))
         elif 0 < self._deadline_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME):

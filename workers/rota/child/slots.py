@@ -10,6 +10,7 @@ texts and lengths are bounded, looks end, and nothing is believed of a region wi
 
 import time
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from rota.child.slot_layout import (
@@ -62,9 +63,8 @@ _PHASES = {phase.value: phase for phase in Phase}
 _REASONS = {reason.value: reason for reason in RecycleReason}
 
 
-def boottime_ns() -> int:
-    """Nanoseconds of CLOCK_BOOTTIME: shared by all processes of a machine, and going on while it sleeps."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+boottime_ns: Final = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+"""Nanoseconds of CLOCK_BOOTTIME: shared by all processes of a machine, and going on while it sleeps."""
 
 
 class Slot(ProgressPart):
@@ -139,10 +139,19 @@ class Slot(ProgressPart):
 
     # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
 
-    def start_task(self, task: TaskInSlot) -> int:
+    def start_task(  # noqa: PLR0917 - as TaskInSlot has them: each task passes here
+        self,
+        entry: bytes,
+        name: str,
+        started_ns: int,
+        deadline_ns: int,
+        claimed_ns: int = 0,
+        unstarted: int = 0,
+        soft_deadline_ns: int = 0,
+        verdict: int = 0,
+    ) -> int:
         """Publish the task about to run; returns its number. A `name` of "" and its verdict follow by `name_task`."""
         words = self._words
-        entry, name, started_ns, deadline_ns, claimed_ns, unstarted, soft_deadline_ns, verdict = task
         number = (words[_NUMBER] + 1) | 1
         base = self._base = task_at(number)
         words[base + _STARTED] = started_ns

@@ -48,9 +48,9 @@ if owner then
   return 'running'
 end
 -- Now, as the claim that drops it may be long in coming: it frees its key, and its end is told.
-free_unique_key({ id = id, flag = 'u' })
+free_unique_key(id, 'u')
 if body ~= '' then
   local past = redis.call('HGET', PREFIX .. 'epitaphs', id) -- its flag, which says whether there is any, is in the lane
-  note_ends('cancelled', now, '-', { id }, { e.text }, { past and account .. '\n' .. past or account })
+  note_end('cancelled', now, '-', id, e.text, past and account .. '\n' .. past or account)
 end
 return 'cancelled'

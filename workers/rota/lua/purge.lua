@@ -15,7 +15,7 @@ for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
     local e = parse_entry(text)
     local body = e and not is_shell(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
     if body == '' then
-      take_off(e, 'purged') -- its end was noted when it was cancelled
+      take_off(e.id, e.flag, 'purged') -- its end was noted when it was cancelled
     elseif body then
       local _, _, name = bare_names(body)
       end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))

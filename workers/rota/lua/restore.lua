@@ -36,7 +36,7 @@ end
 
 local function put_back(id, body)
   if body == '' then
-    take_off({ id = id, flag = 'u1X' }, 'cancelled') -- all that it may hold; its end was noted when it was cancelled
+    take_off(id, 'u1X', 'cancelled') -- all that it may hold; its end was noted when it was cancelled
     return 'ended'
   end
   local e = next_life(id, body)

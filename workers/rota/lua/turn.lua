@@ -140,7 +140,7 @@ if holding > 0 then
     if not id then
       holding = holding - 1 -- no entry: `retire` will set it aside
     elseif not named[id] then
-      local is_former = any_former and is_shell(id, parse_names(text).flag)
+      local is_former = any_former and is_shell(id, flag_of(text))
       claims[#claims + 1] = text
       claims[#claims + 1] = not is_former and redis.call('HGET', PREFIX .. 'tasks', id) or ''
     end
@@ -164,11 +164,11 @@ local function take_head(queue, kind, lane_texts)
     local text = lane_texts[i]
     local live = body and ids[i] ~= ''
     -- The shell of a former life was counted as cancelled when the next one began.
-    local gone = any_former and ids[i] ~= '' and is_shell(ids[i], parse_names(text).flag, true)
+    local gone = any_former and ids[i] ~= '' and is_shell(ids[i], flag_of(text), true)
     local alone = live and not gone and suspicious[i] and body ~= ''
     if alone and #texts + holding > 0 then return i - 1, true end
     if gone or live and body == '' then
-      if not gone then take_off(parse_names(text), 'cancelled') end -- its end was noted when it was cancelled
+      if not gone then take_off(ids[i], flag_of(text), 'cancelled') end -- its end was noted when it was cancelled
       dropped[#dropped + 1] = text
     else
       if not live then
@@ -210,7 +210,7 @@ local function claim_from(share, n)
   end
   if #texts == 0 then return end
   redis.call('RPUSH', inflight, unpack(texts))
-  if any_waiters then tell_waiters('started', ids_in(texts)) end
+  if tell_waiters then tell_waiters('started', ids_in(texts)) end
   count('running:' .. share.queue, #texts)
   charge(share, #texts)
   spend_rate(share, #texts)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
-from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Slot, boottime_ns
 from rota.client.arguments import kept_result
 from rota.current import CurrentTask, Running
@@ -156,7 +155,7 @@ class Executor:
         entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
-        number = slot.start_task(TaskInSlot(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted))
+        number = slot.start_task(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted)
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
         ready = prepared if isinstance(prepared, Runnable) else None

@@ -93,8 +93,8 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
     """Whether the doorbell token that woke this worker need not be passed on to another one.
 
     A turn that claims from a queue and leaves entries there rings for it, and for its pattern when any queue of that
-    has something; one that finds nothing need not ring at all. Only when it claims from a queue that is served as another
-    `name` may there be entries for which it rang nobody.
+    has something; one that finds nothing need not ring at all. Only when it claims from a queue that is served as
+    another `name` may there be entries for which it rang nobody.
     """
     if reply.word is not TurnWord.OK:
         return False

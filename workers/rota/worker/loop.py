@@ -250,8 +250,8 @@ class Loop:
         self._slot.phase = Phase.BUSY
         self.report.busy()
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
-        while self._in_flight.waiting and self._run_next(batch.at_ns):
-            batch.ended(boottime_ns())
+        while self._in_flight.waiting and (ended_ns := self._run_next(batch.at_ns)):
+            batch.ended(ended_ns)
             if self.signals.asked or self.recycling.is_spent(self._attempts) or self.fence.is_up(batch.at_ns):
                 break
         self._prefetch.learn(batch)
@@ -259,27 +259,28 @@ class Loop:
         self._slot.phase = Phase.IDLE
         self.recycling.worked(self._attempts, batch.at_ns)
 
-    def _run_next(self, at_ns: int) -> bool:
-        """Run the next entry; False when it may not be started without asking."""
+    def _run_next(self, at_ns: int) -> int:
+        """Run the next entry; returns when it had ended, 0 when nothing may be started without asking."""
         claimed = self._in_flight.next()
         attempt = self.executor.attempt(claimed, at_ns)
         if attempt is None:
             self._in_flight.put_back(claimed)
-            return False
+            return 0
         settlement = attempt.settlement()
         if not self._slot.is_intact:
             self._in_flight.finish(settlement)
-            return False
+            return 0
         # A recall made before its outcome is in the slot cannot have settled it; a later one can.
         self._last_run = attempt.entry.text if self._slot.recalled != self._recalled else b""
         # Before the task is taken off the slot: from here on a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
         self.executor.call_dead_hooks(attempt)
-        self._slot.beat()
+        ended_ns = boottime_ns()
+        self._slot.beat(ended_ns)
         self._slot.end_task()
         self._attempts += 1
-        return True
+        return ended_ns
 
     def _give_back(self) -> None:
         report = self.report

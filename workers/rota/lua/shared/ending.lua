@@ -1,26 +1,26 @@
 -- How the life of a task goes on or ends. The caller has taken the entry from wherever it stood.
 
 -- Free the task's unique key, if the key is still its own (one held for a time may have passed to another).
-local function free_unique_key(e)
-  if not string.find(e.flag, 'u', 1, true) then return end
-  local key = redis.call('HGET', PREFIX .. 'keys', e.id)
+local function free_unique_key(id, flag)
+  if not string.find(flag, 'u', 1, true) then return end
+  local key = redis.call('HGET', PREFIX .. 'keys', id)
   if not key then return end
-  redis.call('HDEL', PREFIX .. 'keys', e.id)
-  if redis.pcall('GET', PREFIX .. 'unique:' .. key) == e.id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
+  redis.call('HDEL', PREFIX .. 'keys', id)
+  if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
 -- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
 -- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its earlier
 -- attempts, in lines that follow the first of its record.
-local function clear_up(e)
-  if e.flag == '-' then return '' end
+local function clear_up(id, flag)
+  if flag == '-' then return '' end
   local past = false
-  free_unique_key(e)
-  if string.find(e.flag, '%u') then
-    past = redis.pcall('HGET', PREFIX .. 'epitaphs', e.id)
-    redis.pcall('HDEL', PREFIX .. 'epitaphs', e.id)
+  free_unique_key(id, flag)
+  if string.find(flag, '%u') then
+    past = redis.pcall('HGET', PREFIX .. 'epitaphs', id)
+    redis.pcall('HDEL', PREFIX .. 'epitaphs', id)
   end
-  if string.find(e.flag, '%d') then numbered_life_ended(e.id) end
+  if string.find(flag, '%d') then numbered_life_ended(id) end
   return type(past) == 'string' and '\n' .. past or ''
 end
 
@@ -49,7 +49,15 @@ end
 -- half way, so this never raises.
 local ENDED, ENDED_BEFORE = PREFIX .. 'ended', PREFIX .. 'ended-before'
 local KEEP, MOST_KEPT = 10000, 1000000 -- without a master's word; what a foreign hand may write
-local keep -- asked for when the first task of a call has ended
+local keep -- asked for when the first task of a call may have ended
+
+-- What stands before the entry in a record of tasks that ended `how`; nil when none is to be remembered. `owner`: who ran
+-- them, '-' when they waited.
+local function record_head(how, now, owner)
+  keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
+  if keep > 0 and keep <= MOST_KEPT then return how .. string.format(' %.0f ', now) .. owner .. ' ' end
+end
+
 local function remember(records)
   redis.pcall('HSET', ENDED, unpack(records))
   local size = redis.pcall('HLEN', ENDED)
@@ -64,48 +72,41 @@ local function forget_ends(ids)
   redis.pcall('HDEL', ENDED_BEFORE, unpack(ids))
 end
 
--- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. The one place where that is known,
--- whichever way they came; what has to be told of it is told here. Of each: its id; its entry's text, or of a dead task
--- its id and ticket; the account of its run with the lines of earlier attempts, as in rota/protocol/ends.py, '' when it is
--- not to be remembered. `owner`: who ran them, '-' when they waited. Their bodies are still there.
-local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
-local function note_ends(how, now, owner, ids, texts, accounts)
-  if tell and how ~= 'dead' then
-    for i, text in ipairs(texts) do tell_end(how, text, owner, accounts[i]) end
-  end
-  if any_waiters then tell_waiters(how, ids) end
+-- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted here,
+-- while their bodies are still there. `records`: id, record, id, record...; `forgotten`: ids that are not to be remembered.
+local function note_ends(how, ids, records, forgotten)
+  if tell_waiters then tell_waiters(how, ids) end
   if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ids[1]) end -- one at a time, and of an earlier life
-  keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
-  if not (keep > 0 and keep <= MOST_KEPT) then return end
-  local head, records, n, unknown = how .. string.format(' %.0f ', now) .. owner .. ' ', {}, 0, {}
-  for i, id in ipairs(ids) do
-    if accounts[i] ~= '' then
-      records[n + 1], records[n + 2] = id, head .. texts[i] .. accounts[i]
-      n = n + 2
-    else
-      unknown[#unknown + 1] = id
-    end
-  end
-  if #unknown > 0 then forget_ends(unknown) end
-  if n > 0 then remember(records) end
+  if #forgotten > 0 then forget_ends(forgotten) end
+  if #records > 0 then remember(records) end
+end
+
+-- The same of one. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run, with the lines of earlier
+-- attempts, as in rota/protocol/ends.py, '' when it is not to be remembered.
+local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
+local function note_end(how, now, owner, id, text, account)
+  if tell and how ~= 'dead' then tell_end(how, text, owner, account) end
+  local head = record_head(how, now, owner)
+  local records = head and account ~= '' and { id, head .. text .. account } or {}
+  note_ends(how, { id }, records, account == '' and { id } or {})
 end
 
 -- Take a task off the books whose end was noted before; returns as clear_up.
-local function take_off(e, how)
-  total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
-  return clear_up(e)
+local function take_off(id, flag, how)
+  total(how, redis.call('HDEL', PREFIX .. 'tasks', id))
+  return clear_up(id, flag)
 end
 
 local function end_task(e, how, now, owner, account)
-  local past = clear_up(e)
-  note_ends(how, now, owner, { e.id }, { e.text }, { account == '' and '' or account .. past })
+  local past = clear_up(e.id, e.flag)
+  note_end(how, now, owner, e.id, e.text, account == '' and '' or account .. past)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
 
 -- Set aside for people. A dead task frees its unique key: whoever enqueues next should not wait for a human. `dead` and
 -- `epitaphs` are what remembers it.
 local function bury(e, epitaph, now, owner)
-  free_unique_key(e)
+  free_unique_key(e.id, e.flag)
   add_account(e, epitaph)
   e.flag = string.match(e.flag, '%d+') or '-'
   local ticket = ticket_text(e)
@@ -113,7 +114,7 @@ local function bury(e, epitaph, now, owner)
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
   count('dead:' .. e.queue, 1)
   if tell then tell('dead', e.id .. ' ' .. ticket, owner, nil, 0, 'reason', reason_in(epitaph)) end
-  note_ends('dead', now, '-', { e.id }, { e.id .. ' ' .. ticket }, { '' })
+  note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 
 local function delay(e, due)

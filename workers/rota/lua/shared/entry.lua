@@ -22,22 +22,24 @@ local function parse_entry(text)
   }
 end
 
--- The same, no more than a claim needs: the id, and whether a crash or a loss is on record.
-local GLANCE = '^([%w_.:-]+) [%w_.:-]+ [idrp] ()%d+ ()%d+ ()%d+ (%d+) (%d+) %d+ ()[-bu%d%u]%d*b?%u?$'
+-- The same, no more than a claim needs: the id, and whether a crash or a loss is on record. Nearly every entry is new: then
+-- its names are looked at, and that its times have 16 digits, by where the spaces stand.
+local NEW = '^([0-9A-Za-z_.:-]+) [0-9A-Za-z_.:-]+ [idrp] [0-9]+ [0-9]+ 0 0 0 0 %-$'
+local SPACE, DUE_AT, READY_AT = 32, -44, -27
 local function glance(text)
-  if #text > LONGEST then return nil end
-  local id, due_at, ready_at, counters_at, crashes, losses, flag_at = string.match(text, GLANCE)
-  if not id or ready_at - due_at > TIME_WIDTH or counters_at - ready_at > TIME_WIDTH
-    or flag_at - counters_at > COUNTERS_WIDTH then return nil end
-  return id, crashes ~= '0' or losses ~= '0'
+  local id = #text <= LONGEST and string.match(text, NEW)
+  if id and string.byte(text, DUE_AT) == SPACE and string.byte(text, READY_AT) == SPACE then return id, false end
+  local e = parse_entry(text)
+  if e then return e.id, e.crashes > 0 or e.losses > 0 end
 end
 
--- And no more than ending a task needs, of a text that is known to be an entry. Nearly every flag is `-`.
-local function parse_names(text)
-  local id, queue = string.match(text, '^(%S+) (%S+) ')
-  if not id then return nil end
-  local flag = string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$')
-  return { id = id, queue = queue, flag = flag, text = text }
+-- And no more than ending a task needs, of a text that is known to be an entry: id, queue, flag. Nearly every flag is `-`.
+local function flag_of(text) return string.sub(text, -2) == ' -' and '-' or string.match(text, '(%S*)$') end
+local function names_in(text)
+  local first = string.find(text, ' ', 1, true)
+  local second = first and string.find(text, ' ', first + 1, true)
+  if not second then return nil end
+  return string.sub(text, 1, first - 1), string.sub(text, first + 1, second - 1), flag_of(text)
 end
 
 local function entry_text(e)

@@ -49,28 +49,36 @@ end
 
 -- Returns the entries that were not held, and queue -> { settled, released } with how many of each.
 local function settle(owner, at, n, now)
-  local stale, by_queue, done, texts, accounts = {}, {}, {}, {}, {}
+  local stale, by_queue, done, records, kept, forgotten = {}, {}, {}, {}, 0, {}
   local inflight = PREFIX .. 'inflight:' .. owner
   local head = n > 0 and settle_head(inflight, at, n) or 0
+  local heading = n > 0 and record_head('done', now, owner)
   for i = 0, n - 1 do
     local s = at + i * 4
     local text, verb = ARGV[s], ARGV[s + 1]
-    local e = verb == 'done' and parse_names(text) or parse_entry(text)
-    if not e then
+    local id, queue, flag = names_in(text)
+    local e = verb ~= 'done' and parse_entry(text)
+    if not id or e == nil then
       stale[#stale + 1] = text -- no entry: there is nothing to settle
     elseif i >= head and redis.call('LREM', inflight, 1, text) == 0 then
       stale[#stale + 1] = text
     else
-      local of = by_queue[e.queue] or { settled = 0, released = 0 }
-      by_queue[e.queue] = of
+      local of = by_queue[queue] or { settled = 0, released = 0 }
+      by_queue[queue] = of
       of.settled = of.settled + 1
-      if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
-      local is_former = any_former and is_shell(e.id, e.flag, true) -- it was counted when the next life began
+      if any_progress then redis.pcall('HDEL', PROGRESS, id) end
+      local is_former = any_former and is_shell(id, flag, true) -- it was counted when the next life began
       if verb == 'done' and not is_former then
-        local account, past = ARGV[s + 2], clear_up(e)
-        local place = #done + 1
-        done[place], texts[place], accounts[place] = e.id, text, account == '' and '' or account .. past
-        if ARGV[s + 3] ~= '' then keep_result(e.id, ARGV[s + 3]) end
+        local account, past, place = ARGV[s + 2], clear_up(id, flag), #done + 1
+        done[place] = id
+        if tell then tell_end('done', text, owner, account) end
+        if account == '' then
+          forgotten[#forgotten + 1] = id
+        elseif heading then
+          kept = kept + 2
+          records[kept - 1], records[kept] = id, heading .. text .. account .. past
+        end
+        if ARGV[s + 3] ~= '' then keep_result(id, ARGV[s + 3]) end
       elseif not is_former then
         settle_otherwise(e, verb, ARGV[s + 2], ARGV[s + 3], now, owner)
         if verb == 'release' then of.released = of.released + 1 end
@@ -78,7 +86,7 @@ local function settle(owner, at, n, now)
     end
   end
   if #done > 0 then
-    note_ends('done', now, owner, done, texts, accounts)
+    note_ends('done', done, records, forgotten)
     total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done)))
   end
   for queue, of in pairs(by_queue) do count('running:' .. queue, -of.settled) end

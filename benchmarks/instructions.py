@@ -1,0 +1,117 @@
+"""How many instructions a server executes for each task that is settled and claimed, under valgrind.
+
+    PYTHONPATH=tests python -m benchmarks.instructions
+
+On a machine that does other things too, times differ by more than what a change of a script costs; the instructions of
+the same calls differ by less than one in a hundred. They leave out what waits for memory. Needs `valgrind` on the PATH.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rota.protocol.outcome import DONE, Settlement, join_settlements, pack_settlement
+from rota.protocol.replies import Claim
+from rota.protocol.store import BATCH, Announced, NewTask, Store, Turn
+from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
+from rota.protocol.wire import Packed
+from rota.server.address import parse_address
+from rota.server.connection import Connection, ConnectionOptions
+from servers import Server, server_binaries
+
+QUEUE = "default"
+LIMITS = {"turns of 128": 128, "turns of 1": 1}
+TURNS = 60
+ACCOUNT = b" 1795357044555160 12 17128 nothing"
+LEASE_MS = 3_600_000
+_PATIENCE = ConnectionOptions(read_seconds=120.0)  # a server in valgrind takes fifty times as long
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A server in valgrind, and the one worker that is played here."""
+
+    server: Server
+    connection: Connection
+    store: Store
+    tiers: Packed
+
+    def fill(self, count: int) -> None:
+        """Enqueue so many tasks."""
+        for first in range(0, count, BATCH):
+            tasks = [NewTask(str(uuid.uuid4()), QUEUE, b'["nothing",[]]') for _ in range(min(BATCH, count - first))]
+            self.connection.run(self.store.enqueue(uuid.uuid4().hex, tasks))
+
+    def drain(self, owner: str, limit: int) -> None:
+        """Work off all that waits, so many at a time, each turn settling what the one before claimed."""
+        claims = self._turn(owner, limit, ())
+        while claims:
+            claims = self._turn(owner, limit, claims)
+
+    def _turn(self, owner: str, limit: int, ended: Sequence[Claim]) -> Sequence[Claim]:
+        settled = join_settlements([pack_settlement(Settlement(claim.entry, DONE, ACCOUNT)) for claim in ended])
+        turn = Turn(1, settlements=settled, limits=pack_limits({QUEUE: limit}))
+        return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
+
+    def counted(self, limit: int) -> int:
+        """The instructions for each task of a drain of TURNS turns."""
+        [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
+        self.fill(TURNS * limit)
+        self._valgrind("--zero")
+        self._valgrind("--instr=on")
+        self.drain(owner, limit)
+        self._valgrind("--instr=off")
+        self._valgrind("--dump")
+        return _instructions(self.server.folder) // (TURNS * limit)
+
+    def _valgrind(self, order: str) -> None:
+        subprocess.run(["callgrind_control", order, str(self.server.pid)], check=True, capture_output=True)
+
+
+def _instructions(folder: Path) -> int:
+    last = max(folder.glob("callgrind.*"), key=lambda path: path.stat().st_mtime_ns)
+    [total] = [line.split()[1] for line in last.read_text().splitlines() if line.startswith("totals:")]
+    return int(total)
+
+
+def in_valgrind(binary: str, folder: Path) -> str:
+    """A program that runs the server in valgrind."""
+    program = folder / "server-in-valgrind"
+    output = f"--callgrind-out-file={folder}/callgrind.%p"
+    program.write_text(f'#!/bin/sh\nexec valgrind --tool=callgrind --instr-atstart=no {output} {binary} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def measure(kind: str, binary: str, keep: int) -> None:
+    """Measure with so many ends remembered, and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(in_valgrind(binary, Path(folder)), Path(folder)).start()
+        try:
+            connection = Connection(parse_address(server.url), _PATIENCE)
+            bench = Bench(server, connection, Store("bench"), pack_tiers([domain_of([QueueShare(QUEUE)])]))
+            connection.run(bench.store.announce("bench", b"{}", LEASE_MS, [], Announced(ends=keep)))
+            bench.fill(BATCH)
+            bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)  # scripts are loaded
+            counts = [f"{bench.counted(limit):,} in {name}" for name, limit in LIMITS.items()]
+            print(f"{kind}, ended.keep {keep:,}: {', '.join(counts)}")
+        finally:
+            server.stop()
+
+
+def main() -> None:
+    """Measure with and without the memory of ends."""
+    if shutil.which("callgrind_control") is None:
+        sys.exit("benchmarks.instructions: no valgrind on the PATH: install it (apt-get install valgrind)")
+    for kind, binary in server_binaries().items():
+        for keep in (0, 10_000):
+            measure(kind, binary, keep)
+
+
+if __name__ == "__main__":
+    main()
