@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rota_supervisor.config.faults import ConfigError, Fault
 from rota_supervisor.config.load import Flags, Loaded, Sources, load_config
-from rota_supervisor.config.model import Config
+from rota_supervisor.config.model import Config, QueueConfig
 from rota_supervisor.config.show import as_toml, as_values, origins_by_path
 
 
@@ -530,3 +530,22 @@ def test_nonsense_in_the_queues_of_a_pool_is_a_fault_beside_dash_q_too(tmp_path:
     found = faults(tmp_path, 'pools.a.queues = ["c", ["d"]]', flags=Flags(tiers=(("b",),)))
 
     assert "pools.a.queues[1]: expected text, got a list" in found
+
+
+def test_a_variable_names_a_pattern_without_its_end(tmp_path: Path) -> None:
+    text = 'tiers = [["tenant-*", "default"]]\n[queues."tenant-*"]\nweight = 2'
+    found = loaded(tmp_path, text, {"ROTA_QUEUES__TENANT__CAP": "3"})
+    assert found.config.queues == {"tenant-*": QueueConfig(weight=2, cap=3)}
+    assert not found.warnings
+
+
+def test_flags_may_name_patterns(tmp_path: Path) -> None:
+    text = '[queues."tenant-*"]\nweight = 2\n[queues.default]\nweight = 3'
+    found = loaded(tmp_path, text, flags=Flags(tiers=(("tenant-*",),)))
+    assert found.config.tiers == (("tenant-*",),)
+    assert list(found.config.queues) == ["tenant-*"]
+
+
+def test_what_is_printed_of_a_pattern_can_be_read_again(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 'tiers = [["tenant-*"]]\n[queues."tenant-*"]\ncap = 4')
+    assert loaded(tmp_path, as_toml(found, origins=True)).config == found.config

@@ -172,3 +172,11 @@ def test_schedules_are_shown_where_there_are_any() -> None:
     for shown in ("Schedules", "nightly", "0 3 * * * UTC", "2026-11-22T03:00:00+00:00", "3.1 s", "paused"):
         assert shown in outline.text
     assert "script" not in outline.tags
+
+
+def test_of_a_queue_of_a_pattern_nothing_is_shown_that_is_counted_for_the_pattern() -> None:
+    [row] = state()["queues"]
+    tenant = {**row, "name": "tenant-7", "pattern": "tenant-*", "lag": None, "processed": {"done": 99_123}}
+    text = Outline(page(state(queues=[tenant]))).text
+    assert "1,234" in text
+    assert "99,123" not in text
