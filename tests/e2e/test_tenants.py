@@ -1,5 +1,6 @@
 """Queues of a pattern: who is next among them, and that nothing is left of those that went."""
 
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import redis
 
 from fleet_readings import Scrape
 from fleets import RunningFleet, running_fleet
-from rota import Call
+from rota import Call, UnservedQueue
 from rota.protocol.keys import Keys
 from servers import Server
 from waiting import until
@@ -123,3 +124,14 @@ def test_of_ten_thousand_tenants_that_came_and_went_nothing_is_left(
     assert done - seen.total("rota_tasks_processed_total", queue="tenant-*", outcome="done") == TENANTS
     assert gone.total("rota_poller_promoted_total", queue="tenant-*") == DELAYED
     assert fleet.books_balance()
+
+
+def test_a_pattern_that_a_reload_brings_serves_what_waits_there(fleet: RunningFleet) -> None:
+    with pytest.warns(UnservedQueue, match="extra-1"):
+        fleet.client.enqueue("note", args=["early"], queue="extra-1")
+    [row] = fleet.asked("queue", "ls", "extra-*")
+    assert (row["ready"], row["served"]) == (1, False), "nobody knows of it"
+    fleet.edit(tiers=[["gate"], ["tenant-*", "extra-*"], ["default"]])
+    fleet.signal(signal.SIGHUP)
+    fleet.wait_for("end", label="early")
+    until(lambda: fleet.asked("queue", "ls", "extra-1")[0]["served"], "that it is told as served")
