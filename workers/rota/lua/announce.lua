@@ -40,10 +40,9 @@ for _, node in ipairs(redis.pcall('HKEYS', events_on)) do
 end
 
 -- Where queues of patterns are to be marked. A domain that is new there begins with a mark for all that waits.
-local patterns = PREFIX .. 'patterns'
 local function announce_domain(domain, settings)
-  local is_known = redis.pcall('HEXISTS', patterns, domain)
-  redis.pcall('HSET', patterns, domain, untill .. settings)
+  local is_known = redis.pcall('HEXISTS', PATTERNS, domain)
+  redis.pcall('HSET', PATTERNS, domain, untill .. settings)
   if is_known ~= 0 then return end
   local turns = PREFIX .. 'turns:' .. domain
   redis.pcall('ZUNIONSTORE', turns, 2, turns, PREFIX .. 'ready', 'WEIGHTS', 1, MARK, 'AGGREGATE', 'MIN')
@@ -52,10 +51,10 @@ end
 
 -- Those of masters that are gone leave with what stood for them; while no master is there at all, they stay.
 local function forget_domains()
-  local found = redis.pcall('HGETALL', patterns)
+  local found = redis.pcall('HGETALL', PATTERNS)
   for i = 1, #found, 2 do
     if (whole(string.match(found[i + 1], '^%d*')) or 0) <= now then
-      redis.call('HDEL', patterns, found[i])
+      redis.call('HDEL', PATTERNS, found[i])
       redis.call('UNLINK', PREFIX .. 'turns:' .. found[i], PREFIX .. 'times:' .. found[i])
     end
   end

@@ -1,7 +1,5 @@
--- What only some fleets use, or only at times. One look tells the others that there is none of it.
-local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'
-local WAITERS = PREFIX .. 'waiters'
-local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS, EVENTS_ON, WAITERS) > 0
+-- What there is of all that only some fleets use: asked when patterns.lua has seen that there is any.
+-- with: patterns
 local any_former = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1

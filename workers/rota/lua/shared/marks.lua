@@ -13,7 +13,7 @@ if any_patterns then
   local known = {}
   servings_of = function(queue)
     if known[queue] then return known[queue] end
-    announced = announced or redis.pcall('HGETALL', PREFIX .. 'patterns')
+    announced = announced or redis.pcall('HGETALL', PATTERNS)
     local servings = {}
     for i = 1, #announced, 2 do
       local name = served_as(announced[i + 1], queue)

@@ -1,3 +1,7 @@
--- Whether masters announced patterns of queues: see shared/marks.lua. Where they did not there are none of the functions for
--- these, so that they cost a call no more than this look.
-local any_patterns = redis.call('EXISTS', PREFIX .. 'patterns') == 1
+-- What only some fleets use, or only at times: one look tells the others that there is none of it. What it is, in_use.lua asks
+-- then; here, whether masters announced patterns of queues (see marks.lua). Where they did not there are none of the
+-- functions for these.
+local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'
+local WAITERS, PATTERNS = PREFIX .. 'waiters', PREFIX .. 'patterns'
+local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS, EVENTS_ON, WAITERS, PATTERNS) > 0
+local any_patterns = in_use and redis.call('EXISTS', PATTERNS) == 1

@@ -11,8 +11,10 @@ local function read_tiers(at)
   at = at + 1
   for d = 1, number do
     local settings, size = ARGV[at + 1], tonumber(ARGV[at + 2])
-    domains[d] = { name = ARGV[at], settings = settings, first = at + 3, last = at + 2 + size }
-    domains[d].has_patterns = any_patterns and string.find(settings, '*=', 1, true) ~= nil
+    domains[d] = {
+      name = ARGV[at], settings = settings, first = at + 3, last = at + 2 + size,
+      has_patterns = any_patterns and string.find(settings, '*=', 1, true) ~= nil,
+    }
     at = at + 3 + size
   end
   return domains
