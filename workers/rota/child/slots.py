@@ -10,7 +10,6 @@ texts and lengths are bounded, looks end, and nothing is believed of a region wi
 
 import time
 from enum import IntEnum
-from functools import partial
 from typing import Final
 
 from rota.child.slot_layout import (
@@ -63,8 +62,9 @@ _PHASES = {phase.value: phase for phase in Phase}
 _REASONS = {reason.value: reason for reason in RecycleReason}
 
 
-boottime_ns: Final = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
-"""Nanoseconds of CLOCK_BOOTTIME: shared by all processes of a machine, and going on while it sleeps."""
+def boottime_ns() -> int:
+    """Nanoseconds of CLOCK_BOOTTIME: shared by all processes of a machine, and going on while it sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class Slot(ProgressPart):
