@@ -62,7 +62,17 @@ def test_what_confirms_enqueues_and_finds_primaries_is_needed_by_those_who_use_i
 
 def test_no_script_calls_what_is_not_in_the_list() -> None:
     words = {word for name in script_names() for word in re.findall(rb"'([A-Z]{3,})'", load_script(name).text)}
-    called = words - {b"WITHSCORES", b"LIMIT", b"COUNT", b"NOVALUES", b"MAXLEN", b"BYSCORE"}  # options
+    called = words - {
+        b"WITHSCORES",
+        b"LIMIT",
+        b"COUNT",
+        b"NOVALUES",
+        b"MAXLEN",
+        b"BYSCORE",
+        b"WEIGHTS",
+        b"AGGREGATE",
+        b"MIN",
+    }  # options
     assert called <= {command.encode() for command in (*NEEDED, *commands_of_adoption())}
 
 

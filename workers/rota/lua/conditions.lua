@@ -20,8 +20,13 @@ for i = 1, #defined, 2 do
   if (whole(string.match(defined[i + 1], '^(%d+) ')) or 0) < now then redis.call('HDEL', CONDITIONS, defined[i]) end
 end
 
-local function some_of(command, key)
-  local found = redis.pcall(command, PREFIX .. key, MOST)
+local function fields_of(key)
+  local found = redis.pcall('HRANDFIELD', PREFIX .. key, MOST)
+  return found.err and {} or found
+end
+
+local function members_of(key)
+  local found = redis.pcall('SRANDMEMBER', PREFIX .. key, MOST)
   return found.err and {} or found
 end
 
@@ -39,10 +44,10 @@ local function look_at(queue)
   rows[#rows + 1] = { queue, math.max(0, now - (since or now)), name, fault or '' }
 end
 
-for _, queue in ipairs(some_of('HRANDFIELD', 'closed')) do look_at(queue) end
-for _, queue in ipairs(some_of('SRANDMEMBER', 'paused')) do look_at(queue) end
+for _, queue in ipairs(fields_of('closed')) do look_at(queue) end
+for _, queue in ipairs(members_of('paused')) do look_at(queue) end
 if #defined > 0 then
-  for _, queue in ipairs(some_of('SRANDMEMBER', 'ready')) do look_at(queue) end
-  for _, queue in ipairs(some_of('HRANDFIELD', 'shares')) do look_at(queue) end
+  for _, queue in ipairs(members_of('ready')) do look_at(queue) end
+  for _, queue in ipairs(fields_of('shares')) do look_at(queue) end
 end
 return rows
