@@ -452,6 +452,9 @@ def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace
     refused = rota("queue", "explain", "--pool", "mail")
     assert (refused.code, refused.out) == (1, "")
     assert 'no running master has a pool "mail": there are all' in refused.err
+    unknown = rota("queue", "explain", "--id", "unheard")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert 'nothing is known of a task "unheard"' in unknown.err
 
 
 def test_an_audit_that_is_short_is_1(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
