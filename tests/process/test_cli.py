@@ -276,6 +276,17 @@ def test_check_is_0_when_all_is_well(rota: Rota) -> None:
     assert found["queues"] == ["default", "bulk"]
 
 
+def test_check_warns_of_a_schedule_whose_arguments_do_not_fit_its_task(rota: Rota, folder: Path) -> None:
+    with (folder / "rota.toml").open("a") as file:
+        file.write('[schedules.fits]\ntask = "greet"\nevery = 60\nargs = ["you"]\n')
+        file.write('[schedules.broken]\ntask = "greet"\nevery = 60\n')
+    done = rota("check")
+
+    assert done.code == 0
+    assert "schedules.broken.args: the arguments do not fit greet(" in done.err
+    assert "schedules.fits" not in done.err
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [

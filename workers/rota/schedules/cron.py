@@ -50,8 +50,9 @@ def _fault_in_text(expression: str) -> str:
         return f"it has {len(expression)} characters, and may have {MOST_CHARACTERS}"
     parts = expression.split()
     if len(parts) not in (len(_FIELDS) - 1, len(_FIELDS)):
+        counted = "1 field" if len(parts) == 1 else f"{len(parts)} fields"
         return (
-            f"it has {len(parts)} {'field' if len(parts) == 1 else 'fields'}; expected 5 (minute, hour, day of the month, month, day of the week), "
+            f"it has {counted}; expected 5 (minute, hour, day of the month, month, day of the week), "
             "or 6 with the second before them"
         )
     left_out = len(_FIELDS) - len(parts)
