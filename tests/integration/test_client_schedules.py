@@ -142,7 +142,7 @@ def test_misuses_are_told_before_anything_is_sent(
         put("nightly", "report", rota.Every(60))
     with pytest.raises(rota.InvalidName, match="the name of a schedule 'two words'"):
         put("two words", report, rota.Every(60, args=[1]))
-    with pytest.raises(ValueError, match="at most 100 characters"):
+    with pytest.raises(ValueError, match="names are 1 to 100 of the characters"):
         put("n" * 101, report, rota.Every(60, args=[1]))
     with pytest.raises(TypeError, match=r"a schedule is put as rota.Cron\(...\) or rota.Every"):
         put("a", report, "* * * * *")  # type: ignore[arg-type]  # the fault

@@ -276,6 +276,17 @@ def test_check_is_0_when_all_is_well(rota: Rota) -> None:
     assert found["queues"] == ["default", "bulk"]
 
 
+def test_check_warns_of_a_schedule_whose_arguments_do_not_fit_its_task(rota: Rota, folder: Path) -> None:
+    with (folder / "rota.toml").open("a") as file:
+        file.write('[schedules.fits]\ntask = "greet"\nevery = 60\nargs = ["you"]\n')
+        file.write('[schedules.broken]\ntask = "greet"\nevery = 60\n')
+    done = rota("check")
+
+    assert done.code == 0
+    assert "schedules.broken.args: the arguments do not fit greet(" in done.err
+    assert "schedules.fits" not in done.err
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
@@ -452,6 +463,9 @@ def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace
     refused = rota("queue", "explain", "--pool", "mail")
     assert (refused.code, refused.out) == (1, "")
     assert 'no running master has a pool "mail": there are all' in refused.err
+    unknown = rota("queue", "explain", "--id", "unheard")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert 'nothing is known of a task "unheard"' in unknown.err
 
 
 def test_an_audit_that_is_short_is_1(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:

@@ -10,6 +10,8 @@ from rota.child.settings import WorkerSettings
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import (
+    AdoptConfig,
+    ConditionConfig,
     Config,
     DeadConfig,
     Http,
@@ -47,6 +49,9 @@ ORIGINS = {
         for pool, key in (("mail", "queues"), ("rest", "queues"), ("new", "queues"))
     },
     "queues.sold.weight": "file rota.toml",
+    "queues.low.condition": "file rota.toml",
+    "conditions.night.lua": "file rota.toml",
+    "adopt.jobs.queue": "file rota.toml",
     "tasks.note.retries": "file rota.toml",
 }
 
@@ -95,7 +100,12 @@ REPLACED = "each worker is replaced, one beside the others"
             [f"pool {pool}: {REPLACED}: tasks.note.retries" for pool in POOLS],
         ),
         (_changed(limits=Limits(max_tasks=9)), [f"pool {pool}: {REPLACED}: limits.max_tasks" for pool in POOLS]),
+        (
+            _changed(queues={"low": QueueConfig(condition="night")}, conditions={"night": ConditionConfig(lua="true")}),
+            [f"pool rest: {REPLACED}: queues.low.condition"],
+        ),
         (_changed(dead=DeadConfig(max_count=1)), ["pollers: each is replaced: dead.max_count"]),
+        (_changed(adopt={"jobs": AdoptConfig("low")}), ["pollers: each is replaced: adopt.jobs.queue"]),
         (_changed(pollers=2), ["pollers: 1 -> 2"]),
         (_changed(http=Http(listen="")), ["exporter: it leaves: http.listen"]),
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),

@@ -80,7 +80,7 @@ BAD_CRON = [
     ("0 0 * * FRI-MON", '"FRI-MON" at character 9 is no day of the week'),
     ("*/0 * * * *", '"*/0" at character 1 is no minute'),
     ("99 * * * * *", '"99" at character 1 is no second; that is * or 0 to 59'),
-    ("@daily", "it has 1 fields"),
+    ("@daily", "it has 1 field; expected 5"),
     ("0 0 30 2 *", "it never occurs"),
     ("* * */20 * 1L", "it never occurs"),
     ("* " * 200, "it has 400 characters, and may have 250"),
@@ -97,7 +97,7 @@ def test_a_bad_expression_is_told_with_its_place_and_what_is_allowed_there(expre
 
 
 BAD: list[tuple[Rule, dict[str, Any], str]] = [
-    (EveryRule(MICROSECONDS), {"name": "n" * 101}, "may have at most 100 characters, got 101"),
+    (EveryRule(MICROSECONDS), {"name": "n" * 101}, "names are 1 to 100 of the characters"),
     (EveryRule(MICROSECONDS), {"jitter_us": 2 * MICROSECONDS}, "no longer than the interval"),
     (CronRule("0 3 * * *"), {"jitter_us": 2 * 86_400 * MICROSECONDS}, "jitter must be 0 s to a day"),
     (CronRule("0 3 * * *"), {"start_us": 5, "end_us": 5}, "end must lie behind start"),

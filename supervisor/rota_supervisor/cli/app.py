@@ -25,7 +25,7 @@ COMMANDS = {
     "resume": ("master", "Have the workers claim again."),
     "stop": ("master", "Drain the fleet and stop it."),
     "health": ("health", "Ask whether the fleet is alive or ready, for probes."),
-    "queue": ("queue", "List, pause, resume and purge queues."),
+    "queue": ("queue", "List, explain, pause, resume and purge queues."),
     "task": ("task", "Enqueue, list, show and cancel tasks."),
     "cron": ("cron", "List, show, run, pause and resume schedules."),
     "events": ("events", "Show what happens to tasks, as it happens with -f."),

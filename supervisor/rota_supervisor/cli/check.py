@@ -19,11 +19,14 @@ def check(no_imports: bool) -> None:
     """Check the configuration, the server and the imports. Exit 78 for a fault, 69 when Redis does not answer."""
     state = command.current_state()
     config = state.load_with_warnings().config
-    found = Imports({}, [])
+    found = Imports({}, [], {})
     if not no_imports:
         command.warn_without_imports(config)
-        found = probe_imports(config.imports, config.limits.boot_seconds)
+        calls = {name: (each.task, each.args, each.kwargs) for name, each in config.schedules.items()}
+        found = probe_imports(config.imports, config.limits.boot_seconds, calls)
         _check_against_code(config, found.tasks)
+        for name, fault in found.misfits.items():
+            output.say_warning(f"schedules.{name}.args: {fault}")
     checked = check_server(config, begin=False)
     for warning in checked.warnings:
         output.say_warning(warning)

@@ -1,7 +1,8 @@
 """Import the task modules in a child process, to learn what they define and whether they can be imported.
 
-The child is this module run by `python -P -m`; it has the modules in its arguments and answers one JSON
-object on a pipe of its own, since modules print at import what they like. It has a session of its own, so that
+The child is this module run by `python -P -m`; it has the modules in its arguments, the calls of schedules in a file
+that is its standard input, and answers one JSON object on a pipe of its own, since modules print at import what they
+like. It has a session of its own, so that
 what a module started is ended with it.
 """
 
@@ -12,31 +13,42 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from rota.errors import InvalidArguments
+from rota.registry import default_registry
 from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_FD = 3
 READ_BYTES = 65_536
 
 
+Call = tuple[str, Sequence[Any], Mapping[str, Any]]  # a task's name, args and kwargs
+
+
 class Imports(NamedTuple):
-    """What modules define: the queue of each task, and the names of schedules."""
+    """What modules define: the queue of each task, and the names of schedules. `misfits`: what is wrong with those of
+    the calls that do not fit their task, by the names that the calls have."""
 
     tasks: dict[str, str]
     schedules: list[str]
+    misfits: dict[str, str]
 
 
-def probe_imports(imports: Sequence[str], seconds: float) -> Imports:
+def probe_imports(imports: Sequence[str], seconds: float, calls: Mapping[str, Call]) -> Imports:
     """Import modules in a child, at most for so long; answers what they define. Raises Failure 78 with the error."""
     if not imports:
-        return Imports({}, [])
+        return Imports({}, [], {})
     reading, writing = os.pipe()
+    asking = os.memfd_create("calls")  # no argument: these end at 128 KiB
     try:
-        pid = _spawn(imports, writing)
+        os.write(asking, json.dumps(calls).encode())
+        os.lseek(asking, 0, os.SEEK_SET)
+        pid = _spawn(imports, asking, writing)
     finally:
+        os.close(asking)
         os.close(writing)
     try:
         answer = _read_line(reading, time.monotonic() + seconds)
@@ -48,13 +60,13 @@ def probe_imports(imports: Sequence[str], seconds: float) -> Imports:
     return _found(answer, status, imports, seconds)
 
 
-def _spawn(imports: Sequence[str], writing: int) -> int:
+def _spawn(imports: Sequence[str], asking: int, writing: int) -> int:
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-P", "-m", __name__, str(Path.cwd()), *imports],
         os.environ,
         file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, asking, 0),
             (os.POSIX_SPAWN_DUP2, writing, ANSWER_FD),
             (os.POSIX_SPAWN_DUP2, 2, 1),
         ],
@@ -93,7 +105,7 @@ def _found(answer: bytes | None, status: int, imports: Sequence[str], seconds: f
     if "error" in found:
         where = f" ({found['where']})" if found["where"] else ""
         raise Failure(ExitCode.CONFIG, f"the module {found['module']} does not import: {found['error']}{where}")
-    return Imports(dict(found["tasks"]), found["schedules"])
+    return Imports(dict(found["tasks"]), found["schedules"], found["misfits"])
 
 
 def main() -> None:
@@ -102,15 +114,30 @@ def main() -> None:
 
     os.set_inheritable(ANSWER_FD, False)
     folder, *modules = sys.argv[1:]
+    calls = json.load(sys.stdin)
     importing.make_importable([folder])
     failure = importing.import_all(modules)
     if failure is None:
         schedules = [name for name, _ in importing.declared_schedules()]
-        answer: dict[str, object] = {"tasks": importing.tasks_and_queues(), "schedules": schedules}
+        answer: dict[str, object] = {
+            "tasks": importing.tasks_and_queues(),
+            "schedules": schedules,
+            "misfits": dict(_misfits(calls)),
+        }
     else:
         answer = {"module": failure.module, "error": failure.error, "where": failure.where}
     os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")
     os._exit(0)  # whatever threads the modules left
+
+
+def _misfits(calls: Mapping[str, Call]) -> Iterator[tuple[str, str]]:
+    for name, (task_name, args, kwargs) in calls.items():
+        task = default_registry.get(task_name)
+        try:
+            if task is not None:
+                task.bind(args, kwargs)
+        except InvalidArguments as error:
+            yield name, str(error)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from rota.client.outlook import NOBODY, ExpectedClaim, PoolOutlook, QueueOutlook
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.task_show import require_known
 from rota_supervisor.exits import ExitCode, Failure
 
 _CLAIMS: Final = ("#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY")
@@ -40,6 +41,8 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
             found = ask(connection.run, store, WantedClaims(count, queue or "", task_id, pool))
         except UnknownPool as error:
             raise Failure(ExitCode.NO, str(error)) from None
+    if found.task:
+        require_known(found.task)
     if state.json:
         output.put_json(output.facts_of(found))
         return

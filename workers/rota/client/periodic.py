@@ -74,7 +74,7 @@ class Periodic:
 @dataclass(frozen=True)
 class Cron(Periodic):
     """At the times of a cron expression: minute, hour, day of the month, month, day of the week, with a second before
-    them if there are six. By the clock of `timezone`, a name of the IANA data base."""
+    them if there are six. By the clock of `timezone`, a name of the IANA database."""
 
     expression: str
     timezone: str = field(default=UTC, kw_only=True)

@@ -5,9 +5,10 @@ spaces, braces and everything a Lua pattern would have to guess about.
 """
 
 import re
+from typing import Final
 
-NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
-RULE = "1 to 128 of the characters A-Z a-z 0-9 _ . : -"
+MOST_CHARACTERS: Final = 128
+NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
 DELAYED_SUFFIX = "-delayed"
 
 
@@ -16,9 +17,11 @@ def is_name(text: str) -> bool:
     return NAME.fullmatch(text) is not None
 
 
-def fault_in_name(what: str, text: str) -> str | None:
+def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | None:
     """Say what is wrong with a name, or None; `what` is the word for it, as in "queue name"."""
-    return None if is_name(text) else f"{what} {text!r} is not usable: names are {RULE}"
+    if is_name(text) and len(text) <= most:
+        return None
+    return f"{what} {text!r} is not usable: names are 1 to {most} of the characters A-Z a-z 0-9 _ . : -"
 
 
 def fault_in_queue_name(text: str) -> str | None:

@@ -50,8 +50,9 @@ def _fault_in_text(expression: str) -> str:
         return f"it has {len(expression)} characters, and may have {MOST_CHARACTERS}"
     parts = expression.split()
     if len(parts) not in (len(_FIELDS) - 1, len(_FIELDS)):
+        counted = "1 field" if len(parts) == 1 else f"{len(parts)} fields"
         return (
-            f"it has {len(parts)} fields; expected 5 (minute, hour, day of the month, month, day of the week), "
+            f"it has {counted}; expected 5 (minute, hour, day of the month, month, day of the week), "
             "or 6 with the second before them"
         )
     left_out = len(_FIELDS) - len(parts)
@@ -96,9 +97,9 @@ def fault_in_timezone(name: str) -> str | None:
     """Say that a name is of no time zone that this node knows, or None."""
     try:
         ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # a folder of the data base is an OSError
+    except (KeyError, ValueError, OSError):  # a folder of the database is an OSError
         return (
-            f'there is no time zone "{name[:MOST_CHARACTERS]}"; expected a name of the IANA data base, '
+            f'there is no time zone "{name[:MOST_CHARACTERS]}"; expected a name of the IANA database, '
             'as in "Europe/Zurich" or "UTC"'
         )
     return None

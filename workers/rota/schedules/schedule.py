@@ -78,9 +78,7 @@ class BadSchedule(ValueError):
 
 def fault_in_schedule_name(name: str) -> str | None:
     """Say what is wrong with the name of a schedule, or None."""
-    if len(name) > MOST_NAME_CHARACTERS:
-        return f"the name of a schedule may have at most {MOST_NAME_CHARACTERS} characters, got {len(name)}"
-    return fault_in_name("the name of a schedule", name)
+    return fault_in_name("the name of a schedule", name, MOST_NAME_CHARACTERS)
 
 
 def _faults(schedule: Schedule) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,14 @@ from rota_supervisor.master.core.stopping import Stop
 
 # The keys that a field of WorkerSettings is made from, unless it is `limits.FIELD`. QUEUE: each served queue.
 _KEYS_OF: Final = {
-    "tiers": ("tiers", "pools.POOL.queues", "queues.QUEUE.weight", "queues.QUEUE.cap", "queues.QUEUE.rate"),
+    "tiers": (
+        "tiers",
+        "pools.POOL.queues",
+        "queues.QUEUE.weight",
+        "queues.QUEUE.cap",
+        "queues.QUEUE.rate",
+        "queues.QUEUE.condition",
+    ),
     "overrides": ("tasks.",),
     "lease_seconds": ("lease.seconds",),
     "lag_objective_seconds": ("metrics.lag_objective_seconds",),
@@ -36,9 +43,10 @@ _POLLERS_KEYS: Final = (
     "dead.",
     "lease.seconds",
     "limits.forget_queue_seconds",
+    "adopt.",
     "log.",
 )
-_NOT_THE_EXPORTERS: Final = (".cap", ".rate")
+_NOT_THE_EXPORTERS: Final = (".cap", ".rate", ".condition")
 _EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "limits.beat_seconds", "log.", "http.listen")
 
 
