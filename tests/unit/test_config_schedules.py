@@ -136,6 +136,11 @@ def test_all_faults_of_all_schedules_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_a_queue_may_be_one_that_a_tier_serves_by_a_pattern(tmp_path: Path) -> None:
+    text = 'tiers = [["default", "tenant-*"]]\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "tenant-7"'
+    assert schedules_in_force(loaded(tmp_path, text).config, {})[0].queue == "tenant-7"
+
+
 def test_a_queue_of_no_tier_is_allowed_where_only_warnings_are_wanted(tmp_path: Path) -> None:
     text = 'unserved_queues = "warn"\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "elsewhere"'
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from rota.client.arguments import check_arguments
 from rota.durations import microseconds, unix_microseconds
 from rota.errors import InvalidArguments
+from rota.protocol.patterns import served_as
 from rota.schedules.schedule import BadSchedule, CronRule, EveryRule, Rule, Schedule
 from rota_supervisor.config.faults import Fault, suggestion
 from rota_supervisor.config.model import Config, ScheduleConfig
@@ -43,7 +44,7 @@ def _faults_of_values(name: str, given: ScheduleConfig) -> Iterator[tuple[str, s
 
 def _faults_of_queue(config: Config, path: str, queue: str) -> Iterator[Fault]:
     served = [each for tier in config.tiers for each in tier]
-    if queue and queue not in served and config.unserved_queues == "error":
+    if queue and served_as(queue, served) is None and config.unserved_queues == "error":
         yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served)}')
 
 
