@@ -85,6 +85,9 @@ def test_schedules_of_code_file_and_client_run_side_by_side_and_a_reload_changes
     is_refused(fleet, filed("broken", task="nothing"), "schedules.filed.task: no imported module defines the task")
     assert fleet.client.schedules.remove("put")
     assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}
+    fleet.edit(schedules={})
+    fleet.hup()
+    until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])  # no lease later
 
 
 def says_where_each_comes_from(fleet: RunningFleet) -> None:

@@ -37,6 +37,7 @@ class Checks:
         self._told_at: dict[int, float] = {}
         self._registering: set[tuple[int, int]] = set()
         self._retired: dict[int, str] = {}
+        self._said: dict[str, bytes] = {}
 
     # Effects
 
@@ -106,13 +107,16 @@ class Checks:
         require(not registered, f"slot {slot} is free, and its owner {owner} is not retired")
 
     def _check_declared(self, effect: RenewLeases) -> None:
-        state = self._node.state
-        module = state.config.imports[0]
-        is_loaded = state.code_of(state.rollout.in_force.code).is_loaded
-        expected = {"tick": tick_of(module).encode()} if is_loaded else {}
+        self._note_said()
         declared = {each.name: each.text for each in effect.schedules}
-        require(declared == expected, f"{declared} is declared while {module} is in force")
+        require(declared == self._said, f"{declared} is declared instead of {self._said}")
         require(all(each.age_seconds >= 0 for each in effect.schedules), "a schedule is declared before its time")
+
+    def _note_said(self) -> None:
+        """What the code in force says; until that is loaded, what was in force before goes on being declared."""
+        state = self._node.state
+        if state.code_of(state.rollout.in_force.code).is_loaded:
+            self._said = {"tick": tick_of(state.config.imports[0]).encode()}
 
     def _note_abandoned(self) -> None:
         now = {(child.slot, child.nonce) for child in self._node.state.children.of(Role.WORKER, ChildState.REGISTERING)}
@@ -182,6 +186,7 @@ class Checks:
         state = node.state
         again = take(state, Ticked(node.connection.silent_since), now)
         require(not again, f"a second tick at the same time is not without effect: {again}")
+        self._note_said()
         _check_counts(node)
         self.capacity.check()
         if state.stop.stage is Stage.REST:

@@ -18,7 +18,7 @@ from rota_supervisor.master.core.plan import HARD_LIMIT_GRACE_SECONDS
 from rota_supervisor.master.core.stopping import LEAVE_SECONDS
 from simulation.faults import AT_STAKE, EVERYTHING, FILES, KILLS, NETWORK, PROCESSES, kill_all_workers_of
 from simulation.nemesis import SPELLS, Fault, Nemesis, draw_config
-from simulation.network import Up
+from simulation.network import PATIENCE_SECONDS, Up
 from simulation.orders import BAD_CODES
 from simulation.process import Code, tick_of
 from simulation.violation import Violation, require
@@ -222,9 +222,11 @@ class _Story:
                 require(node.state.config == node.asked[-1].config, "the last configuration does not win")
 
     def _check_schedules(self) -> None:
-        """What stands on the server is what a node in force says; of one node that is its last word."""
+        """What stands on the server is what a node in force says; of one node that is its last word. A heartbeat whose
+        answer was lost may have to be given up before the next one."""
         world = self._world
-        self._run(max(node.state.config.lease.renew_seconds for node in world.living) + LOOK_SECONDS)
+        renew_seconds = max(node.state.config.lease.renew_seconds for node in world.living)
+        self._run(PATIENCE_SECONDS + renew_seconds + LOOK_SECONDS)
         said = {tick_of(node.state.config.imports[0]).encode() for node in world.living}
         text, _, _ = world.server.schedules["tick"]
         require(text in said, f"a schedule is {text!r}, and no node says so: {said}")

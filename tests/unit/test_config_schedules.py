@@ -8,7 +8,7 @@ import pytest
 
 from replaying import value_of
 from rota.durations import MICROSECONDS
-from rota.schedules.schedule import CronRule, EveryRule, Schedule
+from rota.schedules.schedule import CronRule, Schedule
 from rota_supervisor.config.faults import ConfigError
 from rota_supervisor.config.load import Loaded, Sources, load_config
 from rota_supervisor.config.schedules import schedules_in_force, unknown_tasks, without_queue
@@ -136,6 +136,11 @@ def test_all_faults_of_all_schedules_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_a_queue_may_be_one_that_a_tier_serves_by_a_pattern(tmp_path: Path) -> None:
+    text = 'tiers = [["default", "tenant-*"]]\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "tenant-7"'
+    assert schedules_in_force(loaded(tmp_path, text).config, {})[0].queue == "tenant-7"
+
+
 def test_a_queue_of_no_tier_is_allowed_where_only_warnings_are_wanted(tmp_path: Path) -> None:
     text = 'unserved_queues = "warn"\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "elsewhere"'
 
@@ -150,15 +155,6 @@ def test_a_schedule_without_a_queue_goes_to_that_of_the_task(tmp_path: Path) -> 
     assert fault.path == "schedules.m.task"
     assert fault.message.startswith('no imported module defines the task "tt", did you mean "t"?; if another fleet has')
     assert unknown_tasks(config, {"t": "mail"}) == []
-
-
-def test_the_file_wins_over_the_code_of_the_same_name(tmp_path: Path) -> None:
-    config = loaded(tmp_path, '[schedules.report]\ntask = "report"\nevery = 3\nqueue = "default"').config
-    of_code = [Schedule(name, "report", EveryRule(60 * MICROSECONDS), "default") for name in ("report", "other")]
-
-    found = schedules_in_force(config, {}, of_code)
-
-    assert [(each.name, each.source) for each in found] == [("report", "file"), ("other", "code")]
 
 
 def test_a_reload_says_that_schedules_have_changed(tmp_path: Path) -> None:

@@ -71,6 +71,17 @@ def test_what_a_reload_changes_is_declared_at_once_and_the_rest_stays_as_old_as_
     assert declared(core, 3.0) == {"tick": 2.0}
 
 
+def test_what_is_dropped_is_not_wanted_any_more_once_no_candidate_may_be_refused(core: Core) -> None:
+    loaded(core)
+    core.take(Ticked())
+    assert [renewal.is_settled for renewal in core.done(RenewLeases)] == [False]
+    core.take(LeasesRenewed())
+    core.state.wanted.rollout = core.state.rollout.promote().commit()
+    core.now = 1.0 + CONFIG.lease.renew_seconds
+    core.take(Ticked())
+    assert core.done(RenewLeases)[-1].is_settled
+
+
 def test_the_file_wins_over_the_code(core: Core) -> None:
     loaded(core)
     core.state.wanted.rollout = core.state.rollout.promote().commit()

@@ -13,7 +13,7 @@ from rota.poller.round import Duty
 from rota.poller.scheduling import LOOK_SECONDS, STANDBY_LOOK_SECONDS, Scheduling
 from rota.protocol.command import Command
 from rota.protocol.replies import Swept
-from rota.protocol.schedules import Kept, Record, RemoveWord
+from rota.protocol.schedules import SCHEDULES_A_PAGE, Kept, Record, RemoveWord
 from rota.protocol.store import Store
 from rota.schedules.schedule import EveryRule, Schedule
 from rota.schedules.text import encode_schedule
@@ -33,10 +33,12 @@ def kept(name: str, passed_us: int = NOW_US, missed: str = "last") -> Kept:
 
 
 class Poller:
-    """The round, at a connection that plays the server: `found` is what a look finds, `advanced` what was done."""
+    """The round, at a connection that plays the server: `found` is what a look finds, `next_found` the one behind it;
+    `advanced` what was done."""
 
     def __init__(self) -> None:
         self.found: list[Kept] = []
+        self.next_found: list[Kept] = []
         self.calls: list[str] = []
         self.advanced: list[str] = []
         self.fail: dict[str, Exception] = {}
@@ -55,7 +57,8 @@ class Poller:
         if error := self.fail.pop(args[0] if name == "advance" else name, None):
             raise error
         if name == "upcoming":
-            return NOW_US, tuple(self.found)
+            found, self.found, self.next_found = tuple(self.found), self.next_found or self.found, []
+            return NOW_US, found
         self.advanced.append(args[0])
         return RemoveWord.REMOVED if name == "remove_schedule" else True
 
@@ -101,6 +104,20 @@ def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> No
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance", "advance"]
     assert poller.advanced == ["good"]
+
+
+def test_behind_a_full_page_the_next_is_looked_at_without_another_sweep(poller: Poller) -> None:
+    full = [kept(f"s{number}") for number in range(SCHEDULES_A_PAGE)]
+    poller.found, poller.next_found = full, [kept("last")]
+    poller.sweep(0)
+    assert poller.until_idle().count("upcoming") == 2
+    assert poller.advanced[-1] == "last"
+
+
+def test_a_full_page_of_which_nothing_can_be_read_waits_for_the_next_sweep(poller: Poller) -> None:
+    poller.found = [Kept(f"bad{number}", b"no record") for number in range(SCHEDULES_A_PAGE)]
+    poller.sweep(0)
+    assert poller.until_idle() == ["upcoming"]
 
 
 def test_a_full_server_is_asked_again_after_the_next_sweep_and_holds_up_nothing_else(poller: Poller) -> None:

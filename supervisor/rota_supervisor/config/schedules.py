@@ -1,10 +1,11 @@
 """`[schedules.NAME]`: what is wrong with them, and the schedules that they are. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from rota.client.arguments import check_arguments
 from rota.durations import microseconds, unix_microseconds
 from rota.errors import InvalidArguments
+from rota.protocol.patterns import served_as
 from rota.schedules.schedule import BadSchedule, CronRule, EveryRule, Rule, Schedule
 from rota_supervisor.config.faults import Fault, suggestion
 from rota_supervisor.config.model import Config, ScheduleConfig
@@ -43,18 +44,15 @@ def _faults_of_values(name: str, given: ScheduleConfig) -> Iterator[tuple[str, s
 
 def _faults_of_queue(config: Config, path: str, queue: str) -> Iterator[Fault]:
     served = [each for tier in config.tiers for each in tier]
-    if queue and queue not in served and config.unserved_queues == "error":
+    if queue and served_as(queue, served) is None and config.unserved_queues == "error":
         yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served)}')
 
 
-def schedules_in_force(
-    config: Config, queues: Mapping[str, str], of_code: Iterable[Schedule] = ()
-) -> tuple[Schedule, ...]:
-    """What a node declares: the schedules of its code, and those of its configuration, which win over the code's of
-    the same name. `queues`: by task, as the code says. One whose queue nobody says is left out: see `without_queue`."""
+def schedules_in_force(config: Config, queues: Mapping[str, str]) -> tuple[Schedule, ...]:
+    """The schedules of a configuration. `queues`: by task, as the code says. One whose queue nobody says is left out:
+    see `without_queue`."""
     found = ((name, given, given.queue or queues.get(given.task)) for name, given in config.schedules.items())
-    of_file = {name: _schedule(name, given, queue) for name, given, queue in found if queue}
-    return tuple(({schedule.name: schedule for schedule in of_code} | of_file).values())
+    return tuple(_schedule(name, given, queue) for name, given, queue in found if queue)
 
 
 def without_queue(config: Config, tasks: Collection[str]) -> list[Fault]:

@@ -34,6 +34,7 @@ class Scheduling(Round):
         self._schedules = ScheduleStore(store.keys.namespace)
         self._upcoming: deque[Kept] = deque()
         self._looked_at_us = 0
+        self._has_more = False
 
     @property
     def due_at(self) -> float:
@@ -70,6 +71,7 @@ class Scheduling(Round):
         if answer is not None:
             self._looked_at_us, found = answer
             self._upcoming.extend(found)
+            self._has_more = len(found) == SCHEDULES_A_PAGE
 
     def _advance(self, connection: Connection, kept: Kept) -> None:
         # Imported only here: a fleet without schedules does without time zones and what reads expressions.
@@ -89,6 +91,8 @@ class Scheduling(Round):
         )
         if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
             self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
+            if self._has_more:  # as at midnight: the rest follows at once, and is not 500 a sweep
+                self._duty.schedule_at = -math.inf
 
     def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
         """A full server takes nothing new, and all else goes on: this is left until the next sweep."""

@@ -103,8 +103,9 @@ class HeldLease(NamedTuple):
 
 class RenewLeases(NamedTuple):
     """Renew all leases, announce for `lease_seconds` which queues this node serves, the tiers of its pools, what holds
-    for the whole fleet and which schedules this node declares, and look at what is closed. Followed by ClosedSeen, when
-    Redis answers, and LeasesRenewed."""
+    for the whole fleet and which schedules this node declares, and look at what is closed. `is_settled`: no reload may
+    be refused any more, so schedules that are no longer declared are not wanted. Followed by ClosedSeen, when Redis
+    answers, and LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
@@ -113,6 +114,7 @@ class RenewLeases(NamedTuple):
     announced: Announced
     conditions: Mapping[str, ConditionConfig]
     schedules: tuple[Declared, ...] = ()
+    is_settled: bool = False
 
 
 class Retire(NamedTuple):

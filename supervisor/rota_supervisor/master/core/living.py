@@ -217,7 +217,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     leases.is_renewing, leases.is_urgent = True, False
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
     queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declaring.declared(state, now)
-    return [do.RenewLeases(held, queues, pools, lease.seconds, *_announced(state.config), declared)]
+    is_settled = state.rollout.candidate is None
+    return [do.RenewLeases(held, queues, pools, lease.seconds, *_announced(state.config), declared, is_settled)]
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:

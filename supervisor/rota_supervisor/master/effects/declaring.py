@@ -1,13 +1,18 @@
-"""Declares this node's schedules with each heartbeat, and says what came of that when it is another than before."""
+"""Declares this node's schedules with each heartbeat, and says what came of that when it is another than before.
 
-from collections.abc import Sequence
+A schedule that is not declared any more is removed at once when no other node is there, as after a reload of a fleet of
+one node. Else a sweep finds out, two leases later, whether somebody declares it still.
+"""
+
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from rota.protocol.schedules import SCHEDULES_A_CALL, Declared, DeclareWord, ScheduleStore
+from rota.protocol.schedules import SCHEDULES_A_CALL, Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log
 
+_DECLARED: Final = (DeclareWord.KEPT, DeclareWord.NEW, DeclareWord.CHANGED)
 _REASONS: Final = {
     DeclareWord.OLDER: "another node declares something else under this name, and began to do so later",
     DeclareWord.CLIENT: "a client has put one of this name: remove that, or give this one another name",
@@ -23,6 +28,7 @@ class Declaring:
         self._store = store
         self._known: dict[str, DeclareWord] = {}
         self._refusal = ""
+        self._stands: dict[str, Declared] = {}
 
     async def declare(self, schedules: Sequence[Declared], ttl_ms: int) -> None:
         """Declare all of these for so long. What the server refuses is said once, and holds up no lease. Raises
@@ -36,7 +42,28 @@ class Declaring:
             return
         for name, word in words.items():
             self._tell(name, word)
+        self._stands |= {each.name: each for each in schedules if words[each.name] in _DECLARED}
         self._known, self._refusal = words, ""
+
+    async def withdraw(self, schedules: Collection[Declared], *, is_alone: bool) -> None:
+        """Remove what this node declared before, and does not now, if it is alone. Raises ServerError."""
+        kept = {each.name for each in schedules}
+        for gone in [each for name, each in self._stands.items() if name not in kept]:
+            if is_alone:
+                await self._remove(gone)
+            del self._stands[gone.name]
+
+    async def _remove(self, gone: Declared) -> None:
+        """Its declaration ends now; so it stays if a node that is just coming declares it in between. When an answer
+        was lost it is declared anew for this instant, and removed."""
+        try:
+            [word] = await self._connection.run(self._store.declare(0, [gone]))
+            if word not in _DECLARED:
+                return
+            if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveWord.REMOVED:
+                log.logger().info(events.SCHEDULE_REMOVED, schedule=gone.name)
+        except Refused as error:  # a sweep will see to it
+            log.logger().error(events.REDIS_REFUSED, call="forget", error=str(error))
 
     async def _declare(self, schedules: Sequence[Declared], ttl_ms: int) -> dict[str, DeclareWord]:
         words: dict[str, DeclareWord] = {}

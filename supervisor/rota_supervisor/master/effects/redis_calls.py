@@ -36,7 +36,18 @@ from rota_supervisor.master.effects.slots import now_seconds
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
 # What a master runs.
-_SCRIPTS: Final = ("announce", "conditions", "declare", "overview", "progress", "recall", "register", "renew", "retire")
+_SCRIPTS: Final = (
+    "announce",
+    "conditions",
+    "declare",
+    "overview",
+    "progress",
+    "recall",
+    "register",
+    "remove_schedule",
+    "renew",
+    "retire",
+)
 OWNERS_A_CALL: Final = 100
 MILLISECONDS: Final = 1000
 RECALL_AGAIN_SECONDS: Final = 0.2  # after a call that failed
@@ -137,9 +148,10 @@ class RedisCalls:
         heartbeat = heartbeat_of(os.getpid(), effect.pools)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
-        await self._connection.run(call)
-        if effect.schedules:
-            await self._declaring.declare(effect.schedules, milliseconds)
+        is_alone = await self._connection.run(call) == 1
+        await self._declaring.declare(effect.schedules, milliseconds)
+        if effect.is_settled:
+            await self._declaring.withdraw(effect.schedules, is_alone=is_alone)
         conditions = resolve.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
         closed = await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
         self._happened(seen.ClosedSeen(closed))

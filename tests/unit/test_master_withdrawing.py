@@ -1,0 +1,85 @@
+"""What a node does about schedules that it declares no more: alone it removes them at once."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from rota.protocol.command import Command
+from rota.protocol.schedules import Declared, DeclareWord, RemoveWord, ScheduleStore
+from rota.server.aio_connection import AioConnection
+from rota.server.server_errors import ConnectionLost, Refused
+from rota_supervisor.master.effects.declaring import Declaring
+
+TICK, NIGHTLY = Declared("tick", b"{}"), Declared("nightly", b"{}")
+
+
+class Node:
+    """A master's heartbeats, at a connection that plays the server."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+        self.word = DeclareWord.KEPT
+        self.fail: list[Exception] = []
+        self._declaring = Declaring(cast(AioConnection, self), ScheduleStore("n"))
+
+    async def run(self, call: Command[Any]) -> Any:
+        args = [part.decode() for part in call.args.data.split(b"\r\n")[1::2]]
+        if call.script.name == "declare":
+            return [self.word] * (len(args) // 3)
+        if self.fail:
+            raise self.fail.pop()
+        self.removed.append(args[0])
+        return RemoveWord.REMOVED
+
+    def beat(self, schedules: Sequence[Declared], *, is_alone: bool = True, is_settled: bool = True) -> list[str]:
+        """Returns what was removed so far."""
+
+        async def beat() -> None:
+            await self._declaring.declare(schedules, 20_000)
+            if is_settled:
+                await self._declaring.withdraw(schedules, is_alone=is_alone)
+
+        asyncio.run(beat())
+        return self.removed
+
+
+@pytest.fixture
+def node() -> Node:
+    node = Node()
+    assert node.beat([TICK, NIGHTLY]) == []
+    return node
+
+
+def test_what_the_only_node_declares_no_more_is_removed_once(node: Node) -> None:
+    assert node.beat([TICK]) == ["nightly"]
+    assert node.beat([TICK]) == ["nightly"]
+    assert node.beat([]) == ["nightly", "tick"]
+
+
+def test_beside_other_nodes_it_is_left_to_the_sweep(node: Node) -> None:
+    assert node.beat([TICK], is_alone=False) == []
+    assert node.beat([TICK]) == []
+
+
+def test_what_a_reload_drops_stays_until_that_cannot_be_refused_any_more(node: Node) -> None:
+    assert node.beat([TICK], is_settled=False) == []
+    assert node.beat([TICK, NIGHTLY]) == []
+    node.beat([TICK], is_settled=False)
+    assert node.beat([TICK]) == ["nightly"]
+
+
+def test_when_an_answer_is_lost_it_is_removed_with_the_next_heartbeat(node: Node) -> None:
+    node.fail = [ConnectionLost("gone", "network")]
+    with pytest.raises(ConnectionLost):
+        node.beat([TICK])
+    node.word = DeclareWord.NEW  # it was removed, and is declared anew for this instant
+    assert node.beat([TICK]) == ["nightly"]
+
+
+def test_what_another_has_put_meanwhile_stays_and_a_refusal_holds_up_no_heartbeat(node: Node) -> None:
+    node.fail = [Refused("NOPERM", "acl")]
+    assert node.beat([TICK]) == []
+    node.word = DeclareWord.CLIENT
+    assert node.beat([]) == []
