@@ -102,7 +102,10 @@ REPLACED = "each worker is replaced, one beside the others"
         ),
         (_changed(limits=Limits(max_tasks=9)), [f"pool {pool}: {REPLACED}: limits.max_tasks" for pool in POOLS]),
         (_changed(dead=DeadConfig(max_count=1)), ["pollers: each is replaced: dead.max_count"]),
-        (_changed(adopt={"queue:mail": AdoptConfig()}), [f"pollers: each is replaced: {ADOPTED}.queue, {ADOPTED}.task"]),
+        (
+            _changed(adopt={"queue:mail": AdoptConfig()}),
+            [f"pollers: each is replaced: {ADOPTED}.queue, {ADOPTED}.task"],
+        ),
         (
             _changed(alerts=Alerts(forgotten_seconds=60.0)),
             ["exporter: it is replaced: alerts.forgotten_seconds"],
