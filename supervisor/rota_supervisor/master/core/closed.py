@@ -26,7 +26,7 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
     if len(event.closed) < CLOSED_A_LOOK:
         effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in unseen]
     else:  # a part of them was looked at
-        state.closed_by_fault = unseen | errors
+        state.closed_by_fault = {**unseen, **errors}
     return [*effects, do.SetGauge(m.QUIET_AGE, (), state.quiet_seconds(now))]
 
 

@@ -161,8 +161,8 @@ class MasterState:
     `ticked_at`, `next_look`: when it last looked what is to be done, and when it has to look again. `has_ended`: the
     master was told to end. `last_reload`, `last_death`: what became of the last one, `at` which second, for people.
     `recalled`: by slot the life and the task for whose sake a claim was recalled last. `closed`: the queues from which
-    nobody could claim at `closed_at`. `closed_by_fault`: one whose condition fails, by name or pattern. `quiet_since`: since
-    when nothing is claimed here.
+    nobody could claim at `closed_at`. `closed_by_fault`: one whose condition fails, by name or pattern.
+    `quiet_since`: since when nothing is claimed here.
     """
 
     surroundings: Surroundings
