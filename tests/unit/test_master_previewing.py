@@ -11,6 +11,7 @@ from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import (
     AdoptConfig,
+    Alerts,
     ConditionConfig,
     Config,
     DeadConfig,
@@ -30,6 +31,8 @@ from rota_supervisor.master.core.scaling import Scaling
 from rota_supervisor.master.core.state import Loading, MasterState, Reload, Surroundings
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
+OFFICE_HOURS = {"office": ConditionConfig(hours="Mon-Fri 08:00-18:00 UTC")}
+ADOPTED = "adopt.queue:mail"
 BASE = Config(imports=("tasks",), tiers=(("sold",), ("default", "low")), pools=POOLS)
 
 
@@ -48,6 +51,7 @@ ORIGINS = {
         f"pools.{pool}.{key}": "file rota.toml"
         for pool, key in (("mail", "queues"), ("rest", "queues"), ("new", "queues"))
     },
+    "conditions.office.hours": "file rota.toml",
     "queues.sold.weight": "file rota.toml",
     "queues.low.condition": "file rota.toml",
     "conditions.night.lua": "file rota.toml",
@@ -105,7 +109,15 @@ REPLACED = "each worker is replaced, one beside the others"
             [f"pool rest: {REPLACED}: queues.low.condition"],
         ),
         (_changed(dead=DeadConfig(max_count=1)), ["pollers: each is replaced: dead.max_count"]),
-        (_changed(adopt={"jobs": AdoptConfig("low")}), ["pollers: each is replaced: adopt.jobs.queue"]),
+        (
+            _changed(adopt={"queue:mail": AdoptConfig()}),
+            [f"pollers: each is replaced: {ADOPTED}.queue, {ADOPTED}.task"],
+        ),
+        (
+            _changed(alerts=Alerts(forgotten_seconds=60.0)),
+            ["exporter: it is replaced: alerts.forgotten_seconds"],
+        ),
+        (_changed(conditions=OFFICE_HOURS), ["no process is touched: the master takes notice"]),
         (_changed(pollers=2), ["pollers: 1 -> 2"]),
         (_changed(http=Http(listen="")), ["exporter: it leaves: http.listen"]),
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
@@ -132,6 +144,13 @@ REPLACED = "each worker is replaced, one beside the others"
 )
 def test_what_would_be_done_is_said_and_why(new: Config, steps: list[str]) -> None:
     assert _steps(new) == steps
+
+
+def test_a_condition_of_a_queue_is_the_reason_for_its_pool_and_not_for_the_exporter() -> None:
+    after = _changed(conditions=OFFICE_HOURS, queues={"sold": QueueConfig(condition="office")})
+    given = {"queues.sold.condition": "file", "pools.mail.queues": "file", "pools.rest.queues": "file"}
+    plan = _preview(Generation(1, 1, BASE, given), Loaded(after, given, ()))["plan"]
+    assert [line for line in plan if "replaced" in line] == [f"pool mail: {REPLACED}: queues.sold.condition"]
 
 
 def test_an_exporter_that_is_not_there_is_not_replaced() -> None:

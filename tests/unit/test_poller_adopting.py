@@ -24,6 +24,7 @@ from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
+from rota_supervisor.exporter.samples import RegionReader
 
 NOW_US = 1_000_000_000
 SOURCE = ClassicSource("queue:mail", "mail")
@@ -88,7 +89,8 @@ class Adopter:
 
     def __init__(self, *sources: ClassicSource) -> None:
         self.listening = Listening()
-        self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
+        self.region = SlotMemory.create(1).slot(0).metrics
+        self.recorder = Recorder(self.region)
         settings, report = poller_settings(adopts=sources), PollerReport(self.recorder, 4)
         self.round = AdoptingClassic(settings, Store("n"), report, Duty(self.listening), 0.0)
 
@@ -118,6 +120,17 @@ def test_a_ring_is_due_at_once_and_counts_once() -> None:
     assert counter._numbers[counter._at] == 3
     gauge = adopter.recorder.gauge(metrics.ADOPT_WAITING, SOURCE.key)
     assert gauge._numbers[gauge._at] == 7
+
+
+def test_each_look_at_a_source_that_cannot_be_read_is_counted_from_nought() -> None:
+    adopter = Adopter(SOURCE)
+    counted = []
+    for fault in ("", "it is a hash", "it is a hash"):
+        answer = AdoptedClassic(0, True, None, False, (FromSource(0, 0, fault),), ())
+        adopter.round.step(connection(FakeServer(answer)), 0.0)
+        found = RegionReader(adopter.region).read()
+        counted += [numbers for definition, _, numbers in found if definition is metrics.ADOPT_ERRORS]
+    assert counted == [(0,), (1,), (2,)]
 
 
 def test_a_flood_of_changes_leaves_room_for_the_other_rounds() -> None:

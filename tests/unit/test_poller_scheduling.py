@@ -1,6 +1,7 @@
 """The poller's round of schedules: one call a step, and what is wrong with one schedule holds up no other."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,7 @@ from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused
 from rota.telemetry import metrics
 from rota.telemetry.recorder import Recorder
+from rota_supervisor.exporter.samples import RegionReader, Series
 
 SECOND_US = 1_000_000
 NOW_US = 1_795_252_620 * SECOND_US
@@ -43,7 +45,8 @@ class Poller:
         self.advanced: list[str] = []
         self.fail: dict[str, Exception] = {}
         self.duty = Duty(Listening(), walks=True)
-        self.recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
+        self.region = SlotMemory.create(1).slot(0).metrics
+        self.recorder = Recorder(self.region)
         report = PollerReport(self.recorder, 4)
         self.round = Scheduling(poller_settings(), Store("n"), report, self.duty, NOW)
 
@@ -66,6 +69,9 @@ class Poller:
         while self.round.due_at <= NOW:
             self.round.step(cast(Connection, self), NOW)
         return self.calls
+
+    def series(self) -> Iterable[Series]:
+        return RegionReader(self.region).read()
 
     def counted(self, name: str, outcome: str) -> float:
         counter = self.recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome)
@@ -95,6 +101,15 @@ def test_each_upcoming_schedule_is_advanced_and_counted_then_it_waits_for_the_ne
     assert poller.until_idle() == ["upcoming", "advance", "advance"]
     assert poller.round.due_at == math.inf
     assert (poller.counted("b", "enqueued"), poller.counted("b", "missed")) == (1, 59)
+
+
+def test_all_outcomes_of_a_schedule_are_counted_from_its_first_occurrence_on(poller: Poller) -> None:
+    """So that the first one that is missed or skipped counts in an `increase()`."""
+    poller.found = [kept("a")]
+    poller.sweep(0)
+    poller.until_idle()
+    found = [labels for definition, labels, _ in poller.series() if definition is metrics.SCHEDULE_OCCURRENCES]
+    assert found == [("a", outcome) for outcome in metrics.OCCURRENCE_OUTCOMES]
 
 
 def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> None:

@@ -45,7 +45,7 @@ class PollerReport:
             self._recorder.counter(metrics.TASKS_DEAD, _NO_QUEUE, _NO_TASK, "garbage").add(promoted.buried)
             log.logger().error(events.TASK_DEAD, reason="garbage", count=promoted.buried)
         for name in promoted.left_out:
-            self._count_occurrences(name, "skipped", 1)
+            self._count_occurrences(name, skipped=1)
             log.logger().info(events.SCHEDULE_SKIPPED, schedule=shown(name))
         self._last_success.set(time.time())
 
@@ -89,22 +89,21 @@ class PollerReport:
         """A chunk was taken from classic queues, or nothing was there."""
         for source, found in zip(sources, adopted.sources, strict=True):
             self._recorder.gauge(metrics.ADOPT_WAITING, source.key).set(found.left)
-            if found.taken:
-                self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
+            self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
+            self._recorder.counter(metrics.ADOPT_ERRORS, source.key).add(bool(found.fault))
             if found.fault and self._is_new("adopt_classic", source.key):
                 log.logger().error(events.ADOPT_FAILED, source=shown(source.key), error=shown(found.fault))
         self._dead_at_once(adopted.dead)
 
     def schedule_advanced(self, name: str, enqueued: int, missed: int) -> None:
         """Occurrences of a schedule were enqueued; some were missed, and are not made up for."""
-        self._count_occurrences(name, "enqueued", enqueued)
-        self._count_occurrences(name, "missed", missed)
+        self._count_occurrences(name, enqueued=enqueued, missed=missed)
         if missed:
             log.logger().warning(events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
 
-    def _count_occurrences(self, name: str, outcome: str, count: int) -> None:
-        if count:
-            self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(count)
+    def _count_occurrences(self, name: str, **counts: int) -> None:
+        for outcome in metrics.OCCURRENCE_OUTCOMES:
+            self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(counts.get(outcome, 0))
 
     def schedule_removed(self, name: str) -> None:
         """No node declares a schedule any more."""

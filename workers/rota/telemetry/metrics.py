@@ -265,6 +265,8 @@ POLLER_LAST_SUCCESS = _gauge(
     "slot",
     highest=True,
 )
+# Values of `outcome`: all begin with the first, so that the next one counts in an `increase()`.
+OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 SCHEDULE_OCCURRENCES = _counter(
     "rota_schedule_occurrences_total",
     _POLLER,
@@ -282,6 +284,9 @@ INFLIGHT_ORPHANS = _gauge(
 )
 ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of classic queues that became tasks.", "source")
 ADOPT_WAITING = _gauge("rota_adopt_waiting_items", _POLLER, "Items in a classic queue.", "source", highest=True)
+ADOPT_ERRORS = _counter(
+    "rota_adopt_errors_total", _POLLER, "Looks at which nothing could be taken from a classic queue.", "source"
+)
 LEASES_LOST = _counter("rota_leases_lost_total", _MASTER, "Owners of this node whose lease was lost while they lived.")
 
 # Configuration and Redis.

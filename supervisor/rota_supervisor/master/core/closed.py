@@ -1,6 +1,7 @@
 """What is closed: queues from which nobody may claim, and this node while it is quiet. How long, and what is wrong."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from rota.protocol.views import ClosedQueue
 from rota.telemetry import events as names
@@ -9,21 +10,28 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.events import ClosedSeen
 from rota_supervisor.master.core.state import MasterState
 
+CLOSED_A_LOOK: Final = 100  # with as many there may be others: see conditions.lua
+MOST_SHOWN: Final = 20
+
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
     """The fleet's queues were looked at: count and tell what is wrong with conditions, and how long we are quiet."""
-    before, state.closed, state.closed_at = state.closed, event.closed, now
-    known, errors = _errors(before), _errors(event.closed)
+    known, errors = state.closed_by_fault, _errors(state, event.closed)
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
     for queue, row in errors.items():
         if queue not in known or known[queue].error != row.error:
             effects.append(do.error(names.CONDITION_FAILED, queue=queue, condition=row.closed_by, error=row.error))
-    effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in known if queue not in errors]
+    unseen = {queue: row for queue, row in known.items() if queue not in errors}
+    state.closed, state.closed_at, state.closed_by_fault = event.closed, now, errors
+    if len(event.closed) < CLOSED_A_LOOK:
+        effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in unseen]
+    else:  # a part of them was looked at
+        state.closed_by_fault = {**unseen, **errors}
     return [*effects, do.SetGauge(m.QUIET_AGE, (), state.quiet_seconds(now))]
 
 
 def rows(state: MasterState, now: float) -> list[dict[str, object]]:
-    """The closed queues, for people."""
+    """The closed queues, for people: those with a fault first, then the longest."""
     return [
         {
             "queue": row.queue,
@@ -31,9 +39,10 @@ def rows(state: MasterState, now: float) -> list[dict[str, object]]:
             "error": row.error,
             "seconds": round(row.closed_age_us / 1_000_000 + now - state.closed_at, 1),
         }
-        for row in state.closed
+        for row in sorted(state.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_SHOWN]
     ]
 
 
-def _errors(closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
-    return {row.queue: row for row in closed if row.error}
+def _errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
+    """One for each name and each pattern: of tenants there may be thousands."""
+    return {state.label_of_queue(row.queue): row for row in closed if row.error}

@@ -22,14 +22,7 @@ from rota_supervisor.master.core.stopping import Stop
 
 # The keys that a field of WorkerSettings is made from, unless it is `limits.FIELD`. QUEUE: each served queue.
 _KEYS_OF: Final = {
-    "tiers": (
-        "tiers",
-        "pools.POOL.queues",
-        "queues.QUEUE.weight",
-        "queues.QUEUE.cap",
-        "queues.QUEUE.rate",
-        "queues.QUEUE.condition",
-    ),
+    "tiers": ("tiers", "pools.POOL.queues", *(f"queues.QUEUE.{key}" for key in ("weight", "cap", "rate", "condition"))),
     "overrides": ("tasks.",),
     "lease_seconds": ("lease.seconds",),
     "lag_objective_seconds": ("metrics.lag_objective_seconds",),
@@ -38,6 +31,7 @@ _KEYS_OF: Final = {
 }
 _POLLERS_KEYS: Final = (
     "tiers",
+    "adopt.",
     "restarts.crash_limit",
     "restarts.loss_limit",
     "dead.",
@@ -47,7 +41,8 @@ _POLLERS_KEYS: Final = (
     "log.",
 )
 _NOT_THE_EXPORTERS: Final = (".cap", ".rate", ".condition")
-_EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "limits.beat_seconds", "log.", "http.listen")
+_EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "alerts.", "limits.beat_seconds", "log.", "http.listen")
+_MAY_BE_EMPTY: Final = "adopt."  # a table of this sort says something without a key
 
 
 def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> Answer:
@@ -83,7 +78,7 @@ def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
     """Return the values by dotted path, without the defaults of keys left out in tables such as `[queues.NAME]`."""
     usual = dict(_flat(show.as_values(Config())))
     values = _flat(show.as_values(config))
-    return {key: value for key, value in values if key in usual or key in origins}
+    return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
 
 
 def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

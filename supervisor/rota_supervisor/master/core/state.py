@@ -161,7 +161,8 @@ class MasterState:
     `ticked_at`, `next_look`: when it last looked what is to be done, and when it has to look again. `has_ended`: the
     master was told to end. `last_reload`, `last_death`: what became of the last one, `at` which second, for people.
     `recalled`: by slot the life and the task for whose sake a claim was recalled last. `closed`: the queues from which
-    nobody could claim at `closed_at`. `quiet_since`: since when nothing is claimed here.
+    nobody could claim at `closed_at`. `closed_by_fault`: one whose condition fails, by name or pattern.
+    `quiet_since`: since when nothing is claimed here.
     """
 
     surroundings: Surroundings
@@ -174,6 +175,7 @@ class MasterState:
     quiet_since: float = math.inf
     closed: tuple[ClosedQueue, ...] = ()
     closed_at: float = 0.0
+    closed_by_fault: Mapping[str, ClosedQueue] = field(default_factory=dict)
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
     reloads: dict[int, Reload] = field(default_factory=dict)
