@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation condition
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation bounds
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, n x (entry verb first second), tiers
@@ -37,10 +37,12 @@ redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
 redis.call('HLEN', PREFIX .. 'rotation')
 if any_patterns then guard_turns(domains) end
+local bounds -- of the queues that have any
 for _, domain in ipairs(domains) do
   if domain.settings ~= '' then -- caps and conditions go by the one, a rate limit is kept in the other
     redis.call('HLEN', PREFIX .. 'counts')
     redis.call('HLEN', PREFIX .. 'rates')
+    bounds = bounds or make_bounds(now)
   end
 end
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
@@ -54,44 +56,12 @@ local function paused(queue)
   return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
 end
 
-local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
-local function is_open(share) return not share.condition or condition_on(share).open end
-
--- Generic cell rate: `rates` holds when the bucket will be empty again. More than a full bucket ahead is left over
--- from a clock that went back or from a slower rate.
-local function rate_ahead(share)
-  local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
-  local full = share.burst * share.interval
-  return math.min(math.max(0, empty_at - now), full), empty_at - now > full
-end
-
--- How many entries of this queue may start now, and how long until the next may when none.
-local function room(share)
-  local most, wait = limit, 0
-  -- Where starts are bounded they are claimed one at a time: unstarted entries would take the room of other workers.
-  local is_bounded = share.cap > 0 or share.interval > 0 or (share.condition and condition_on(share).counts)
-  if not is_bounded and limit > 0 then
-    local own_at = value_of(limits, share.name)
-    most = own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit
-  end
-  local allowed = math.max(most, 1)
-  if share.cap > 0 then
-    local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
-    allowed = math.min(allowed, share.cap - math.max(0, running))
-  end
-  if share.interval > 0 then
-    local ahead = rate_ahead(share)
-    local starts = math.floor(share.burst - ahead / share.interval)
-    if starts < 1 then wait = math.ceil(ahead - (share.burst - 1) * share.interval) end
-    allowed = math.min(allowed, starts)
-  end
-  return allowed, wait
-end
-
-local function spend_rate(share, entries)
-  if share.interval == 0 then return end
-  local empty_at = now + rate_ahead(share) + entries * share.interval
-  redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at))
+-- How many entries of this queue to claim at once, where any may start. Where starts are bounded they are claimed one at a
+-- time: unstarted entries would take the room of other workers.
+local function most_of(share)
+  if share.is_bounded and bounds.go_by_starts(share) then return math.min(math.max(limit, 1), (bounds.room(share))) end
+  local own_at = value_of(limits, share.name)
+  return math.max(own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit, 1)
 end
 
 -- Settle.
@@ -115,7 +85,7 @@ local function pass_on(queue)
   if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if paused(queue) or entries_in(queue) == 0 then return end
   local share = share_of(domains, queue)
-  if share and (room(share) < 1 or not is_open(share)) then return end
+  if share and share.is_bounded and bounds.keep_shut(share) then return end
   ring_bells(queue)
 end
 
@@ -217,7 +187,7 @@ local function claim_from(share, n)
   if tell_waiters then tell_waiters('started', ids_in(texts)) end
   count('running:' .. share.queue, #texts)
   charge(share, #texts)
-  spend_rate(share, #texts)
+  if share.is_bounded then bounds.spend_rate(share, #texts) end
   if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
   if tell then
     for i, text in ipairs(texts) do
@@ -226,23 +196,10 @@ local function claim_from(share, n)
   end
 end
 
--- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its condition
--- comes last: it is not asked about what may not start all the same.
-local function shut_until(share)
-  if share.cap == 0 and share.interval == 0 and not share.condition then return nil end
-  local allowed, after = room(share)
-  if share.interval > 0 then
-    local _, is_left_over = rate_ahead(share)
-    if is_left_over then spend_rate(share, 0) end -- or the queue would stay shut until that time
-  end
-  if allowed < 1 then return after > 0 and now + after or SHUT end
-  return not is_open(share) and now + condition_on(share).after or nil
-end
-
 -- Whether entries of the queue at this place may start now; if a rate limit or a condition opens later, `wait` says when.
 local function has_room(domain, place)
   if domain.settings == '' then return true end -- none of its queues has a cap, a rate limit or a condition
-  local untill = shut_until(share_in(domain, ARGV[place]))
+  local untill = bounds.shut_until(share_in(domain, ARGV[place]))
   if untill and untill < SHUT and (wait == 0 or untill - now < wait) and entries_in(ARGV[place]) > 0 then
     wait = untill - now
   end
@@ -267,12 +224,12 @@ if any_patterns then
   local function claim_at(domain, place)
     local share = share_at(domain, place)
     if not share then return false end
-    local untill = paused(share.queue) and SHUT or shut_until(share)
+    local untill = paused(share.queue) and SHUT or bounds.shut_until(share)
     if untill then
       shut(domain, place, untill)
       return false
     end
-    claim_from(share, (room(share)))
+    claim_from(share, most_of(share))
     to_ring[share.name] = true -- other queues of the pattern may have something
     return #texts == 0 and entries_in(share.queue) > 0
   end
@@ -302,7 +259,7 @@ local function claim_in_order()
     local places = domain.has_patterns and {} or candidates(domain)
     while #places > 0 and #texts == 0 and examined < EXAMINE do
       local share = share_in(domain, ARGV[table.remove(places, next_in_rotation(domain, places))])
-      claim_from(share, (room(share)))
+      claim_from(share, most_of(share))
     end
     if #texts > 0 or examined >= EXAMINE then return end
   end

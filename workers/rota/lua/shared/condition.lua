@@ -4,58 +4,63 @@
 -- it has no loop, no call but to `math`, and nothing that makes a text longer, so its length bounds it.
 -- What is none of these keeps closed the queues that name it, and stops nothing else.
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
-local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
-local LOOK_AGAIN, LONGEST_WAIT = 1000000, 5000000 -- us: by then, who waits sees that it was changed
-local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- also keeps bytecode from being loaded
 
-local function closed_for(after, fault)
-  return { open = false, after = math.min(after, LONGEST_WAIT), fault = fault }
-end
+-- Made when the first queue is asked about: each function costs a turn, and those of most fleets ask about none.
+local function make_judge()
+  local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
+  local LOOK_AGAIN, LONGEST_WAIT = 1000000, 5000000 -- us: by then, who waits sees that it was changed
+  local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- also keeps bytecode from being loaded
 
-local function by_hours(text, now)
-  local known = tonumber(string.match(text, '^%d+') or '')
-  if not known then return closed_for(LOOK_AGAIN, 'its hours cannot be read') end
-  for from, to in string.gmatch(text, ' (%d+)-(%d+)') do
-    if now < tonumber(from) then return closed_for(tonumber(from) - now) end
-    if now < tonumber(to) then return { open = true } end
+  local function closed_for(after, fault)
+    return { open = false, after = math.min(after, LONGEST_WAIT), fault = fault }
   end
-  if now >= known then return closed_for(LOOK_AGAIN, 'no master has told its hours from now on') end
-  return closed_for(known - now)
-end
 
-local function counted(field)
-  local number = redis.pcall('HGET', PREFIX .. 'counts', field)
-  return type(number) == 'string' and tonumber(number) or 0
-end
+  local function by_hours(text, now)
+    local known = tonumber(string.match(text, '^%d+') or '')
+    if not known then return closed_for(LOOK_AGAIN, 'its hours cannot be read') end
+    for from, to in string.gmatch(text, ' (%d+)-(%d+)') do
+      if now < tonumber(from) then return closed_for(tonumber(from) - now) end
+      if now < tonumber(to) then return { open = true } end
+    end
+    if now >= known then return closed_for(LOOK_AGAIN, 'no master has told its hours from now on') end
+    return closed_for(known - now)
+  end
 
-local function by_lua(text, now, queue)
-  local chunk, fault = loadstring(SCOPE .. text, '=condition')
-  if not chunk then return closed_for(LOOK_AGAIN, fault) end
-  local delayed, running = counted('delayed:' .. queue), counted('running:' .. queue)
-  local works, answer = pcall(chunk, queue, entries_in(queue), delayed, running, now / 1000000)
-  if not works then return closed_for(LOOK_AGAIN, type(answer) == 'string' and answer or 'it failed') end
-  if answer == true then return { open = true } end
-  if answer == false then return closed_for(LOOK_AGAIN) end
-  return closed_for(LOOK_AGAIN, 'it has to return true or false, and returned ' .. type(answer))
-end
+  local function counted(field)
+    local number = redis.pcall('HGET', PREFIX .. 'counts', field)
+    return type(number) == 'string' and tonumber(number) or 0
+  end
 
-local KINDS = { hours = by_hours, lua = by_lua }
+  local function by_lua(text, now, queue)
+    local chunk, fault = loadstring(SCOPE .. text, '=condition')
+    if not chunk then return closed_for(LOOK_AGAIN, fault) end
+    local delayed, running = counted('delayed:' .. queue), counted('running:' .. queue)
+    local works, answer = pcall(chunk, queue, entries_in(queue), delayed, running, now / 1000000)
+    if not works then return closed_for(LOOK_AGAIN, type(answer) == 'string' and answer or 'it failed') end
+    if answer == true then return { open = true } end
+    if answer == false then return closed_for(LOOK_AGAIN) end
+    return closed_for(LOOK_AGAIN, 'it has to return true or false, and returned ' .. type(answer))
+  end
 
-local function judge(queue, name, now)
-  local text = redis.pcall('HGET', CONDITIONS, name)
-  if not text then return closed_for(LOOK_AGAIN, 'no master has defined it') end
-  local is_ours = type(text) == 'string' and #text <= LONGEST_CONDITION
-  local kind, rest = string.match(is_ours and text or '', '^%d+ (%l+) (.*)$')
-  if not KINDS[kind] then return closed_for(LOOK_AGAIN, 'what stands in Redis is no condition') end
-  local verdict = KINDS[kind](rest, now, queue)
-  verdict.counts = kind == 'lua' -- what runs may decide it
-  if verdict.fault then verdict.fault = string.sub(verdict.fault, 1, LONGEST_ERROR) end
-  return verdict
+  local KINDS = { hours = by_hours, lua = by_lua }
+
+  return function(queue, name, now)
+    local text = redis.pcall('HGET', CONDITIONS, name)
+    if not text then return closed_for(LOOK_AGAIN, 'no master has defined it') end
+    local is_ours = type(text) == 'string' and #text <= LONGEST_CONDITION
+    local kind, rest = string.match(is_ours and text or '', '^%d+ (%l+) (.*)$')
+    if not KINDS[kind] then return closed_for(LOOK_AGAIN, 'what stands in Redis is no condition') end
+    local verdict = KINDS[kind](rest, now, queue)
+    verdict.counts = kind == 'lua' -- what runs may decide it
+    if verdict.fault then verdict.fault = string.sub(verdict.fault, 1, LONGEST_ERROR) end
+    return verdict
+  end
 end
 
 -- Looked for once a queue and call: `open`, and if not `after` how many microseconds to look again, and its `fault`, if any.
-local verdicts = {}
+local judge, verdicts = nil, {}
 local function verdict_on(queue, name, now)
+  judge = judge or make_judge()
   verdicts[queue] = verdicts[queue] or judge(queue, name, now)
   return verdicts[queue]
 end

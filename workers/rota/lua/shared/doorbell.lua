@@ -9,11 +9,13 @@ end
 local function ring_pollers() ring_bell(PREFIX .. 'doorbell') end
 
 -- Wake one of those who serve a queue; returns how many bells had to be rung.
-local function ring_bells(queue)
-  if not any_patterns then return ring_bell(PREFIX .. 'doorbell:' .. queue) end
-  local rung = 0
-  for _, name in ipairs(names_heard(queue)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. name) end
-  return rung
+local function ring_bells(queue) return ring_bell(PREFIX .. 'doorbell:' .. queue) end
+if any_patterns then
+  ring_bells = function(queue)
+    local rung = 0
+    for _, name in ipairs(names_heard(queue)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. name) end
+    return rung
+  end
 end
 
 -- The same, by whoever put something there: claims are to look at it.

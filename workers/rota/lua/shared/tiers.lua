@@ -11,10 +11,8 @@ local function read_tiers(at)
   at = at + 1
   for d = 1, number do
     local settings, size = ARGV[at + 1], tonumber(ARGV[at + 2])
-    domains[d] = {
-      name = ARGV[at], settings = settings, first = at + 3, last = at + 2 + size,
-      has_patterns = any_patterns and string.find(settings, '*=', 1, true) ~= nil,
-    }
+    domains[d] = { name = ARGV[at], settings = settings, first = at + 3, last = at + 2 + size }
+    if any_patterns then domains[d].has_patterns = string.find(settings, '*=', 1, true) ~= nil end
     at = at + 3 + size
   end
   return domains
@@ -42,7 +40,8 @@ local function share_in(domain, queue)
     local cost, cap, interval, burst, condition = string.match(domain.settings, '^(%d+) (%d+) (%d+) (%d+):?(%S*)', at)
     share.cost, share.cap = tonumber(cost), tonumber(cap)
     share.interval, share.burst = tonumber(interval), tonumber(burst)
-    share.condition = condition ~= '' and condition or nil
+    if condition ~= '' then share.condition = condition end
+    share.is_bounded = share.cap > 0 or share.interval > 0 or condition ~= ''
   end
   return share
 end

@@ -1,0 +1,61 @@
+-- What bounds the starts of a queue: its cap, its rate limit, its condition. Made for calls whose tiers have any settings:
+-- each function costs a turn, and most fleets have none.
+-- with: tiers turns condition
+local function make_bounds(now)
+  local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
+  local function is_open(share) return not share.condition or condition_on(share).open end
+
+  -- Generic cell rate: `rates` holds when the bucket will be empty again. More than a full bucket ahead is left over
+  -- from a clock that went back or from a slower rate.
+  local function rate_ahead(share)
+    local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
+    local full = share.burst * share.interval
+    return math.min(math.max(0, empty_at - now), full), empty_at - now > full
+  end
+
+  local function spend_rate(share, entries)
+    if share.interval == 0 then return end
+    local empty_at = now + rate_ahead(share) + entries * share.interval
+    redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at))
+  end
+
+  -- How many entries may start now by cap and rate, and how long until the next may by its rate when none.
+  local function room(share)
+    local allowed, wait = math.huge, 0
+    if share.cap > 0 then
+      local running = tonumber(redis.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '') or 0
+      allowed = share.cap - math.max(0, running)
+    end
+    if share.interval > 0 then
+      local ahead = rate_ahead(share)
+      local starts = math.floor(share.burst - ahead / share.interval)
+      if starts < 1 then wait = math.ceil(ahead - (share.burst - 1) * share.interval) end
+      allowed = math.min(allowed, starts)
+    end
+    return allowed, wait
+  end
+
+  -- Whether each start may change what else may start.
+  local function go_by_starts(share)
+    return share.cap > 0 or share.interval > 0 or share.condition and condition_on(share).counts
+  end
+
+  local function keep_shut(share) return room(share) < 1 or not is_open(share) end
+
+  -- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its condition
+  -- comes last: it is not asked about what may not start all the same.
+  local function shut_until(share)
+    if not share.is_bounded then return nil end
+    local allowed, after = room(share)
+    if share.interval > 0 then
+      local _, is_left_over = rate_ahead(share)
+      if is_left_over then spend_rate(share, 0) end -- or the queue would stay shut until that time
+    end
+    if allowed < 1 then return after > 0 and now + after or SHUT end
+    return not is_open(share) and now + condition_on(share).after or nil
+  end
+
+  return {
+    room = room, go_by_starts = go_by_starts, keep_shut = keep_shut, shut_until = shut_until, spend_rate = spend_rate,
+  }
+end
