@@ -237,16 +237,6 @@ def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet
     assert claim_one(timed, owner).entry.flag == "-"
 
 
-def test_a_mark_that_its_worker_did_not_hear_of_hides_no_task(timed: TimedFleet) -> None:
-    """The answer to `begin` was lost: the worker asks again, by the entry as it knows it."""
-    timed.push("a", "b")
-    owner = timed.register()
-    for expected in (START, THROTTLED):
-        claim = claim_one(timed, owner)
-        timed.run(timed.store.begin(owner, claim.entry.text))
-        assert ask(timed, owner, claim).word is expected
-
-
 def test_keys_of_rates_go_when_they_say_nothing_any_more(fleet: Fleet) -> None:
     """A million of values leave nothing behind."""
     owner, claim = fleet.claimed("a")

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Before a task with a rate of its own is started: may it start by now? If not, it leaves its owner's hands, for the time that
 -- is kept for it.
--- with: prefix clock numbers entry begun doorbell books in_use former bare news
+-- with: prefix clock numbers entry doorbell books in_use former bare news
 -- KEYS[1]  tasks
 -- ARGV     owner, entry, name of the rate, interval us, burst, latest us: when it may start at last, or ''
 -- returns  word, us
@@ -17,8 +17,6 @@ local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
 local rate, inflight = PREFIX .. 'rate:' .. ARGV[3], PREFIX .. 'inflight:' .. owner
 local now = redis_now()
 
--- It may have its mark, and its owner not have heard of it: see begin.lua.
-if not redis.call('LPOS', inflight, text) then text = begun_text(text) end
 local e = parse_entry(text)
 local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.call('LPOS', inflight, text)
 if not is_held or any_former and is_shell(e.id, e.flag) then return { 'gone', 0 } end
