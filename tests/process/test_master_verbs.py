@@ -10,7 +10,7 @@ import pytest
 
 from masters import ON_ONE_SERVER, TASKS, Mastered
 from prose import ROOT
-from rota import Client
+from rota import Client, Every
 from rota_supervisor.notice import Held
 from waiting import until
 
@@ -188,8 +188,12 @@ def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number
 
 
 def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
+    fleet.configure('workers = 2\n[adopt."queue:mail"]\nqueue = "default"\n')
     fleet.start()
     with Client(fleet.server.url, fleet.namespace) as client, client.consumer("own"):
+        client.schedules.put("hourly", "note", Every(3600, queue="default"))
+        client.pause("default")
+        until(lambda: fleet.asked("status")["closed"])
         status = fleet.asked("status")
     scale = fleet.asked("scale", "2")
     reload, quiet = fleet.asked("reload"), fleet.asked("quiet")
@@ -203,6 +207,9 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
         "a row of pools": status["pools"][0],
         "a row of children": status["children"][0],
         "a row of consumers": status["consumers"][0],
+        "a row of schedules, of which the first 100 are there": status["schedules"][0],
+        "a row of adopts": status["adopts"][0],
+        "a row of closed: a queue that is paused, or that its condition keeps closed": status["closed"][0],
         "a row of held": held,
         "scale": scale,
         "reload, restart": reload,
