@@ -30,7 +30,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "workers": 1,
         "pollers": 2,
         "tiers": [["gate"], ["tenant-*"], ["default"]],
-        "queues": {'"tenant-*"': {"lag_objective_seconds": 600}},
+        "queues": {"tenant-*": {"lag_objective_seconds": 600}},
         "metrics": {"top_queues": TOP},
         "limits": {"forget_queue_seconds": 0.5},
         "lease": {"seconds": 2, "renew_seconds": 0.5},  # so that sweeps are frequent
