@@ -20,7 +20,7 @@ from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import RANGES, Role
-from rota_supervisor.master.effects.listening import bind
+from rota_supervisor.master.effects.listen_socket import bind
 from rota_supervisor.messages import First
 from rota_supervisor.spawn import InheritedFds, SpawnedChild, spawn
 from waiting import until

@@ -28,7 +28,7 @@ FLEET_STATES: Final = {
 }
 
 
-class Condition(StrEnum):
+class PoolState(StrEnum):
     """The state of a pool. BACKOFF: starts fail in a row, the next one waits. FATAL: the budget is spent, a person is
     needed; one probe goes on after each pause, so that it mends itself when the cause is gone."""
 
@@ -63,7 +63,7 @@ class Held(NamedTuple):
 def states_of_pools(rows: Iterable[Json]) -> Mapping[str, str]:
     """Return the state of each pool of workers by these rows; whoever has none is running."""
     held = {row["pool"]: row["state"] for row in rows if row["role"] == Role.WORKER}
-    return defaultdict(lambda: Condition.RUNNING.value, held)
+    return defaultdict(lambda: PoolState.RUNNING.value, held)
 
 
 def sentence(row: Json) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from rota_supervisor.config.model import Config, Lease, Limits, PoolConfig, Restarts
+from rota_supervisor.config.model import Config, LeaseConfig, Limits, PoolConfig, Restarts
 from rota_supervisor.layout import Role
 from simulation.network import Up
 from simulation.node import Node
@@ -35,7 +35,7 @@ def draw_config(random: Random) -> Config:
         pollers=random.choice([1, 1, 1, 2]),
         imports=("good.0",),
         limits=limits,
-        lease=Lease(*random.choice(LEASES)),
+        lease=LeaseConfig(*random.choice(LEASES)),
         restarts=Restarts(backoff_max_seconds=random.choice([2.0, 30.0])),
     )
     if random.random() < 0.2:

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from rota_supervisor.config.model import Lease, PoolConfig
+from rota_supervisor.config.model import LeaseConfig, PoolConfig
 from simulation.nemesis import LEASES, Fault, Nemesis
 from simulation.process import Code
 
@@ -35,7 +35,7 @@ def reload_counts(nemesis: Nemesis) -> None:
 
 
 def reload_lease(nemesis: Nemesis) -> None:
-    _reload(nemesis, lease=Lease(*nemesis.random.choice(LEASES)))
+    _reload(nemesis, lease=LeaseConfig(*nemesis.random.choice(LEASES)))
 
 
 def reload_many(nemesis: Nemesis) -> None:

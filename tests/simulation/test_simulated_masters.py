@@ -1,7 +1,7 @@
 """What the seeds have found, told directly: the master and its parts are the product's, the processes simulated."""
 
 from rota.child.slots import boottime_ns
-from rota_supervisor.config.model import Config, Lease
+from rota_supervisor.config.model import Config, LeaseConfig
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from simulation.node import Node
@@ -65,10 +65,10 @@ def test_a_zygote_that_shows_itself_ready_as_its_channel_ends_is_asked_for_no_wo
 def test_workers_of_the_generation_before_are_renewed_for_the_lease_that_they_were_told() -> None:
     world = World(2)
     with in_place_of_the_real(world, 2):
-        node = _running(world, Config(workers=1, imports=("good.0",), lease=Lease(20.0, 5.0)))
+        node = _running(world, Config(workers=1, imports=("good.0",), lease=LeaseConfig(20.0, 5.0)))
         world.enqueue(1000.0)
         old = node.state.children.of(Role.WORKER)[0]
-        node.reload(Config(workers=1, imports=("good.0",), lease=Lease(2.0, 0.5)))
+        node.reload(Config(workers=1, imports=("good.0",), lease=LeaseConfig(2.0, 0.5)))
         world.timeline.run(world.timeline.now + 8.0)
         assert old.state is ChildState.DRAINING
         assert world.server.owners[old.owner] - world.server.now_us > 15e6
@@ -78,8 +78,8 @@ def test_workers_of_the_generation_before_are_renewed_for_the_lease_that_they_we
 def test_a_lease_made_shorter_by_a_reload_does_not_wait_for_a_renewal_planned_for_the_longer_one() -> None:
     world = World(3)
     with in_place_of_the_real(world, 3):
-        node = _running(world, Config(workers=1, imports=("good.0",), lease=Lease(40.0, 30.0)))
-        node.reload(Config(workers=1, imports=("good.0",), lease=Lease(2.0, 0.5)))
+        node = _running(world, Config(workers=1, imports=("good.0",), lease=LeaseConfig(40.0, 30.0)))
+        node.reload(Config(workers=1, imports=("good.0",), lease=LeaseConfig(2.0, 0.5)))
         for _ in range(20):
             world.timeline.run(world.timeline.now + 1.0)
             node.enter()

@@ -9,7 +9,7 @@ from rota.client.outlook import Outlook, PoolOutlook, about_queue, about_ready, 
 from rota.client.status import State, TaskStatus
 from rota.durations import unix_microseconds
 from rota.protocol.entry import parse_entry
-from rota.protocol.order import Expected, Order, QueueInOrder
+from rota.protocol.order import ClaimOrder, Expected, QueueInOrder
 from rota.protocol.tiers import VIRTUAL_UNIT
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -29,7 +29,7 @@ def expected(task_id: str, of_queue: str, kind: str = "i", crashes: int = 0) -> 
 
 
 def told(queues: list[QueueInOrder], *claims: Expected) -> PoolOutlook:
-    order = Order(NOW, True, claims, tuple(queues))
+    order = ClaimOrder(NOW, True, claims, tuple(queues))
     return outlook_of("mail", ["web-1"], order, {"since": AT})
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rota.protocol.condition import MOST_CHARACTERS
 from rota_supervisor.config.chunk import check_chunk
-from rota_supervisor.config.hours import Hours, Times, intervals, longest_closed, parse_hours
+from rota_supervisor.config.hours import Hours, OpenTimes, intervals, longest_closed, parse_hours
 
 WEEK = tuple(range(7))
 OFFICE = (0, 1, 2, 3, 4)
@@ -29,15 +29,18 @@ def open_around(text: str, now: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "times"),
     [
-        ("Mon-Fri 08:00-18:00 Europe/Zurich", (Times(OFFICE, 480, 1080),)),
-        ("08:00-18:00 Europe/Zurich", (Times(WEEK, 480, 1080),)),
-        ("fri-mon 8:00-9:30 UTC", (Times((4, 5, 6, 0), 480, 570),)),
-        ("Mon, Wed Fri 08:00-12:00, 13:00-17:00 UTC", (Times((0, 2, 4), 480, 720), Times((0, 2, 4), 780, 1020))),
-        ("Mon 08:00-12:00, Sat 22:00-06:00 UTC", (Times((0,), 480, 720), Times((5,), 1320, 1800))),
-        ("00:00-24:00 UTC", (Times(WEEK, 0, 1440),)),
+        ("Mon-Fri 08:00-18:00 Europe/Zurich", (OpenTimes(OFFICE, 480, 1080),)),
+        ("08:00-18:00 Europe/Zurich", (OpenTimes(WEEK, 480, 1080),)),
+        ("fri-mon 8:00-9:30 UTC", (OpenTimes((4, 5, 6, 0), 480, 570),)),
+        (
+            "Mon, Wed Fri 08:00-12:00, 13:00-17:00 UTC",
+            (OpenTimes((0, 2, 4), 480, 720), OpenTimes((0, 2, 4), 780, 1020)),
+        ),
+        ("Mon 08:00-12:00, Sat 22:00-06:00 UTC", (OpenTimes((0,), 480, 720), OpenTimes((5,), 1320, 1800))),
+        ("00:00-24:00 UTC", (OpenTimes(WEEK, 0, 1440),)),
     ],
 )
-def test_hours_are_days_times_and_a_zone(text: str, times: tuple[Times, ...]) -> None:
+def test_hours_are_days_times_and_a_zone(text: str, times: tuple[OpenTimes, ...]) -> None:
     assert parse_hours(text) == Hours(times, text.rpartition(" ")[2])
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.numbers import LagNumbers, Numbers, QueueNumbers
 from rota_supervisor.demo.scenario import TIERS
-from rota_supervisor.demo.view import LiveView, PlainView, Progress, duration, show_checks, show_lags, view_for
+from rota_supervisor.demo.view import DemoProgress, LiveView, PlainView, duration, show_checks, show_lags, view_for
 
 NUMBERS = Numbers(
     queues={queue: QueueNumbers(3, None, 1, 1234, ()) for tier in TIERS for queue in tier},
@@ -46,7 +46,7 @@ def test_plain_lines_have_no_escapes_and_come_every_two_seconds() -> None:
     with view_for(stream, dumb=False, no_color=False) as view:
         view.happened(0.0, "kill -9 77 [bold]")
         for tenth in range(50):
-            view.show(Progress("producing", tenth / 10, 100, NUMBERS, LAGS))
+            view.show(DemoProgress("producing", tenth / 10, 100, NUMBERS, LAGS))
     lines = stream.getvalue().splitlines()
 
     assert lines[0] == "  0.0 s  kill -9 77 [bold]"
@@ -63,7 +63,7 @@ def test_the_live_picture_has_queues_lag_workers_restarts_and_what_happened(no_c
     console = Console(file=stream, force_terminal=True, no_color=no_color, width=120, height=40, highlight=False)
     with LiveView(console) as view:
         view.happened(1.0, "kill -9 77 [bold]")
-        view.show(Progress("producing", 12.0, 7000, NUMBERS, LAGS))
+        view.show(DemoProgress("producing", 12.0, 7000, NUMBERS, LAGS))
     shown = stream.getvalue()
 
     for expected in ("sold-email", "1,234", "4.2 ms", "810.0 ms", "3 of 4", "1 worker (signal)", "recovered 1"):
@@ -81,7 +81,7 @@ def test_the_live_picture_fits_a_small_terminal() -> None:
             view.happened(float(number), f"happening {number} " + "x" * 80)
         stream.seek(0)
         stream.truncate()
-        view.show(Progress("producing", 12.0, 7000, NUMBERS, LAGS))
+        view.show(DemoProgress("producing", 12.0, 7000, NUMBERS, LAGS))
     last = stream.getvalue().rpartition("Rota demo")[2]
 
     assert "password-reset" in last
@@ -93,7 +93,7 @@ def test_the_live_picture_fits_a_small_terminal() -> None:
 def test_before_the_fleet_answers_there_is_only_a_head() -> None:
     stream = Terminal()
     with LiveView(Console(file=stream, force_terminal=True, width=100)) as view:
-        view.show(Progress("starting", 0.4, 0))
+        view.show(DemoProgress("starting", 0.4, 0))
 
     assert "starting" in stream.getvalue()
 

@@ -14,7 +14,7 @@ from rota_supervisor.master.core.backoff import (
     End,
     StartBackoff,
 )
-from rota_supervisor.notice import Condition
+from rota_supervisor.notice import PoolState
 
 LIMITS = Restarts(backoff_seconds=1.0, backoff_max_seconds=5.0, healthy_seconds=60.0)
 
@@ -176,7 +176,7 @@ def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() ->
         backoff = backoff.after_ready(now).after_end(relapse(now, now, in_task=True), slow)
         now = max(now, backoff.wait_until)
     assert backoff.wait_until - backoff.relapsed_at == TASK_PAUSE_SECONDS
-    assert backoff.condition(Role.WORKER) is Condition.FATAL
+    assert backoff.condition(Role.WORKER) is PoolState.FATAL
 
 
 def test_tasks_that_kill_workers_which_worked_slow_nobody() -> None:
@@ -218,10 +218,10 @@ def test_a_single_failure_is_not_worth_a_word_and_a_spent_budget_needs_a_person(
         backoff = backoff.after_end(end, LIMITS)
         shown.append(backoff.condition(Role.WORKER))
     budget = BUDGETS[Role.WORKER]
-    assert shown == [Condition.RUNNING, *[Condition.BACKOFF] * (budget - 2), Condition.FATAL]
+    assert shown == [PoolState.RUNNING, *[PoolState.BACKOFF] * (budget - 2), PoolState.FATAL]
     assert (backoff.failures_in_a_row, backoff.words) == (budget, "left with exit code 3")
     assert backoff.allowance(backoff.wait_until, starting=0) == 1, "a probe goes on"
-    assert backoff.after_ready(1000.0).condition(Role.WORKER) is Condition.RUNNING
+    assert backoff.after_ready(1000.0).condition(Role.WORKER) is PoolState.RUNNING
 
 
 def test_every_role_that_is_restarted_has_a_budget_that_the_longest_pauses_follow() -> None:
@@ -230,13 +230,13 @@ def test_every_role_that_is_restarted_has_a_budget_that_the_longest_pauses_follo
 
 
 def test_relapses_show_when_they_are_tolerated_no_more() -> None:
-    assert relapsing(TOLERATED).condition(Role.WORKER) is Condition.RUNNING
-    assert relapsing(TOLERATED + 1).condition(Role.WORKER) is Condition.BACKOFF
-    assert relapsing(TOLERATED + BUDGETS[Role.WORKER]).condition(Role.WORKER) is Condition.FATAL
+    assert relapsing(TOLERATED).condition(Role.WORKER) is PoolState.RUNNING
+    assert relapsing(TOLERATED + 1).condition(Role.WORKER) is PoolState.BACKOFF
+    assert relapsing(TOLERATED + BUDGETS[Role.WORKER]).condition(Role.WORKER) is PoolState.FATAL
 
 
 def test_whoever_asks_for_a_reload_starts_afresh() -> None:
     fatal = relapsing(TOLERATED + BUDGETS[Role.WORKER])
-    assert fatal.forgiven().condition(Role.WORKER) is Condition.RUNNING
+    assert fatal.forgiven().condition(Role.WORKER) is PoolState.RUNNING
     assert fatal.forgiven().allowance(0.0, starting=5) is None
     assert fatal.forgiven().ever_ready

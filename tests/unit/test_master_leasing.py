@@ -5,7 +5,7 @@ import pytest
 from cores import Core
 from rota.child.slot_task import HeldUp, TaskInSlot
 from rota.telemetry import events
-from rota_supervisor.config.model import Config, Lease, PoolConfig
+from rota_supervisor.config.model import Config, LeaseConfig, PoolConfig
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.effects import Recall, RenewLeases
@@ -13,7 +13,7 @@ from rota_supervisor.master.core.events import ClaimHeldUp, LeasesRenewed, Owner
 from rota_supervisor.master.core.state import Quiet
 from rota_supervisor.master.core.ticking import wake_at
 
-LEASE = Lease(20.0, 5.0)
+LEASE = LeaseConfig(20.0, 5.0)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core.effects import ListenAt
-from rota_supervisor.master.effects.listening import Listening
+from rota_supervisor.master.effects.listen_socket import ListenSocket
 
 
 @pytest.fixture
-def listening() -> Iterator[Listening]:
-    made = Listening()
+def listening() -> Iterator[ListenSocket]:
+    made = ListenSocket()
     yield made
     made.close()
 
@@ -28,21 +28,21 @@ def no_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_lookups")
 @pytest.mark.parametrize("place", ["127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::1]:0"])
-def test_a_place_in_numbers_is_bound_without_looking_anything_up(listening: Listening, place: str) -> None:
+def test_a_place_in_numbers_is_bound_without_looking_anything_up(listening: ListenSocket, place: str) -> None:
     listening.prepare(place)
     listening.use(place)
     assert listening.place
 
 
 @pytest.mark.usefixtures("no_lookups")
-def test_a_name_is_refused_by_a_reload_with_advice(listening: Listening) -> None:
+def test_a_name_is_refused_by_a_reload_with_advice(listening: ListenSocket) -> None:
     for attempt in (listening.prepare, listening.probe):
         with pytest.raises(Failure, match="start it again") as refused:
             attempt("somewhere.example:9477")
         assert refused.value.code is ExitCode.CONFIG
 
 
-def test_a_name_of_the_start_can_be_gone_back_to(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_the_start_can_be_gone_back_to(listening: ListenSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
     listening.begin("our-host:0")
@@ -53,7 +53,7 @@ def test_a_name_of_the_start_can_be_gone_back_to(listening: Listening, monkeypat
 
 
 def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
-    listening: Listening, monkeypatch: pytest.MonkeyPatch
+    listening: ListenSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
@@ -63,7 +63,7 @@ def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
         listening.begin("nowhere.example:1")
 
 
-def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is(listening: Listening) -> None:
+def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is(listening: ListenSocket) -> None:
     listening.begin("127.0.0.1:0")
     place = listening.place
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -79,7 +79,7 @@ def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is
     assert listening.place == place
 
 
-def test_a_probe_leaves_nothing_bound_and_finds_what_is_taken(listening: Listening) -> None:
+def test_a_probe_leaves_nothing_bound_and_finds_what_is_taken(listening: ListenSocket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Failure) as refused:

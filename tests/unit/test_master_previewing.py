@@ -16,7 +16,7 @@ from rota_supervisor.config.model import (
     Config,
     DeadConfig,
     Http,
-    Lease,
+    LeaseConfig,
     Limits,
     Log,
     Metrics,
@@ -212,7 +212,7 @@ def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
             max_payload_kb=1,
             max_result_kb=1,
         ),
-        lease=Lease(seconds=60.0),
+        lease=LeaseConfig(seconds=60.0),
         metrics=Metrics(lag_objective_seconds=1.0),
         log=Log(level="debug"),
     )

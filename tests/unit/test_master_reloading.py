@@ -19,7 +19,7 @@ from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import ConfigureLog, DropPreparedPlace, Leave, ListenAt, PreparePlace, WriteLog
 from rota_supervisor.master.core.events import Died, ProcessEnd, ZygoteSaid
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.effects.listening import Listening
+from rota_supervisor.master.effects.listen_socket import ListenSocket
 from rota_supervisor.master.effects.shown import change_log
 from servers import free_port
 
@@ -316,7 +316,7 @@ def test_a_zygote_that_somebody_kills_is_no_reason_to_refuse_its_code(reloads: R
 def test_nobody_listens_where_a_configuration_that_was_refused_would_have() -> None:
     port = free_port()
     reloads = Reloads()
-    listening = Listening(lambda event: reloads.take(event) and None)
+    listening = ListenSocket(lambda event: reloads.take(event) and None)
     reloads.handlers |= {
         PreparePlace: listening.prepare_place,
         ListenAt: listening.listen_at,

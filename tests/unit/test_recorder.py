@@ -19,7 +19,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
-from rota.telemetry.records import FIRST_WORD, Record, encode_key, scan, series_of, used_words
+from rota.telemetry.records import FIRST_WORD, SlotRecord, encode_key, scan, series_of, used_words
 from rota_supervisor.exporter.samples import RegionReader, Series
 
 SMALL_BYTES = (32 << 10) + 4096
@@ -269,7 +269,7 @@ def test_a_record_that_passes_its_checksum_breaks_neither_readers_nor_the_next_p
     assert sum(found[(m.TASK_LAG.name, NEXT, "retry")][:-1]) == 1
 
 
-def scanned(memory: memoryview) -> list[Record]:
+def scanned(memory: memoryview) -> list[SlotRecord]:
     """The records of a region; it has to have an end."""
     records = list(islice(scan(memory, words(memory), FIRST_WORD, used_words(words(memory))), MANY))
     assert len(records) < MANY

@@ -33,7 +33,7 @@ _DAY_WORD: Final = re.compile(r"([A-Za-z]+)(?:-([A-Za-z]+))?", re.ASCII)
 _TIME_WORD: Final = re.compile(r"(\d{1,2}):(\d\d)-(\d{1,2}):(\d\d)", re.ASCII)
 
 
-class Times(NamedTuple):
+class OpenTimes(NamedTuple):
     """From one minute of a day to another, on these days of the week (0 is Monday); `end` may lie in the next day."""
 
     days: tuple[int, ...]
@@ -45,7 +45,7 @@ class Times(NamedTuple):
 class Hours:
     """All times at which something is open."""
 
-    times: tuple[Times, ...]
+    times: tuple[OpenTimes, ...]
     zone: str
 
 
@@ -78,12 +78,12 @@ def parse_hours(text: str) -> Hours:
     return Hours(times, zone.text)
 
 
-def _times_of(words: list[_Word]) -> Iterator[Times]:
+def _times_of(words: list[_Word]) -> Iterator[OpenTimes]:
     days: tuple[int, ...] = tuple(range(7))
     before = None
     for word in words:
         if _TIME_WORD.fullmatch(word.text):
-            yield Times(days, *_minutes(word))
+            yield OpenTimes(days, *_minutes(word))
         else:
             went_on = before is not None and not _TIME_WORD.fullmatch(before.text)
             days = tuple(dict.fromkeys((*(days if went_on else ()), *_days(word))))

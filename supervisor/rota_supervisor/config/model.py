@@ -110,7 +110,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     forget_queue_seconds: Positive = DEFAULT_FORGET_SECONDS
 
 
-class Lease(Struct, frozen=True, forbid_unknown_fields=True):
+class LeaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[lease]`: how long a silent node keeps its tasks, and how often a live one says so."""
 
     seconds: Annotated[float, Meta(ge=1)] = 20.0
@@ -165,7 +165,7 @@ class Events(Struct, frozen=True, forbid_unknown_fields=True):
     max_length: Annotated[int, Meta(ge=1000, le=100_000_000)] = 100_000
 
 
-class Ended(Struct, frozen=True, forbid_unknown_fields=True):
+class EndedConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[ended]`: of how many tasks that ended the fleet remembers how; 0 turns it off."""
 
     keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
@@ -204,13 +204,13 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     pools: dict[str, PoolConfig] = field(default_factory=dict)
     adopt: dict[str, AdoptConfig] = field(default_factory=dict)
     limits: Limits = Limits()
-    lease: Lease = Lease()
+    lease: LeaseConfig = LeaseConfig()
     restarts: Restarts = Restarts()
     http: Http = Http()
     metrics: Metrics = Metrics()
     control: Control = Control()
     log: Log = Log()
     events: Events = Events()
-    ended: Ended = Ended()
+    ended: EndedConfig = EndedConfig()
     dead: DeadConfig = DeadConfig()
     alerts: Alerts = Alerts()

@@ -13,7 +13,7 @@ from rota_supervisor.demo.checks import Check, Evidence, check_run
 from rota_supervisor.demo.fleet import READY_SECONDS, Fleet, Interrupts
 from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of
 from rota_supervisor.demo.scenario import Act
-from rota_supervisor.demo.view import PlainView, Progress
+from rota_supervisor.demo.view import DemoProgress, PlainView
 from rota_supervisor.exits import ExitCode, Failure
 
 _TICK_SECONDS: Final = 0.05
@@ -218,7 +218,7 @@ class Demo:
             self._shown_at = now
             self._scraped()
             accepted, lags = len(self._accepted), self._recent.by_queue()
-            self._view.show(Progress(self._stage, self._elapsed, accepted, self._numbers, lags))
+            self._view.show(DemoProgress(self._stage, self._elapsed, accepted, self._numbers, lags))
         self._wait()
 
     def _wait(self) -> None:

@@ -22,7 +22,7 @@ _PICTURE_LINES: Final = 15  # of everything above the events; a picture higher t
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DemoProgress:
     """How far the demo is. `numbers` is None until the fleet has answered, `lags` those of the last seconds."""
 
     stage: str
@@ -49,7 +49,7 @@ class PlainView:
         """Say what just happened."""
         self._console.print(f"{elapsed_seconds:5.1f} s  {printable(what)}", markup=False)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: DemoProgress) -> None:
         """Show the progress, every two seconds."""
         now = progress.elapsed_seconds
         if progress.numbers is not None and now >= self._next_seconds:
@@ -64,7 +64,7 @@ class LiveView(PlainView):
         super().__init__(console)
         self._live = Live(console=console, auto_refresh=False)
         self._events: deque[Text] = deque(maxlen=_EVENTS_KEPT)
-        self._progress = Progress("starting", 0.0, 0)
+        self._progress = DemoProgress("starting", 0.0, 0)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -79,7 +79,7 @@ class LiveView(PlainView):
         self._events.append(line)
         self.show(self._progress)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: DemoProgress) -> None:
         self._progress = progress
         room = max(1, self._console.height - _PICTURE_LINES)
         self._live.update(Group(*_picture(progress), Text(), *list(self._events)[-room:]), refresh=True)
@@ -107,7 +107,7 @@ def _sum(counts: Iterable[int | None]) -> str:
     return f"{sum(known):,}" if known else "?"
 
 
-def _picture(progress: Progress) -> list[RenderableType]:
+def _picture(progress: DemoProgress) -> list[RenderableType]:
     head = Text.assemble(("Rota demo", "bold"), f"  {progress.stage}, {progress.elapsed_seconds:.0f} s")
     numbers = progress.numbers
     if numbers is None:

@@ -38,7 +38,7 @@ def as_one(states: Sequence[QueueState]) -> QueueState:
     )
 
 
-class Shown(NamedTuple):
+class ShownQueues(NamedTuple):
     """The queues of tiers, strange ones, the largest of patterns, and all others of patterns as one.
 
     `accepted`: tasks, by queue and by pattern. `pattern_of`: of the largest; of `_other` itself. `oldest_ready_us`: by
@@ -65,7 +65,7 @@ class Largest:
         self._chosen: frozenset[str] = frozenset()
         self._accepted = dict.fromkeys(filter(is_pattern, served), 0)
 
-    def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> Shown:
+    def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> ShownQueues:
         """Choose among these queues. Patterns have a row too, of what was accepted in queues that are forgotten.
         `all_seen`: there are no others."""
         rows = [each for each in states if not is_pattern(each.queue)]
@@ -75,7 +75,7 @@ class Largest:
         if all_seen:
             self._add_up_accepted(states)
         chosen = self._largest_and_rest(of_patterns)
-        return Shown(
+        return ShownQueues(
             (*own, *chosen),
             {each.queue: each.accepted for each in own} | self._accepted,
             {each.queue: self._labels.of(each.queue) for each in chosen},

@@ -22,7 +22,7 @@ from rota.protocol.queue_walk import look_further
 from rota.protocol.schedules import Page, ScheduleStore
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
-from rota_supervisor.exporter.largest import Largest, Shown
+from rota_supervisor.exporter.largest import Largest, ShownQueues
 from rota_supervisor.exporter.settings import ExporterSettings
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class QueueReading:
     """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock;
     `schedules`: the next ones."""
 
-    shown: Shown
+    shown: ShownQueues
     missing_tasks: int
     clock_offset_seconds: float
     consumers: views.Consumers

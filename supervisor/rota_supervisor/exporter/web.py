@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter import fleet, libraries, page
+from rota_supervisor.exporter import fleet, libraries, page, status
 from rota_supervisor.exporter.client import Answer, HttpRequest, text_answer
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
@@ -38,7 +38,7 @@ class Site:
         self.between = observer.note_lag
 
         def state() -> dict[str, Any]:
-            return page.status(settings, observer.observe())
+            return status.status(settings, observer.observe())
 
         self._health: dict[str, _Endpoint] = {
             "/livez": lambda asked: _health(probe.alive(), asked),

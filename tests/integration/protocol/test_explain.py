@@ -8,7 +8,7 @@ from clock import TimedFleet
 from foreign import TEXTS
 from protocol import LEASE_MS, tiers
 from rota.protocol.entry import Entry
-from rota.protocol.order import Order, heartbeat_of
+from rota.protocol.order import ClaimOrder, heartbeat_of
 from rota.protocol.outcome import Done
 from rota.protocol.replies import Claim
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
@@ -27,7 +27,7 @@ def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
     made.close()
 
 
-def explained(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> Order:
+def explained(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> ClaimOrder:
     return fleet.run(fleet.store.explain(serving, count))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from rota.client.status import State, TaskStatus
 from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.entry import Entry, Kind
-from rota.protocol.order import Expected, Order, QueueInOrder
+from rota.protocol.order import ClaimOrder, Expected, QueueInOrder
 from rota.protocol.tiers import VIRTUAL_UNIT
 from rota.protocol.views import QueueState
 
@@ -94,7 +94,7 @@ class PoolOutlook:
         return next((each for each in self.claims if each.id == task_id), None)
 
 
-def outlook_of(pool: str, nodes: Sequence[str], order: Order, closed_since: Mapping[str, datetime]) -> PoolOutlook:
+def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
     """What the script told, in words. `closed_since`: of queues from which nobody may claim, where it is known."""
     taken = Counter(claim.entry.queue for claim in order.claims)
     queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
@@ -109,7 +109,7 @@ def unserved_by(pool: str, queue: str) -> QueueOutlook:
 # Claims
 
 
-def _claims(order: Order) -> Iterator[ExpectedClaim]:
+def _claims(order: ClaimOrder) -> Iterator[ExpectedClaim]:
     known = {each.queue: each for each in order.queues}
     so_far: Counter[str] = Counter()
     for place, claim in enumerate(order.claims, 1):
@@ -118,7 +118,7 @@ def _claims(order: Order) -> Iterator[ExpectedClaim]:
         so_far[queue.queue] += 1
 
 
-def _claim(place: int, claim: Expected, queue: QueueInOrder, order: Order, before: int) -> ExpectedClaim:
+def _claim(place: int, claim: Expected, queue: QueueInOrder, order: ClaimOrder, before: int) -> ExpectedClaim:
     entry = claim.entry
     running = max(0, queue.running) + before + 1
     return ExpectedClaim(
@@ -139,7 +139,7 @@ def _claim(place: int, claim: Expected, queue: QueueInOrder, order: Order, befor
     )
 
 
-def _reasons(entry: Entry, queue: QueueInOrder, order: Order, before: int) -> Iterator[str]:
+def _reasons(entry: Entry, queue: QueueInOrder, order: ClaimOrder, before: int) -> Iterator[str]:
     if queue.tier > 1:
         yield f"tier {queue.tier}: {_tiers_above(queue, order)}"
     yield _turn(queue, order, before)
@@ -153,14 +153,14 @@ def _reasons(entry: Entry, queue: QueueInOrder, order: Order, before: int) -> It
         yield "claimed alone, for a crash or a loss on record"
 
 
-def _tiers_above(queue: QueueInOrder, order: Order) -> str:
+def _tiers_above(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = [each for each in order.queues if each.tier < queue.tier and each.left and not each.is_open]
     named = ", ".join(each.queue for each in above[:_MOST_NAMED])
     more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
     return f"all is shut above it ({named}{more})" if above else "nothing is ready above it"
 
 
-def _turn(queue: QueueInOrder, order: Order, before: int) -> str:
+def _turn(queue: QueueInOrder, order: ClaimOrder, before: int) -> str:
     if sum(each.tier == queue.tier for each in order.queues) == 1:
         return "no other queue of its tier has anything ready"
     if queue.time is None and not before:
@@ -179,7 +179,7 @@ _MOST_NAMED: Final = 3
 
 
 def _queue_outlook(
-    queue: QueueInOrder, order: Order, claims: int, closed_since: Mapping[str, datetime]
+    queue: QueueInOrder, order: ClaimOrder, claims: int, closed_since: Mapping[str, datetime]
 ) -> QueueOutlook:
     running = max(0, queue.running) + claims
     opens_us = max(queue.opens_us, order.now_us + queue.wait_us if queue.wait_us else 0)
@@ -220,7 +220,7 @@ def _told(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _unshut(queue: QueueInOrder, order: Order, claims: int) -> tuple[Outlook, str]:
+def _unshut(queue: QueueInOrder, order: ClaimOrder, claims: int) -> tuple[Outlook, str]:
     if not queue.left:
         return Outlook.EMPTY, "all of it is among these" if claims else "nothing in it is ready"
     if claims:
@@ -228,7 +228,7 @@ def _unshut(queue: QueueInOrder, order: Order, claims: int) -> tuple[Outlook, st
     return Outlook.BEHIND, f"others come first: {_who_is_first(queue, order)}"
 
 
-def _who_is_first(queue: QueueInOrder, order: Order) -> str:
+def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = sum(each.left for each in order.queues if each.tier < queue.tier and each.is_open)
     if above:
         return f"{above} more in the tiers above"

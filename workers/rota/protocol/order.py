@@ -51,7 +51,7 @@ class QueueInOrder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ClaimOrder:
     """The next claims. `is_whole`: they are as many as were asked for, or all there are."""
 
     now_us: int
@@ -96,7 +96,7 @@ def _claims(raw: Sequence[Raw]) -> tuple[Expected, ...]:
     return tuple(Expected(parse_entry(text), _shown(name)) for text, name in pairs)
 
 
-parse_order = reply(Order, int, bool, _claims, lambda raw: tuple(map(_queue, raw)))
+parse_order = reply(ClaimOrder, int, bool, _claims, lambda raw: tuple(map(_queue, raw)))
 
 
 @dataclass(frozen=True, slots=True)

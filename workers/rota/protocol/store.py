@@ -291,7 +291,7 @@ class Store:
         """The nodes whose masters live, at most BATCH of them, with what their pools serve."""
         return self._command("nodes", NOTHING, order.parse_nodes)
 
-    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[order.Order]:
+    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[order.ClaimOrder]:
         """The next `count` claims, up to `order.MOST_CLAIMS`, of workers that serve these tiers; and how it is with
         their queues that have entries, and with `queue`."""
         turn = self.turn(order.NOBODY, tiers, Turn(limit=1))

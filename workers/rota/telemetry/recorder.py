@@ -132,7 +132,7 @@ class Recorder:
             if isinstance(definition, m.GaugeDefinition):
                 self._numbers[record.at] = math.nan
 
-    def _kept_records(self) -> list[tuple[m.Definition, records.Record]]:
+    def _kept_records(self) -> list[tuple[m.Definition, records.SlotRecord]]:
         """Return the records of metrics that this version knows. Raises ValueError when anything there is nonsense."""
         if not records.stamp_of(self._words):
             raise ValueError("no stamp")

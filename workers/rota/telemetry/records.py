@@ -34,7 +34,7 @@ _MOST: Final = float(1 << 53)  # no counter or sum comes near it
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SlotRecord:
     """One record: its key, and where its numbers stand in the region, in words."""
 
     key: bytes
@@ -61,7 +61,7 @@ def used_words(words: memoryview) -> int:
     return min(max(used, FIRST_WORD), len(words))
 
 
-def scan(region: memoryview, words: memoryview, start: int, end: int) -> Iterator[Record]:
+def scan(region: memoryview, words: memoryview, start: int, end: int) -> Iterator[SlotRecord]:
     """Yield the records from word `start` to word `end`, up to the first that its head or checksum disowns.
 
     `words` is the region cast to "q". Safe while another process writes: what stands below `used`
@@ -76,7 +76,7 @@ def scan(region: memoryview, words: memoryview, start: int, end: int) -> Iterato
         key = bytes(region[key_at : key_at + key_bytes])
         if checksum != checksum_of(numbers, key):
             return
-        yield Record(key, at + length - numbers, numbers)
+        yield SlotRecord(key, at + length - numbers, numbers)
         at += length
 
 
@@ -84,7 +84,7 @@ def encode_key(name: str, labels: tuple[str, ...]) -> bytes:
     return json.dumps([name, *labels], separators=(",", ":")).encode()
 
 
-def series_of(record: Record) -> tuple[Definition, tuple[str, ...]] | None:
+def series_of(record: SlotRecord) -> tuple[Definition, tuple[str, ...]] | None:
     """Return the metric and the label values of a record; None for one of another version of Rota, or that Rota did not
     write: any process may write into its slot what it likes, checksum included."""
     try:

@@ -21,7 +21,7 @@ from typing import Final
 from rota.backoff import doubled
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
-from rota_supervisor.notice import Condition
+from rota_supervisor.notice import PoolState
 
 GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
 EARLY_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers killed as they come are slowed after 2 s
@@ -157,11 +157,11 @@ class StartBackoff:
             return None
         return max(0, 1 - starting) if now >= self.wait_until else 0
 
-    def condition(self, role: Role) -> Condition:
+    def condition(self, role: Role) -> PoolState:
         """What people are shown. A single failure, mended by the next start, is not worth a word."""
         if self.failures + max(0, self.relapses - TOLERATED) >= BUDGETS[role]:
-            return Condition.FATAL
-        return Condition.BACKOFF if self.failures > 1 or self.relapsing else Condition.RUNNING
+            return PoolState.FATAL
+        return PoolState.BACKOFF if self.failures > 1 or self.relapsing else PoolState.RUNNING
 
     @property
     def failures_in_a_row(self) -> int:

@@ -12,13 +12,13 @@ from rota_supervisor.master.core.backoff import StartBackoff
 from rota_supervisor.master.core.children import LIVE, STARTING, Child, ChildState, PoolKey
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import Target, WantedFleet
-from rota_supervisor.notice import Condition, Held
+from rota_supervisor.notice import Held, PoolState
 
-_GRAVITY: Final = list(Condition)  # from RUNNING to FATAL
+_GRAVITY: Final = list(PoolState)  # from RUNNING to FATAL
 _LOGGED: Final = {
-    Condition.RUNNING: (do.info, names.POOL_BACK),
-    Condition.BACKOFF: (do.warning, names.POOL_BACKOFF),
-    Condition.FATAL: (do.error, names.POOL_FATAL),
+    PoolState.RUNNING: (do.info, names.POOL_BACK),
+    PoolState.BACKOFF: (do.warning, names.POOL_BACKOFF),
+    PoolState.FATAL: (do.error, names.POOL_FATAL),
 }
 _STATE_LABELS: Final = {
     **dict.fromkeys(STARTING, "booting"),
@@ -71,7 +71,7 @@ class _Pool(NamedTuple):
 
     target: Target
     backoff: StartBackoff
-    condition: Condition
+    condition: PoolState
 
 
 def show(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]:
@@ -89,9 +89,9 @@ def _notice(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     held = [
         Held(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
         for target, backoff, condition in pools
-        if condition is not Condition.RUNNING
+        if condition is not PoolState.RUNNING
     ]
-    before, state.shown.held = state.shown.held, tuple(sorted(held, key=lambda row: row.state != Condition.FATAL))
+    before, state.shown.held = state.shown.held, tuple(sorted(held, key=lambda row: row.state != PoolState.FATAL))
     return [do.PutUpNotice(state.shown.held)] if state.shown.held != before else []
 
 
@@ -106,8 +106,8 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     for name in known.keys() - worst.keys():
         del known[name]  # nobody wants it any more
     for name, (_, backoff, condition) in worst.items():
-        before = known.get(name, Condition.RUNNING)
-        if condition is Condition.RUNNING and not backoff.ever_ready:
+        before = known.get(name, PoolState.RUNNING)
+        if condition is PoolState.RUNNING and not backoff.ever_ready:
             continue  # a new generation of it: whether it is any better is to be seen
         known[name] = condition
         if condition is not before:
@@ -115,7 +115,7 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     return effects
 
 
-def _logged(role: Role, pool: str, condition: Condition, backoff: StartBackoff) -> do.Effect:
+def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) -> do.Effect:
     say, event = _LOGGED[condition]
     failed = {"failures": backoff.failures_in_a_row, "words": backoff.words} if event != names.POOL_BACK else {}
     return say(event, **failed, child=role.value, **({"pool": pool} if pool else {}))
@@ -146,7 +146,7 @@ def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            label = condition if condition is Condition.FATAL else Condition.BACKOFF  # after a first failure as well
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # after a first failure as well
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 

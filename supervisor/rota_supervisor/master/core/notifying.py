@@ -12,7 +12,7 @@ from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK
 from rota_supervisor.master.core.state import MasterState, Picture
-from rota_supervisor.notice import Condition
+from rota_supervisor.notice import PoolState
 
 STATUS_SECONDS: Final = 1.0
 # While the fleet starts, reloads or stops it has deadlines of its own, which the manager's do not know.
@@ -101,8 +101,8 @@ def in_words(state: MasterState) -> str:
     conditions = {held.state for held in state.shown.held}
     remarks = {
         "quiet": state.quiet.is_asked,
-        "backing off": Condition.BACKOFF in conditions,
-        "starts keep failing": Condition.FATAL in conditions,
+        "backing off": PoolState.BACKOFF in conditions,
+        "starts keep failing": PoolState.FATAL in conditions,
         "Redis is away": state.redis_up is False,
     }
     return ", ".join([*parts, *(remark for remark, holds in remarks.items() if holds)])

@@ -26,7 +26,7 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.rollout import Rollout
 from rota_supervisor.master.core.state import Loading, MasterState, Reload
 from rota_supervisor.master.core.targets import Versions
-from rota_supervisor.notice import Condition
+from rota_supervisor.notice import PoolState
 
 CANDIDATE_TRIES: Final = 2  # the old generation works: whoever reloads wants to know soon, and can ask again
 STACK_CHARACTERS: Final = 400
@@ -207,7 +207,7 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
     # One that began well and then cannot go on would neither take over nor leave: its budget is its deadline.
     never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
-    return never_worked or backoff.condition(key.role) is Condition.FATAL
+    return never_worked or backoff.condition(key.role) is PoolState.FATAL
 
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:

@@ -20,7 +20,7 @@ from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.settings import WorkersOfPool
 from rota_supervisor.master.core.stopping import Stop
 from rota_supervisor.master.core.targets import WantedFleet
-from rota_supervisor.notice import Condition, Held
+from rota_supervisor.notice import Held, PoolState
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Shown:
     """What people, probes and service managers were shown last, so that they are shown what changed only."""
 
     held: tuple[Held, ...] = ()
-    conditions: dict[tuple[Role, str], Condition] = field(default_factory=dict)
+    conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     picture: Picture = field(default_factory=Picture)

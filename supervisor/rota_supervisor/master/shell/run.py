@@ -25,7 +25,7 @@ from rota_supervisor.master.core.state import MasterState, Surroundings
 from rota_supervisor.master.effects import shown
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.declaring import Declaring
-from rota_supervisor.master.effects.listening import Listening
+from rota_supervisor.master.effects.listen_socket import ListenSocket
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.orders import Orders
 from rota_supervisor.master.effects.processes import Processes, bell_fd
@@ -124,7 +124,7 @@ class _Master:
         memory = startup.make_slots()
         self._background = background = Background()
         self._redis = RedisWatch(state, happened)
-        self._listening = Listening(happened)
+        self._listening = ListenSocket(happened)
         self._death_pipe = os.pipe2(os.O_CLOEXEC)
         lines = spawn.InheritedFds(memory.fd, self._death_pipe[0], bell_fd(self._rung))
         self._processes = Processes(memory, lines, happened, inbox.wake.set, lambda: self._listening.fd)

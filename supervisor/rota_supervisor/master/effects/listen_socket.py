@@ -25,7 +25,7 @@ class _Bound(NamedTuple):
             self.listener.close()
 
 
-class Listening:
+class ListenSocket:
     """The socket in use, and the one bound for a configuration that is not in force yet. `happened` is called with what
     was found when the core had something prepared or used."""
 
