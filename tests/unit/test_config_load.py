@@ -379,6 +379,21 @@ def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
     ]
 
 
+def test_a_condition_that_is_closed_for_longer_than_an_alert_waits_is_a_warning_where_a_queue_uses_it(
+    tmp_path: Path,
+) -> None:
+    text = """
+        [conditions]
+        office = { hours = "Mon-Fri 08:00-18:00 UTC" }
+        nobodys = { hours = "Mon 08:00-09:00 UTC" }
+        [queues.default]
+        condition = "office"
+    """
+
+    [found] = loaded(tmp_path, text).warnings
+    assert found.startswith("conditions.office.hours: closed for up to 62 hours")
+
+
 # The server's address
 
 

@@ -145,9 +145,14 @@ def _conditions_of_queues(config: Config) -> Iterator[Fault]:
 
 
 def warnings_of_conditions(config: Config) -> list[str]:
-    """A warning for each condition whose hours are closed for so long that an alert takes a queue for forgotten."""
+    """A warning for each condition in use whose hours are closed for so long that an alert takes a queue for lost."""
     forgotten = config.alerts.forgotten_seconds
-    closed = {name: longest_closed(parse_hours(each.hours)) for name, each in config.conditions.items() if each.hours}
+    used = {queue.condition for queue in config.queues.values()}
+    closed = {
+        name: longest_closed(parse_hours(each.hours))
+        for name, each in config.conditions.items()
+        if each.hours and name in used
+    }
     return [
         f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, and after "
         f"alerts.forgotten_seconds ({forgotten:g}) an alert tells that a queue was forgotten: give it more"
