@@ -10,6 +10,7 @@ from prose import ROOT
 from rota.child.slots import Phase
 from rota.protocol.views import Consumers, QueueState
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.largest import Largest
@@ -19,13 +20,13 @@ from rota_supervisor.exporter.samples import Samples, exposed_series
 from rota_supervisor.layout import Role
 
 PAGE = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
-TYPES = {m.CounterDefinition: "counter", m.GaugeDefinition: "gauge", m.HistogramDefinition: "histogram"}
+TYPES = {CounterDefinition: "counter", GaugeDefinition: "gauge", HistogramDefinition: "histogram"}
 QUEUE = QueueState("q", 0, 0, 0, 0, 0, 0, 0, 0, paused=False, served=True)
 READING = QueueReading(Largest(["q"], 1).choose([QUEUE], all_seen=True), 0, 0.0, Consumers(0, ()))
 OF_A_PATTERN = replace(READING, shown=Largest(["q*"], 1).choose([QUEUE], all_seen=True))
 
 
-def row(definition: m.Definition) -> str:
+def row(definition: Definition) -> str:
     labels = " ".join(f"`{label}`" for label in definition.labels)
     cells = (f"`{definition.name}`", TYPES[type(definition)], labels, definition.help, ", ".join(definition.writers))
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
@@ -36,7 +37,7 @@ def test_the_page_lists_every_metric_as_it_is_and_no_other() -> None:
     assert rows == [row(definition) for definition in m.ALL]
 
 
-@pytest.mark.parametrize("buckets", [m.LAG_BUCKETS, m.RUNTIME_BUCKETS, m.COMMAND_BUCKETS])
+@pytest.mark.parametrize("buckets", [LAG_BUCKETS, m.RUNTIME_BUCKETS, m.COMMAND_BUCKETS])
 def test_the_page_names_the_buckets(buckets: tuple[float, ...]) -> None:
     assert f": {' '.join(f'{bound:g}'.removeprefix('0') for bound in buckets)}" in PAGE
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition, Writer
 from servers import Server
 
 
@@ -21,17 +22,17 @@ def test_promtool_accepts_the_endpoint(server: Server, namespace: str) -> None:
 
 def fill_every_metric(exporter: Exporter) -> None:
     """Record every metric that some process records, as that process would."""
-    slots = {m.Writer.MASTER: 0, m.Writer.POLLER: POLLER_SLOT, m.Writer.WORKER: WORKER_SLOT}
+    slots = {Writer.MASTER: 0, Writer.POLLER: POLLER_SLOT, Writer.WORKER: WORKER_SLOT}
     recorders = {writer: exporter.recorder(slot) for writer, slot in slots.items()}
     for definition in m.ALL:
         labels = tuple({"queue": "mail", "kind": "retry"}.get(label, "x") for label in definition.labels)
         for writer in recorders.keys() & set(definition.writers):
             match definition:
-                case m.CounterDefinition():
+                case CounterDefinition():
                     recorders[writer].counter(definition, *labels).add()
-                case m.GaugeDefinition():
+                case GaugeDefinition():
                     recorders[writer].gauge(definition, *labels).set(1)
-                case m.HistogramDefinition():
+                case HistogramDefinition():
                     recorders[writer].histogram(definition, *labels).observe(0.1)
                 case _:
                     raise AssertionError(definition)
@@ -46,7 +47,7 @@ def test_a_real_prometheus_scrapes_every_metric(server: Server, namespace: str, 
         prometheus.start()
         prometheus.wait_for('rota_redis_up{job="rota"}')
         for definition in m.ALL:
-            suffix = "_bucket" if isinstance(definition, m.HistogramDefinition) else ""
+            suffix = "_bucket" if isinstance(definition, HistogramDefinition) else ""
             answer = prometheus.query(f"{definition.name}{suffix}")
             assert answer.result, f"Prometheus knows nothing of {definition.name}"
             assert not answer.warnings

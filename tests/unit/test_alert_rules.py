@@ -11,7 +11,8 @@ import yaml
 
 from dashboards import TOP, boards
 from prometheus import promtool
-from rota.telemetry.metrics import BY_NAME, HistogramDefinition
+from rota.telemetry.definition import HistogramDefinition
+from rota.telemetry.metrics import BY_NAME
 
 FOLDER = TOP / "deploy" / "prometheus"
 RULE_FILES = ("recording.yml", "alerts.yml")

@@ -12,7 +12,8 @@ import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards import FOLDER, TOP, boards, panels, queries
-from rota.telemetry.metrics import BY_NAME, HistogramDefinition
+from rota.telemetry.definition import HistogramDefinition
+from rota.telemetry.metrics import BY_NAME
 
 BOARDS = boards()
 PANELS = [

@@ -4,6 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import LAG_BUCKETS, GaugeDefinition
 from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of, read_numbers, since
 
 QUEUES = ("mail", "reports")
@@ -14,14 +15,14 @@ class Exporter:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.lag = Histogram(m.TASK_LAG.name, "-", ("queue", "kind"), buckets=m.LAG_BUCKETS, registry=self.registry)
+        self.lag = Histogram(m.TASK_LAG.name, "-", ("queue", "kind"), buckets=LAG_BUCKETS, registry=self.registry)
         self.processed = Counter(m.TASKS_PROCESSED.name, "-", m.TASKS_PROCESSED.labels, registry=self.registry)
         self.restarts = Counter(m.PROCESS_RESTARTS.name, "-", m.PROCESS_RESTARTS.labels, registry=self.registry)
         self.workers = Gauge(m.WORKERS.name, "-", m.WORKERS.labels, registry=self.registry)
         for queue in QUEUES:
             self.lag.labels(queue, "immediate")
 
-    def gauge(self, definition: m.GaugeDefinition, value: float, *labels: str) -> None:
+    def gauge(self, definition: GaugeDefinition, value: float, *labels: str) -> None:
         gauge = Gauge(definition.name, "-", definition.labels, registry=self.registry)
         (gauge.labels(*labels) if labels else gauge).set(value)
 

@@ -12,6 +12,7 @@ from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
 from rota.protocol.views import Consumers, ConsumerState, QueueState
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import GaugeDefinition
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.fleet import Member, Usage
 from rota_supervisor.exporter.largest import Largest
@@ -54,7 +55,7 @@ def test_every_queue_and_kind_exists_at_zero_from_the_start() -> None:
         assert (m.TASKS_RECOVERED, (queue, "child_exit")) in found
     assert (m.PROCESS_RESTARTS, ("worker", "signal")) in found
     assert (m.LEASES_LOST, ()) in found
-    assert not [definition for definition, _ in found if isinstance(definition, m.GaugeDefinition)]
+    assert not [definition for definition, _ in found if isinstance(definition, GaugeDefinition)]
     assert m.TASKS_ENQUEUED not in {definition for definition, _ in found}, "a zero would hide that Redis is away"
 
 

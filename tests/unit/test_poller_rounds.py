@@ -25,7 +25,7 @@ from rota.protocol.views import Bodies, Lists
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota.telemetry import metrics
-from rota.telemetry.metrics import GaugeDefinition
+from rota.telemetry.definition import GaugeDefinition
 from rota.telemetry.recorder import Recorder
 
 LEASE_SECONDS = 20.0

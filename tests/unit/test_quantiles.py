@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.lag import STEP_SECONDS, WINDOW_SECONDS, LagWindow, quantile
 from rota_supervisor.exporter.samples import Regions, Samples
 
-SIMPLE = m.HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))
+SIMPLE = HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rota.child.slot_layout import METRICS_AT, REGION_BYTES, WORD
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
 from rota.telemetry.records import FIRST_WORD, SlotRecord, encode_key, scan, series_of, used_words
@@ -311,8 +312,8 @@ def test_a_full_region_loses_no_observation_of_any_metric() -> None:
     recorder = Recorder(memory)
     for number in range(1000):
         recorder.histogram(m.TASK_RUNTIME, "q", f"task{number}").observe(1)
-    histograms = [d for d in m.ALL if isinstance(d, m.HistogramDefinition)]
-    counters = [d for d in m.ALL if isinstance(d, m.CounterDefinition)]
+    histograms = [d for d in m.ALL if isinstance(d, HistogramDefinition)]
+    counters = [d for d in m.ALL if isinstance(d, CounterDefinition)]
     for histogram in histograms:
         recorder.histogram(histogram, *("label" for _ in histogram.labels)).observe(1)
     for counter in counters:
@@ -346,11 +347,11 @@ def test_every_metric_finds_its_other_in_the_space_kept_for_it() -> None:
     for definition in m.ALL:
         labels = ("label",) * len(definition.labels)
         match definition:
-            case m.CounterDefinition():
+            case CounterDefinition():
                 recorder.counter(definition, *labels).add()
-            case m.GaugeDefinition():
+            case GaugeDefinition():
                 recorder.gauge(definition, *labels).set(1)
-            case m.HistogramDefinition():
+            case HistogramDefinition():
                 recorder.histogram(definition, *labels).observe(1)
             case _:
                 raise AssertionError(definition)

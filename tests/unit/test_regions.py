@@ -9,6 +9,7 @@ import pytest
 
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, HistogramDefinition
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.samples import Regions, SeriesBound, exposed_series
 
@@ -81,8 +82,8 @@ def test_series_made_after_the_first_read_are_found() -> None:
 def test_records_of_another_version_are_left_alone() -> None:
     memory = SlotMemory.create(1)
     writer = recorder(memory, 0)
-    writer.counter(m.CounterDefinition("rota_of_the_future_total", "", (), ())).add()
-    writer.histogram(m.HistogramDefinition(m.TASK_LAG.name, "", ("queue", "kind"), (), (1.0,)), "q", "retry").observe(1)
+    writer.counter(CounterDefinition("rota_of_the_future_total", "", (), ())).add()
+    writer.histogram(HistogramDefinition(m.TASK_LAG.name, "", ("queue", "kind"), (), (1.0,)), "q", "retry").observe(1)
     writer.counter(m.CLAIMS, "q").add()
     samples = Regions(memory, 1000).read(())
     assert samples.get(m.TASK_LAG, "q", "retry") is None
@@ -117,10 +118,8 @@ def test_a_label_set_once_shown_stays_and_nothing_goes_back_when_the_bound_is_me
         assert all(before[labels] <= after[labels] for labels in before)
 
 
-@pytest.mark.parametrize(
-    ("definition", "series"), [(m.CLAIMS, 1), (m.REDIS_UP, 1), (m.TASK_LAG, len(m.LAG_BUCKETS) + 3)]
-)
-def test_a_histogram_costs_as_many_series_as_it_exposes(definition: m.Definition, series: int) -> None:
+@pytest.mark.parametrize(("definition", "series"), [(m.CLAIMS, 1), (m.REDIS_UP, 1), (m.TASK_LAG, len(LAG_BUCKETS) + 3)])
+def test_a_histogram_costs_as_many_series_as_it_exposes(definition: Definition, series: int) -> None:
     assert exposed_series(definition) == series
 
 
@@ -189,7 +188,7 @@ def test_a_key_that_is_none_is_left_alone() -> None:
     for name in ('"', "[" * 5000, "1"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("rota.telemetry.records.encode_key", lambda *_, name=name: name.encode())
-            writer.counter(m.CounterDefinition(name, "", (), ())).add()
+            writer.counter(CounterDefinition(name, "", (), ())).add()
     writer.counter(m.CLAIMS, "q").add()
     assert Regions(memory, 1000).read(()).value(m.CLAIMS, "q") == 1
     recorder(memory, 1).counter(m.CLAIMS, "q").add()

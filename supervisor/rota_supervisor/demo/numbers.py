@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import parser, samples
 
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import Definition
 from rota_supervisor.exporter.lag import quantile
 
 Histogram = tuple[float, ...]  # observations by bucket, one above the last, then the sum
@@ -89,7 +90,7 @@ class _Answer:
     def series(self, name: str, **labels: str) -> list[samples.Sample]:
         return [sample for sample in self._by_name[name] if labels.items() <= sample.labels.items()]
 
-    def count(self, metric: m.Definition, **labels: str) -> int | None:
+    def count(self, metric: Definition, **labels: str) -> int | None:
         """The sum over all series with these labels; None when there is none."""
         found = self.series(metric.name, **labels)
         return int(sum(sample.value for sample in found)) if found else None

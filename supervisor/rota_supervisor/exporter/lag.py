@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from operator import add, sub
 from typing import Final
 
-from rota.telemetry.metrics import TASK_LAG, HistogramDefinition
+from rota.telemetry.definition import HistogramDefinition
+from rota.telemetry.metrics import TASK_LAG
 from rota_supervisor.exporter.samples import Numbers, Samples
 
 WINDOW_SECONDS: Final = 300.0

@@ -12,6 +12,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import Definition, GaugeDefinition, Writer
 from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
 from rota_supervisor.exporter.lag import Lag, LagWindow
@@ -116,13 +117,13 @@ class Observer:
         return fleet, samples
 
 
-def zeroes(queues: Iterable[str]) -> Iterator[tuple[m.Definition, Labels]]:
+def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
     """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`: of every
     recorded counter and histogram whose label values are known beforehand, as each queue and each kind are."""
     known = {"queue": tuple(queues), "kind": m.KINDS}
     for definition in m.ALL:
         values = known | _FIXED.get(definition.name, {})
-        is_recorded = not isinstance(definition, m.GaugeDefinition) and definition.writers != (m.Writer.EXPORTER,)
+        is_recorded = not isinstance(definition, GaugeDefinition) and definition.writers != (Writer.EXPORTER,)
         if is_recorded and values.keys() >= set(definition.labels):
             yield from ((definition, labels) for labels in product(*(values[label] for label in definition.labels)))
 

@@ -20,11 +20,12 @@ from rota.child import slot_layout, slot_memory
 from rota.printable import printable
 from rota.telemetry import metrics as m
 from rota.telemetry import records
+from rota.telemetry.definition import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 from rota_supervisor.exporter.libraries import prometheus
 
 Labels = tuple[str, ...]
 Numbers = tuple[float, ...]
-Series = tuple[m.Definition, Labels, Numbers]
+Series = tuple[Definition, Labels, Numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +34,24 @@ class Samples:
 
     _by_name: dict[str, dict[Labels, Numbers]] = field(default_factory=dict)
 
-    def put(self, definition: m.Definition, labels: Labels, *numbers: float) -> None:
+    def put(self, definition: Definition, labels: Labels, *numbers: float) -> None:
         """Know this series, whatever was known of it."""
         self._by_name.setdefault(definition.name, {})[labels] = numbers
 
-    def add(self, definition: m.Definition, labels: Labels, numbers: Numbers) -> None:
+    def add(self, definition: Definition, labels: Labels, numbers: Numbers) -> None:
         """Add numbers to a series, from 0."""
         series = self._by_name.setdefault(definition.name, {})
         known = series.get(labels)
         series[labels] = numbers if known is None else tuple(map(add, known, numbers))
 
-    def series(self, definition: m.Definition) -> Iterator[tuple[Labels, Numbers]]:
+    def series(self, definition: Definition) -> Iterator[tuple[Labels, Numbers]]:
         yield from self._by_name.get(definition.name, {}).items()
 
-    def get(self, definition: m.Definition, *labels: str) -> Numbers | None:
+    def get(self, definition: Definition, *labels: str) -> Numbers | None:
         """Return the numbers of one series, or None when it is not known."""
         return self._by_name.get(definition.name, {}).get(labels)
 
-    def value(self, definition: m.Definition, *labels: str) -> float | None:
+    def value(self, definition: Definition, *labels: str) -> float | None:
         """Return the number of a counter or gauge, or None when it is not known."""
         numbers = self.get(definition, *labels)
         return None if numbers is None else numbers[0]
@@ -68,7 +69,7 @@ class RegionReader:
     def _begin(self, stamp: int) -> None:
         self._stamp = stamp
         self._parsed = records.FIRST_WORD
-        self._places: list[tuple[m.Definition, Labels, slice]] = []
+        self._places: list[tuple[Definition, Labels, slice]] = []
         self._numbers = memoryview(b"").cast("d")
 
     def read(self) -> Iterator[Series]:
@@ -115,7 +116,7 @@ class SeriesBound:
     def refused(self) -> int:
         return len(self._refused)
 
-    def admit(self, definition: m.Definition, labels: Labels) -> Labels:
+    def admit(self, definition: Definition, labels: Labels) -> Labels:
         """Return these labels, or `_other` for each when there is no room."""
         if (definition.name, labels) in self._admitted:
             return labels
@@ -126,15 +127,15 @@ class SeriesBound:
         self.keep(definition, labels)
         return labels
 
-    def keep(self, definition: m.Definition, labels: Labels) -> None:
+    def keep(self, definition: Definition, labels: Labels) -> None:
         """Admit these labels, room or not."""
         self._room -= exposed_series(definition)
         self._admitted.add((definition.name, labels))
 
 
-def exposed_series(definition: m.Definition) -> int:
+def exposed_series(definition: Definition) -> int:
     """Return how many time series a label set is for Prometheus: a histogram has `_count` and `+Inf` too."""
-    return definition.numbers + 1 if isinstance(definition, m.HistogramDefinition) else 1
+    return definition.numbers + 1 if isinstance(definition, HistogramDefinition) else 1
 
 
 class Regions:
@@ -186,7 +187,7 @@ class Regions:
     def _merge(self, samples: Samples, found: Iterable[Series], *, living: bool) -> None:
         for definition, own_labels, numbers in found:
             labels = self.bound.admit(definition, own_labels)
-            if not isinstance(definition, m.GaugeDefinition):
+            if not isinstance(definition, GaugeDefinition):
                 samples.add(definition, labels, numbers)
             elif living and not math.isnan(numbers[0]):
                 known = samples.value(definition, *labels) if definition.takes_highest else None
@@ -208,14 +209,14 @@ def empty_families() -> Iterator[prometheus.Metric]:
     return (_family(definition, []) for definition in m.ALL)
 
 
-def _family(definition: m.Definition, series: list[tuple[Labels, Numbers]]) -> prometheus.Metric:
-    if isinstance(definition, m.HistogramDefinition):
+def _family(definition: Definition, series: list[tuple[Labels, Numbers]]) -> prometheus.Metric:
+    if isinstance(definition, HistogramDefinition):
         histogram = prometheus.HistogramMetricFamily(definition.name, definition.help, labels=definition.labels)
         bounds = [*map(str, definition.buckets), "+Inf"]
         for labels, (*counts, total) in series:
             histogram.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
         return histogram
-    is_counter = isinstance(definition, m.CounterDefinition)
+    is_counter = isinstance(definition, CounterDefinition)
     kind = prometheus.CounterMetricFamily if is_counter else prometheus.GaugeMetricFamily
     family = kind(definition.name, definition.help, labels=definition.labels)
     for labels, numbers in series:

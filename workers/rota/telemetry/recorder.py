@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from rota.child.slot_layout import WORD
 from rota.telemetry import metrics as m
 from rota.telemetry import records
+from rota.telemetry.definition import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 
 MAX_SERIES: Final = 20_000
 MAX_LABEL = 200  # characters; every name Rota accepts has at most 128
@@ -27,7 +28,7 @@ _RESERVED_WORDS = (32 << 10) // WORD
 class _Number:
     __slots__ = ("_at", "_numbers")
 
-    def __init__(self, numbers: "memoryview[float]", at: int, _definition: m.Definition) -> None:
+    def __init__(self, numbers: "memoryview[float]", at: int, _definition: Definition) -> None:
         self._numbers = numbers
         self._at = at
 
@@ -53,7 +54,7 @@ class Gauge(_Number):
 class Histogram:
     __slots__ = ("_at", "_bounds", "_numbers", "_sum_at")
 
-    def __init__(self, numbers: "memoryview[float]", at: int, definition: m.HistogramDefinition) -> None:
+    def __init__(self, numbers: "memoryview[float]", at: int, definition: HistogramDefinition) -> None:
         self._numbers = numbers
         self._at = at
         self._bounds = definition.buckets
@@ -72,7 +73,7 @@ def _itself(queue: str) -> str:
     return queue
 
 
-_Definition = TypeVar("_Definition", bound=m.Definition)
+_Definition = TypeVar("_Definition", bound=Definition)
 _Child = TypeVar("_Child", Counter, Gauge, Histogram)
 
 
@@ -105,15 +106,15 @@ class Recorder:
         self._attach()
         self._dropped = self.counter(m.SERIES_DROPPED)
 
-    def counter(self, definition: m.CounterDefinition, *labels: str) -> Counter:
+    def counter(self, definition: CounterDefinition, *labels: str) -> Counter:
         """Return the counter of these label values, in the order of the definition's labels."""
         return self._counters.get((definition.name, *labels)) or self._make(Counter, self._counters, definition, labels)
 
-    def gauge(self, definition: m.GaugeDefinition, *labels: str) -> Gauge:
+    def gauge(self, definition: GaugeDefinition, *labels: str) -> Gauge:
         """Return the gauge of these label values. It shows nothing until it is set."""
         return self._gauges.get((definition.name, *labels)) or self._make(Gauge, self._gauges, definition, labels)
 
-    def histogram(self, definition: m.HistogramDefinition, *labels: str) -> Histogram:
+    def histogram(self, definition: HistogramDefinition, *labels: str) -> Histogram:
         """Return the histogram of these label values."""
         known = self._histograms.get((definition.name, *labels))
         return known or self._make(Histogram, self._histograms, definition, labels)
@@ -129,10 +130,10 @@ class Recorder:
         for definition, record in kept:
             self._places[record.key] = record.at
             self._series[definition.name] += 1
-            if isinstance(definition, m.GaugeDefinition):
+            if isinstance(definition, GaugeDefinition):
                 self._numbers[record.at] = math.nan
 
-    def _kept_records(self) -> list[tuple[m.Definition, records.SlotRecord]]:
+    def _kept_records(self) -> list[tuple[Definition, records.SlotRecord]]:
         """Return the records of metrics that this version knows. Raises ValueError when anything there is nonsense."""
         if not records.stamp_of(self._words):
             raise ValueError("no stamp")
@@ -169,7 +170,7 @@ class Recorder:
         other = records.encode_key(definition.name, (m.OTHER,) * len(labels))
         return make(self._numbers, self._place(definition, other), definition)
 
-    def _has_room(self, definition: m.Definition, labels: tuple[str, ...], key: bytes) -> bool:
+    def _has_room(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> bool:
         if not labels:
             return True
         end = self._words[records.USED] + records.record_words(len(key), definition.numbers)
@@ -179,7 +180,7 @@ class Recorder:
             and end <= len(self._words) - _RESERVED_WORDS
         )
 
-    def _place(self, definition: m.Definition, key: bytes) -> int:
+    def _place(self, definition: Definition, key: bytes) -> int:
         """Return where the numbers of a key stand; write its record if there is none."""
         at = self._places.get(key)
         if at is None:
@@ -187,14 +188,14 @@ class Recorder:
             self._series[definition.name] += 1
         return at
 
-    def _append(self, definition: m.Definition, key: bytes) -> int:
+    def _append(self, definition: Definition, key: bytes) -> int:
         """Write a record beyond `used`, zeroes included, and only then publish it."""
         start: int = self._words[records.USED]
         length = records.record_words(len(key), definition.numbers)
         at = start + length - definition.numbers
         for word in range(start + records.HEAD_WORDS, start + length):
             self._words[word] = 0
-        if isinstance(definition, m.GaugeDefinition):
+        if isinstance(definition, GaugeDefinition):
             self._numbers[at] = math.nan
         key_at = (start + records.HEAD_WORDS) * WORD
         self._region[key_at : key_at + len(key)] = key

@@ -24,7 +24,8 @@ from operator import le
 from typing import Final
 
 from rota.child.slot_layout import WORD
-from rota.telemetry.metrics import BY_NAME, Definition, GaugeDefinition
+from rota.telemetry.definition import Definition, GaugeDefinition
+from rota.telemetry.metrics import BY_NAME
 
 USED, STAMP = range(2)
 FIRST_WORD: Final = 2

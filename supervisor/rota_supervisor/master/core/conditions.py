@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
+from rota.telemetry.definition import GaugeDefinition
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.backoff import StartBackoff
@@ -132,7 +133,7 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     if (counts, states) == state.shown.workers:  # nearly always
         return []
     state.shown.workers, before = (counts, states), state.shown.gauges
-    now: dict[tuple[m.GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
+    now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
     now |= {(m.WORKERS_DESIRED, (pool,)): count for pool, count in counts.items()}
     now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in m.WORKER_STATES}
     now |= {(m.WORKERS, name): number for name, number in states.items() if number}

@@ -9,7 +9,7 @@ from rota.protocol.schedules import Declared
 from rota.protocol.store import Announced, Blame
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
-from rota.telemetry.metrics import CounterDefinition, GaugeDefinition
+from rota.telemetry.definition import CounterDefinition, GaugeDefinition
 from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode

@@ -1,0 +1,59 @@
+"""What a metric is: a counter, a gauge or a histogram, with its labels, and the process that computes it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+LAG_BUCKETS: Final = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+    2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+)  # fmt: skip
+
+
+class Writer(StrEnum):
+    """The process that computes a metric."""
+
+    MASTER = "master"
+    WORKER = "worker"
+    POLLER = "poller"
+    EXPORTER = "exporter"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What all metrics have in common. `writers` are the processes that compute it."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    writers: tuple[Writer, ...]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a record of this metric holds."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class CounterDefinition(Definition):
+    """Only grows, through restarts too. Slots are summed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeDefinition(Definition):
+    """Goes up and down. Counts only while the process that set it lives. Living slots are summed, or the highest of
+    them is shown."""
+
+    takes_highest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramDefinition(Definition):
+    """Counts observations in `buckets`, upper bounds in ascending order. Slots are summed."""
+
+    buckets: tuple[float, ...] = LAG_BUCKETS
+
+    @property
+    def numbers(self) -> int:
+        """One number a bucket, one for what is above the last, and the sum."""
+        return len(self.buckets) + 2
