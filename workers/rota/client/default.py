@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from rota.client.interception import interception
 from rota.client.settings import ClientSettings
 from rota.soft_limit import time_limit_deferred
 
@@ -34,7 +35,9 @@ class DefaultClient:
             with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
                 from rota.client.resolve import make_client  # noqa: PLC0415 - brings redis-py, which `import rota` must not
 
-                client = self.client = make_client(self.configured.or_else(self.fleet))
+                client = make_client(self.configured.or_else(self.fleet))
+            if interception.interceptor is None:  # else it may be one without a server
+                self.client = client
         return client
 
 
