@@ -163,9 +163,7 @@ class Books:
             ready_us=entry.ready_us,
         )
 
-    def _end(
-        self, kept: KeptTask, how: State, account: bytes, owner: str = OWNER, result: bytes | None = None
-    ) -> None:
+    def _end(self, kept: KeptTask, how: State, account: bytes, owner: str = OWNER, result: bytes | None = None) -> None:
         # Without an account its end is not to be remembered.
         kept.state = how if account else State.UNKNOWN
         self._free_keys(kept)

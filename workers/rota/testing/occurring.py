@@ -30,7 +30,9 @@ def _of(schedule: Schedule, after_us: int, until_us: int) -> Iterator[Occurrence
         if each.at_us > until_us:
             return
         yield each
-    raise ValueError(f"the schedule {schedule.name!r} occurs more than {_MOST:,} times: move the clock less far at once")
+    raise ValueError(
+        f"the schedule {schedule.name!r} occurs more than {_MOST:,} times: move the clock less far at once"
+    )
 
 
 def _new(schedule: Schedule, occurrence: Occurrence) -> NewTask:

@@ -2,8 +2,8 @@
 
 import math
 import os
-from dataclasses import dataclass, replace
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rota.child.life import NANOSECONDS
