@@ -53,7 +53,8 @@ class CapturedCall:
 
     `delay`: for how many seconds it was put off, 0 for none; `at`: the time it was put off to, None without one.
     `unique`: whether it holds a unique key, for `unique_for` seconds (None: for the life of the task). `retries`,
-    `expires` and `result_ttl` are those in force: of the call, else as declared. `kind`: immediate, delayed or periodic.
+    `expires` and `result_ttl` are those in force: of the call, else as declared. `kind`: immediate, delayed or
+    periodic.
     """
 
     task: str

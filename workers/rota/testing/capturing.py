@@ -191,8 +191,8 @@ class _Due(NamedTuple):
 def _endless(ran: "Sequence[Ran]", most: int) -> str:
     last = ", ".join(f"{each.task} ({each.outcome})" for each in ran[-_LAST_SHOWN:])
     return (
-        f"{most:,} attempts were made, and there is more to run; the last were {last}. Does a task enqueue itself, or is "
-        "tried again without a delay? drain(most=...) allows more"
+        f"{most:,} attempts were made, and there is more to run; the last were {last}. Does a task enqueue itself, or "
+        "is it tried again without a delay? drain(most=...) allows more"
     )
 
 

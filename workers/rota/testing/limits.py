@@ -1,4 +1,4 @@
-"""The soft time limit of tasks that a test runs, and their cancellation, told by a signal as a master tells a worker."""
+"""The soft time limit of tasks that a test runs, and their cancellation, told by a signal as by a master."""
 
 import signal
 import threading

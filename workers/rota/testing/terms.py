@@ -1,4 +1,4 @@
-"""What a fleet's configuration would say of the tasks that tests run: the defaults, and no limit on what was accepted."""
+"""What a fleet's configuration would say of the tasks that tests run: the defaults, and no limit of a body."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
