@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from rota.child.slots import Slot
 from rota.client.status import State
 from rota.durations import MICROSECONDS
+from rota.protocol.body import decode_body
 from rota.protocol.ends import parse_ended, ran_by
 from rota.protocol.entry import Entry, Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
@@ -49,7 +50,7 @@ class KeptTask:
         return self._standing() if self.ended is None else self.ended
 
     def _standing(self) -> TaskState:
-        entry, waits_for_due = self.entry, self.state is State.SCHEDULED
+        entry = self.entry
         return TaskState(
             self.state,
             entry.queue,
@@ -58,7 +59,7 @@ class KeptTask:
             body=self.body,
             accounts=b"\n".join(self.accounts),
             kind=entry.kind.label,
-            ready_us=0 if waits_for_due else entry.ready_us,
+            ready_us=entry.ready_us,
         )
 
 
@@ -84,9 +85,10 @@ class Books:
             return Enqueued(duplicate=True, holder=holder), None
         now_us = self._now_us()
         due_us = _due_us(new.due, now_us)
-        came = Kind.IMMEDIATE if due_us <= now_us else Kind.DELAYED
-        entry = _written(Entry(b"", new.id, new.queue, kind or came, due_us, now_us, 0, 0, 0, 0, "-"))
-        state = State.READY if due_us <= now_us else State.SCHEDULED
+        state, came, ready_us = (
+            (State.READY, Kind.IMMEDIATE, now_us) if due_us <= now_us else (State.SCHEDULED, Kind.DELAYED, 0)
+        )
+        entry = _written(Entry(b"", new.id, new.queue, kind or came, due_us, ready_us, 0, 0, 0, 0, "-"))
         kept = KeptTask(namespace, new.body, entry, new.due.endswith(FRONT), state)
         self._tasks[namespace, new.id] = kept
         if new.unique_key:
@@ -116,7 +118,7 @@ class Books:
         if kept.state is State.DEAD:
             return CancelWord.DEAD
         if kept.state in _WAITS:
-            self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, ""), "-")
+            self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, decode_body(kept.body).name), "-")
             return CancelWord.CANCELLED
         if kept.slot is not None:
             kept.slot.cancelled = kept.slot.task_number
@@ -134,7 +136,9 @@ class Books:
                 self._end(kept, State.EXPIRED, account)
             case RetryOutcome(delay_us, failed):
                 self._fail(kept, failed, State.SCHEDULED)
-                kept.entry = _written(kept.entry._replace(kind=Kind.RETRY, due_us=self._now_us() + delay_us))
+                kept.entry = _written(
+                    kept.entry._replace(kind=Kind.RETRY, due_us=self._now_us() + delay_us, ready_us=0)
+                )
             case DeadOutcome(epitaph):
                 self._fail(kept, epitaph, State.DEAD)
                 self._end_dead(kept)

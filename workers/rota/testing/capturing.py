@@ -4,6 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, overload
 
@@ -39,8 +40,8 @@ class Capture(Sequence[CapturedCall]):
     A test has it of `capture()`.
     """
 
-    def __init__(self, *, schedules: bool = True) -> None:
-        self.clock = Clock(self._moved)
+    def __init__(self, *, at: datetime | None = None, schedules: bool = True) -> None:
+        self.clock = Clock(self._moved, at)
         self._schedules = schedules
         self._calls: list[CapturedCall] = []
         self._books = Books(lambda: self.clock.now_us)
@@ -197,13 +198,14 @@ def _endless(ran: "Sequence[Ran]", most: int) -> str:
 
 
 @contextmanager
-def capture(*, schedules: bool = True) -> Iterator[Capture]:
+def capture(*, at: datetime | None = None, schedules: bool = True) -> Iterator[Capture]:
     """Collect what is enqueued in the block, by whichever client of this process, instead of sending it; no server and
     no configuration is needed. Gives the calls, with a clock to move and `drain` to run them.
 
-    `schedules`: whether the declared tasks' own occur as the clock is moved. Handles answer inside the block: `status`
-    and `cancel` as with a server; `wait` and `result` raise NotRun for what was not drained.
+    `at`: an aware datetime at which the clock is to begin, instead of now. `schedules`: whether the declared tasks' own
+    occur as the clock is moved. Handles answer inside the block: `status` and `cancel` as with a server; `wait` and
+    `result` raise NotRun for what was not drained.
     """
-    calls = Capture(schedules=schedules)
+    calls = Capture(at=at, schedules=schedules)
     with standing_in(calls._stand_in):  # noqa: SLF001 - of this module
         yield calls
