@@ -24,7 +24,7 @@ def _story(client: rota.Client) -> list[object]:
     def note(handle: rota.Handle[None]) -> None:
         status = handle.status()
         told = (status.state, status.queue, status.name, status.kind, status.attempt, status.failures)
-        seen.append((handle.duplicate, handle.id == first.id, told, status.ready_at is None, status.why))
+        seen.append((handle.duplicate, handle.id == first.id, told, status.due_at is None, status.ready_at is None))
 
     first = agreeing.using(client=client, id="first").enqueue(1)
     note(first)
