@@ -1,6 +1,10 @@
 """What an application enqueues, collected instead of sent."""
 
+import re
+import subprocess
+import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rota
+from prose import ROOT
 from rota.testing import Capture, EndlessDrain, NotAnswered, NotRun, capture
 
 
@@ -223,6 +228,33 @@ def test_a_name_that_nobody_declared_is_told_as_a_worker_would(calls: Capture) -
     rota.Client("redis://nowhere.invalid").enqueue("nobody_declared_it", queue="images")
     with pytest.raises(rota.TaskDead, match="no task is named 'nobody_declared_it' here"):
         calls.drain()
+
+
+_SLIM = """
+import sys
+import rota
+from rota.testing import capture, eager
+
+@rota.task
+def resize(image): pass
+
+with capture() as calls:
+    resize.enqueue(1)
+    assert len(calls.drain()) == 1
+    calls.clock.move(60)
+with eager() as ran:
+    resize.enqueue(1)
+    assert len(ran) == 1
+print(*{name.split(".")[0] for name in sys.modules})
+"""
+
+
+def test_of_what_rota_depends_on_it_needs_the_redis_client_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", _SLIM], capture_output=True, text=True, check=True, timeout=60)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"\W", each.replace("-", "_"))[0] for each in project["dependencies"]}
+    # redis-py takes hiredis along where it is.
+    assert names & set(done.stdout.split()) - {"hiredis"} == {"redis"}
 
 
 # The clock

@@ -105,9 +105,9 @@ class Books:
         return TaskState(State.UNKNOWN) if kept is None else kept.found()
 
     def promote(self, kept: KeptTask) -> None:
-        """Its due time has come."""
-        kept.state = State.READY
-        self._become(kept, ready_us=self._now_us())
+        """Its due time has come, or is not waited for."""
+        kept.state, now_us = State.READY, self._now_us()
+        self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelWord:
         """End one that waits; tell one that runs."""

@@ -12,10 +12,10 @@ from rota.client.default import default_client
 from rota.client.status import State
 from rota.protocol.entry import Kind
 from rota.protocol.store import NewTask
+from rota.registry import default_registry
 from rota.testing.books import Books, KeptTask
 from rota.testing.calls import CapturedCall, Expected, Wanted, captured_call, said_of
 from rota.testing.clock import Clock
-from rota.testing.occurring import occurrences_between
 from rota.testing.stand_in import StandIn, standing_in
 
 if TYPE_CHECKING:
@@ -133,8 +133,10 @@ class Capture(Sequence[CapturedCall]):
             self._waiting.add(kept)
 
     def _moved(self, before_us: int, now_us: int) -> None:
-        if not self._schedules:
+        if not self._schedules or not any(task.schedules for task in default_registry):
             return
+        from rota.testing.occurring import occurrences_between  # noqa: PLC0415 - reads cron expressions
+
         namespace = default_client().namespace
         for new in occurrences_between(before_us, now_us):
             _, kept = self._books.accept(namespace, new, Kind.PERIODIC)
