@@ -1,5 +1,6 @@
 """What an application enqueues, collected instead of sent."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -77,6 +78,24 @@ def test_every_way_to_enqueue_is_collected_and_no_server_is_asked(calls: Capture
         own.execute_later("images", "captured_resize", [8], 5)
     assert [call.args for call in calls] == [[number] for number in range(1, 9)]
     assert [call.delay for call in calls] == [0, 60, 60, 0, 0, 0, 0, 5]
+
+
+def test_what_async_clients_enqueue_is_collected_and_answered(calls: Capture) -> None:
+    async def enqueue() -> list[str]:
+        handle = await resize.aenqueue(1)
+        await rota.aenqueue_many([resize.call(2)])
+        async with rota.AsyncClient("redis://nowhere.invalid") as own:
+            await own.enqueue("captured_resize", args=[3])
+            with pytest.raises(NotAnswered, match="'events'"):
+                own.events()
+        with pytest.raises(NotRun):
+            await handle.result()
+        before = (await handle.status()).state
+        calls.drain()
+        return [before, (await handle.status()).state, str(await handle.result())]
+
+    assert asyncio.run(enqueue()) == ["ready", "done", "[1, 's', 'immediate', 1]"]
+    assert [call.args for call in calls] == [[1], [2], [3]]
 
 
 def test_what_other_threads_enqueue_is_collected(calls: Capture) -> None:

@@ -136,7 +136,8 @@ def test_async_tasks_run_with_and_without_a_running_loop() -> None:
 
         async def enqueues() -> list[str]:
             _where.set("outside")
-            return fetch.enqueue("v").result()
+            handle = await fetch.aenqueue("v")
+            return await handle.result()
 
         url, thread, name, where = asyncio.run(enqueues())
     assert (url, name, where) == ("v", "eager_fetch", "outside")
