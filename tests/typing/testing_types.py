@@ -1,4 +1,4 @@
-"""What `rota.testing` and the fixtures promise to a type checker. Not run: as `client_types` and `client_type_errors`."""
+"""What `rota.testing` and the fixtures promise to a type checker. Not run: checked by `test_client_types`."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type

@@ -62,6 +62,11 @@ async def slow_async() -> None:
     await asyncio.sleep(30)
 
 
+@rota.task(name="eager_interrupted")
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture(autouse=True)
 def _seen_is_empty() -> None:
     seen.clear()
@@ -162,9 +167,5 @@ def test_nothing_is_left_of_a_limit() -> None:
 
 
 def test_a_keyboard_interrupt_is_no_failed_attempt() -> None:
-    @rota.task(name="eager_interrupted")
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
     with eager(retries=True, raises=False), pytest.raises(KeyboardInterrupt):
         interrupted.enqueue()
