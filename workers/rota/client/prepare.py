@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rota.client.arguments import check_arguments
 from rota.client.call import Call
@@ -25,6 +25,8 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.names import fault_in_name
 from rota.protocol.store import FRONT, NewTask
 from rota.registry import Registry
+
+H = TypeVar("H")
 
 KIB = 1024
 _LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # ten years; as in lua/adopt_scheduled.lua
@@ -59,6 +61,15 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound))
+
+
+def in_order_of_sending(tasks: Sequence[NewTask], send: Callable[[Sequence[NewTask]], list[H]]) -> list[H]:
+    """What `send` returns for tasks that it is given in the order in which they are to be sent, in their own."""
+    order = sending_order(tasks)
+    if order is None:
+        return send(tasks)
+    handles = dict(zip(order, send([tasks[at] for at in order]), strict=True))
+    return [handles[at] for at in range(len(tasks))]
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:

@@ -20,9 +20,10 @@ from threading import Lock, Thread
 from typing import Final
 
 from rota.backoff import Backoff
+from rota.client.answers import Answered, Exchange, NotAccepted
 from rota.client.failures import Denied
 from rota.client.open_waits import OpenWaits, Wait, WaitQuestion
-from rota.client.pool import Answered, ClientPool, NotAccepted
+from rota.client.pool import ClientPool
 from rota.client.reply_list import ReplyList
 from rota.errors import Unavailable
 from rota.protocol.store import Store
@@ -184,7 +185,9 @@ class WaitingThread(Thread):
 
     def _answers(self, asked: Mapping[WaitQuestion, str]) -> Sequence[TaskState | None]:
         questions = [(question.goal, question.task_id) for question in asked]
-        [answer] = self._access.pool.exchange([self._access.store.wait(self._name_there, questions)])
+        asked_of = self._access.store.wait(self._name_there, questions)
+        until = time.monotonic() + self._access.timeout_seconds
+        [answer] = self._access.pool.exchange(Exchange([asked_of], None, until))
         if isinstance(answer, Answered):
             return answer.value
         raise answer.error if isinstance(answer, NotAccepted) else Unavailable(answer.why)
