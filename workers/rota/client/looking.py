@@ -14,6 +14,7 @@ from rota.protocol.command import Command, Steps, ask
 from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
+from rota.protocol.task_walk import find_task
 from rota.server.address import Address
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Looking(ABC):
 def looking_at(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
     """`status`, but that it raises."""
     require_name("id", task_id)
-    return status_of(task_id, (yield from ask(store.status(task_id))), args=args)
+    return status_of(task_id, (yield from find_task(store, task_id)), args=args)
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:

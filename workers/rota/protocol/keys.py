@@ -102,6 +102,9 @@ class Keys:
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")
 
+    def sealed_ends(self, number: int | str) -> str:
+        return self._key(f"ends:{number}")
+
     def replies(self, client: str) -> str:
         return self._key(f"replies:{client}")
 

@@ -93,15 +93,14 @@ local function tell_nothing_of(ids, now)
 end
 
 -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted here,
--- while their bodies are still there. `ended` has their `ids`; `lines`: from the second place on, entry and account of those
--- that are to be remembered; `text`: of `count` others these lines as they came; `untold`: ids of which nothing is told.
+-- while their bodies are still there. `ended` has their `ids`; `lines`, of those that are to be remembered: a text of `count`
+-- of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing is to be told.
 local function note_ends(how, now, owner, ended)
   if tell_waiters then tell_waiters(how, ended.ids) end
   if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end -- one at a time, and of an earlier life
   if not remembers() then return end
-  if ended.text then remember(how, now, owner, ended.count, ended.text) end
-  local lines = ended.lines
-  if #lines > 1 then remember(how, now, owner, (#lines - 1) / 2, table.concat(lines, '\n')) end
+  local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
+  if count > 0 then remember(how, now, owner, count, #lines > 1 and table.concat(lines, '\n') or lines[1]) end
   if #ended.untold > 0 then tell_nothing_of(ended.untold, now) end
 end
 
@@ -111,9 +110,8 @@ local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not b
 local function note_end(how, now, owner, id, text, account)
   if tell and how ~= 'dead' then tell_end(how, text, owner, account) end
   local is_told = account ~= ''
-  note_ends(how, now, owner, {
-    ids = { id }, lines = is_told and { '', text, account } or {}, untold = is_told and {} or { id },
-  })
+  local lines, untold = is_told and { '', text, account } or { '' }, is_told and {} or { id }
+  note_ends(how, now, owner, { ids = { id }, lines = lines, count = 0, untold = untold })
 end
 
 -- Take a task off the books whose end was noted before; returns as clear_up.

@@ -73,8 +73,7 @@ local function record_of(id, from)
     local place = text and place_in(n, id)
     if place then return record_at(text, place, since) end
     n = n + 1
-    local _, began = block_of(text or '', 2)
-    if text and began <= since then return nil end
+    if text and since > 0 and select(2, block_of(text, 2)) <= since then return nil end
     if looked >= MOST_LOOKED then return nil, n end
   end
 end

@@ -85,11 +85,11 @@ end
 -- Returns the entries that were not held, and queue -> { settled, released } with how many of each. `plain`: the lines of
 -- `plain_n` that are simply done. Of these nothing is looked at but their entries, unless more has to be told of them.
 local function settle(owner, at, n, now, plain_n, plain)
-  local stale, by_queue, done, from = {}, {}, { ids = {}, lines = { '' }, untold = {} }, ARGV
+  local stale, by_queue, done, from = {}, {}, { ids = {}, lines = { '' }, count = 0, untold = {} }, ARGV
   local inflight = PREFIX .. 'inflight:' .. owner
   local head = plain_n > 0 and not any_former and not tell and settle_plain(inflight, plain_n, plain) or {}
   if #head > 0 then
-    done.text, done.count = plain, plain_n
+    done.lines[1], done.count = plain, plain_n
   elseif plain_n > 0 then
     from, at, n = settlements_of(plain, at, n)
   end
