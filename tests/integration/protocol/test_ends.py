@@ -236,11 +236,11 @@ def test_what_a_worker_tells_of_entries_that_it_does_not_hold_is_not_remembered(
     owner, claim = fleet.claimed("a")
     lost = fleet.register()
     reply = fleet.turn(lost, Q, (claim, DONE), limit=0)
-    assert reply.stale == (claim.entry,)
+    assert reply.stale == (claim.entry.text,)
     assert status(fleet, "a").state == "running"
     fleet.turn(owner, Q, (claim, DONE), limit=0)
     assert end_of(fleet, "a").run == RUN
-    assert fleet.turn(owner, Q, (claim, DONE), limit=0).stale == (claim.entry,)
+    assert fleet.turn(owner, Q, (claim, DONE), limit=0).stale == (claim.entry.text,)
     assert fleet.run(fleet.store.audit()).done == 1
 
 
