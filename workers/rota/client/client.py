@@ -3,16 +3,16 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
 from rota.client.answers import Exchange, value_of
-from rota.client.call import Call, CallOptions
+from rota.client.call import Call, CallOptions, call_of
 from rota.client.interception import interception
 from rota.client.looking import Looking, cancelling
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.pool import ClientPool
-from rota.client.prepare import KIB, in_order_of_sending, prepare, require_name
+from rota.client.prepare import KIB, in_sending_order, prepare, require_name
 from rota.client.results import result_of
 from rota.client.sender import Sender, Sending
 from rota.client.status import Handle, TaskStatus, status_of
@@ -33,7 +33,7 @@ from rota.server.durability import Durability, confirmation, level_of
 from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
-    from rota.client.consumer import Consumer
+    from rota.client.consumer import Consumer, Terms
     from rota.client.schedules import Schedules
 
 R = TypeVar("R")
@@ -48,6 +48,8 @@ class Client(Looking):
     beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). Close it, or use
     it as a context manager, when it is not needed any more.
     """
+
+    is_async: Final = False
 
     def __init__(
         self,
@@ -115,11 +117,8 @@ class Client(Looking):
         ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
         it was accepted and its durability was not confirmed.
         """
-        if isinstance(what, str):
-            what = Call(what, args, {} if kwargs is None else kwargs, **options)
-        elif args or kwargs or options:
-            raise TypeError("a Call brings its arguments and options: give them where it is made")
-        return self._send([prepare(what, default_registry, self._max_payload_kb)])[0]
+        call = call_of(what, args, kwargs, options)
+        return self._send([prepare(call, default_registry, self._max_payload_kb)])[0]
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
@@ -129,7 +128,8 @@ class Client(Looking):
         Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
-        return in_order_of_sending(tasks, self._send)
+        there, back = in_sending_order(tasks)
+        return back(self._send(there))
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
@@ -146,9 +146,15 @@ class Client(Looking):
         Raises InvalidName, TypeError or ValueError; Unavailable or Uncertain when it cannot be registered.
         """
         # Imported only here: it brings what a program that only enqueues does without.
-        from rota.client.consumer import Consumer, Lines, terms_of  # noqa: PLC0415
+        from rota.client.consumer import terms_of  # noqa: PLC0415
 
         terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
+        return self.consumer_of(terms)
+
+    def consumer_of(self, terms: "Terms") -> "Consumer":
+        """The consumer of these terms, which were checked. Raises Unavailable or Uncertain."""
+        from rota.client.consumer import Consumer, Lines  # noqa: PLC0415 - as above
+
         return Consumer(Lines(self._store, self._run, self._address, self._timeout_seconds), terms)
 
     @property

@@ -11,11 +11,10 @@ from redis.exceptions import (
 )
 
 from rota.errors import Unavailable
-from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, REASON_SENTINEL, REASON_SILENT, ServerError
+from rota.server.server_errors import ServerError
 
 _DENIALS: Final = ("noperm", "noauth", "wrongpass")
 _REPLIES: Final = (ResponseError, BusyLoadingError, AuthenticationError)
-_OF_CONNECTIONS: Final = (REASON_NETWORK, REASON_PROTOCOL, REASON_SENTINEL, REASON_SILENT)
 _IN_SCRIPTS: Final = ("ACL failure in script", "The user executing the script can't")  # Valkey and Redis
 
 
@@ -39,9 +38,7 @@ def is_denial(error: Exception) -> bool:
 
 def is_refusal(error: Exception) -> bool:
     """Whether the server said it, by which it has not done what it was asked; else it is of the connection."""
-    if isinstance(error, ServerError):
-        return error.reason not in _OF_CONNECTIONS
-    return isinstance(error, _REPLIES)
+    return error.is_reply if isinstance(error, ServerError) else isinstance(error, _REPLIES)
 
 
 def is_full(error: Exception) -> bool:

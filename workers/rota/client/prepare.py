@@ -63,13 +63,16 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound))
 
 
-def in_order_of_sending(tasks: Sequence[NewTask], send: Callable[[Sequence[NewTask]], list[H]]) -> list[H]:
-    """What `send` returns for tasks that it is given in the order in which they are to be sent, in their own."""
+def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
+    """Tasks in the order in which they are to be sent, and what puts things that came in that order into their own."""
     order = sending_order(tasks)
     if order is None:
-        return send(tasks)
-    handles = dict(zip(order, send([tasks[at] for at in order]), strict=True))
-    return [handles[at] for at in range(len(tasks))]
+        return tasks, lambda things: things
+    return [tasks[at] for at in order], lambda things: [things[at] for at in _inverse(order)]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:

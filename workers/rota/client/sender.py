@@ -34,7 +34,9 @@ _ROUND_BYTES: Final = 4 << 20  # what may be on its way without an answer, under
 _FIRST_SHARE: Final = 0.5  # of the time for an answer: the rest is for the same once more, on another connection
 _PERHAPS: Final = "the tasks may have been accepted"
 
-Sending = Generator[Exchange[list[Enqueued]], list[Answer[list[Enqueued]]], list[H]]
+EnqueueExchange = Exchange[list[Enqueued]]
+EnqueueAnswers = list[Answer[list[Enqueued]]]
+Sending = Generator[EnqueueExchange, EnqueueAnswers, list[H]]
 """Exchanges, one after the other: it is sent their answers, or thrown Unavailable when nothing was sent, or Cut when
 nobody waits any more. Returns the handles."""
 
@@ -57,7 +59,7 @@ class Batch(NamedTuple):
 class Sender(Generic[H]):
     """How enqueues are sent; `handle_of` makes what callers get of each, and `doubt` the Uncertain that takes the
     `Sending` which repeats it. A `confirmation` is waited for by each round: two rounds may go to two servers, of which
-    only the second would confirm. `seconds` are those of a round, whatever happens in it."""
+    only the second would confirm. `seconds` are those of a round, whatever happens in it. `repeats`: what callers write to repeat one."""
 
     def __init__(
         self,
@@ -66,8 +68,10 @@ class Sender(Generic[H]):
         doubt: "Callable[[str, Sequence[str], Callable[[], Sending[H]]], Uncertain]",
         seconds: float,
         confirmation: Confirmation | None = None,
+        repeats: str = "repeat()",
     ) -> None:
         self._store = store
+        self._repeats = repeats
         self._handle_of = handle_of
         self._doubt = doubt
         self._seconds = seconds
@@ -106,14 +110,14 @@ class Sender(Generic[H]):
     def _may_repeat(self, sent_at: float) -> bool:
         return _is_remembered(sent_at) and time.monotonic() < sent_at + self._seconds
 
-    def _exchange(self, batches: Sequence[Batch], deadline: float, share: float = WHOLE) -> Exchange[list[Enqueued]]:
+    def _exchange(self, batches: Sequence[Batch], deadline: float, share: float = WHOLE) -> EnqueueExchange:
         # One command after another, as they are sent: the next is packed while the server works on the last.
         commands = (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
         return Exchange(commands, self._confirmation, deadline, share)
 
     def _again(
         self, batches: Sequence[Batch], deadline: float
-    ) -> Generator[Exchange[list[Enqueued]], list[Answer[list[Enqueued]]], list[Answer[list[Enqueued]]]]:
+    ) -> Generator[EnqueueExchange, EnqueueAnswers, EnqueueAnswers]:
         # If the second try is refused, or cannot be sent, the first may have counted all the same: it stays Unanswered.
         try:
             answers = yield self._exchange(batches, deadline)
@@ -148,7 +152,7 @@ class Sender(Generic[H]):
 
     def _uncertain(self, why: str, batches: Sequence[Batch], sent_at: float) -> Uncertain:
         ids = [task.id for batch in batches for task in batch.tasks]
-        how = f"repeat() of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
+        how = f"{self._repeats} of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
         return self._doubt(f"{why}: {how}", ids, partial(self._repeat, batches, sent_at))
 
     def _repeat(self, batches: Sequence[Batch], sent_at: float) -> Sending[H]:

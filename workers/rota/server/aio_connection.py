@@ -64,7 +64,11 @@ class AioConnection:
 
     async def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
-        return await self._watched(command((pack(args),)))
+        return await self.ask(command((pack(args),)))
+
+    async def ask(self, data: bytes) -> Any:
+        """Run a command in wire form; the reply as hiredis reads it. Raises ServerError."""
+        return await self._watched(data)
 
     async def close(self) -> None:
         """Close at once. May be repeated; the next command connects again."""

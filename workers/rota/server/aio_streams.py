@@ -30,12 +30,16 @@ class AioStreams:
 
     async def ask(self, data: bytes) -> Any:
         """Send a command, and wait for its reply. Raises ServerError or OSError."""
-        await self.send(data)
+        self.write(data)
+        await self.drain()
         return await self.receive()
 
-    async def send(self, data: bytes) -> None:
-        """Send commands; waits while the server does not take them. Raises OSError."""
+    def write(self, data: bytes) -> None:
+        """Have it sent."""
         self._writer.write(data)
+
+    async def drain(self) -> None:
+        """Wait while the server takes nothing. Raises OSError."""
         await self._writer.drain()
 
     async def receive(self) -> Any:
