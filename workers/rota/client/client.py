@@ -197,7 +197,7 @@ class Client(Looking):
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self._access)
         found = self._waiting.wait(WaitQuestion(goal, task_id), timeout)
-        return self._follow(look_back(self._store, task_id, found)) if found.looked_at else found
+        return self._follow(look_back(self._store, task_id, found))
 
     # Steering
 

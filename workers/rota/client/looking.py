@@ -10,7 +10,7 @@ from rota.client.status import State, TaskStatus, status_of
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.options import check_queue
-from rota.protocol.command import Command, Steps, ask
+from rota.protocol.command import Command, Steps
 from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store

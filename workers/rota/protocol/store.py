@@ -62,8 +62,9 @@ class RateAsked(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
-    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`, `plain` of
-    those of which there are `outcome.plain_lines`, `limits` of queues that have one of their own, packed by `pack_limits`."""
+    doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`,
+    `limits` of queues that have one of their own, packed by `pack_limits`. `plain`: of what has some, the
+    `outcome.plain_lines` in place of its settlement."""
 
     limit: int
     held: Sequence[str] = ()

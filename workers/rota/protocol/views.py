@@ -104,7 +104,9 @@ def _kind(raw: Raw) -> str:
     return Kind(text_of(raw)).label if raw else ""
 
 
-parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended, _kind, int, int)
+parse_status = reply(
+    TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended, _kind, int, int
+)
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
