@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rota.protocol.outcome import DONE, Settlement, join_settlements, pack_settlement
+from rota.protocol.outcome import DONE, Settlement, plain_lines
 from rota.protocol.replies import Claim
 from rota.protocol.store import BATCH, Announced, NewTask, Store, Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_limits, pack_tiers
@@ -54,8 +54,8 @@ class Bench:
             claims = self._turn(owner, limit, claims)
 
     def _turn(self, owner: str, limit: int, ended: Sequence[Claim]) -> Sequence[Claim]:
-        settled = join_settlements([pack_settlement(Settlement(claim.entry, DONE, ACCOUNT)) for claim in ended])
-        turn = Turn(1, settlements=settled, limits=pack_limits({QUEUE: limit}))
+        plain = [plain_lines(Settlement(claim.entry, DONE, ACCOUNT)) for claim in ended]
+        turn = Turn(1, limits=pack_limits({QUEUE: limit}), plain=plain)
         return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
 
     def counted(self, limit: int) -> int:

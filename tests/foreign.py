@@ -33,8 +33,10 @@ TYPES: Final = {
     "healing": "hash",
     "dead": "zset",
     "epitaphs": "hash",
-    "ended": "hash",
-    "ended_before": "hash",
+    "ends": "string",
+    "ends_sealed": "list",
+    "ends_untold": "string",
+    "sealed_ends": "string",
     "unique": "string",
     "unique_keys": "hash",
     "paused": "set",
@@ -75,7 +77,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "closed": ("default", "nobody"),
     "conditions": ("always", "nobody"),
     "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker", "adopts_until", "adopter"),
-    "meta": ("nonsense", "ended_keep"),
+    "meta": ("nonsense", "ended_keep", "ended"),
     "schedules_alive": ("nonsense",),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""
@@ -122,6 +124,7 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "client": "c",
         "domain": DOMAIN,
         "name": "r",
+        "number": "1",
         "node": owner.partition(":")[0],
     }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]

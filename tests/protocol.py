@@ -7,10 +7,10 @@ import redis
 
 from rota.protocol.command import Command
 from rota.protocol.ends import Run, account_of, ran_by
-from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement
+from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement, plain_lines
 from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
 from rota.protocol.store import Blame, NewTask, Store, Turn
-from rota.protocol.tiers import NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address
 from rota.server.connection import Connection
@@ -29,6 +29,19 @@ ACCOUNT = account_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 def pack_settlements(settlements: Iterable[Settlement]) -> Packed:
     """Settlements as a worker's turn brings them."""
     return join_settlements([pack_settlement(settlement) for settlement in settlements])
+
+
+def turn_of(
+    settlements: Iterable[Settlement],
+    limit: int,
+    held: Sequence[str] = (),
+    tokens: Sequence[str] = (),
+    limits: Packed = NO_LIMITS,
+) -> Turn:
+    """The turn by which a worker tells these."""
+    settlements = list(settlements)
+    others = [settlement for settlement in settlements if not plain_lines(settlement)]
+    return Turn(limit, held, tokens, pack_settlements(others), limits, [*filter(None, map(plain_lines, settlements))])
 
 
 def one_tier(*queues: str) -> Packed:
@@ -92,8 +105,8 @@ class Fleet:
         tokens: Sequence[str] = (),
         account: bytes = ACCOUNT,
     ) -> TurnReply:
-        settled = pack_settlements(Settlement(claim.entry, outcome, account) for claim, outcome in settlements)
-        return self.run(self.store.turn(owner, serving, Turn(limit, held, tokens, settled)))
+        settled = [Settlement(claim.entry, outcome, account) for claim, outcome in settlements]
+        return self.run(self.store.turn(owner, serving, turn_of(settled, limit, held, tokens)))
 
     def claim(self, owner: str, serving: Packed, limit: int = 1) -> list[str]:
         """The ids a turn claims."""

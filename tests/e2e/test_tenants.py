@@ -72,7 +72,7 @@ def sizes(connection: redis.Redis, namespace: str) -> dict[str, int]:
     size = {"hash": "hlen", "set": "scard", "zset": "zcard", "list": "llen", "stream": "xlen", "string": "strlen"}
     found = {}
     for key in map(str, connection.scan_iter(match=f"{{{namespace}}}:*", count=1000)):
-        if key not in (keys.ended, keys.ended_before) and not key.startswith(f"{{{namespace}}}:sent:"):
+        if not key.startswith((keys.ends, f"{{{namespace}}}:sent:")):
             found[key] = int(getattr(connection, size[str(connection.type(key))])(key))
     return found
 

@@ -46,5 +46,5 @@ def test_what_is_told_of_each_task_agrees_with_what_it_did_through_kills_of_its_
             assert json.loads(kept) == {"label": str(number)}  # type: ignore[arg-type]  # redis-py: may be awaitable
     fleet.edit(ended={"keep": 0})
     assert fleet.rota("reload").returncode == 0
-    until(lambda: not redis_client.exists(Keys(fleet.namespace).ended), "the end of the memory")
+    until(lambda: not redis_client.exists(Keys(fleet.namespace).ends), "the end of the memory")
     assert fleet.books_balance()

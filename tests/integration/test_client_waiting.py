@@ -331,7 +331,7 @@ class TestInterruptions:
         fleet.redis.hset(fleet.keys.waiters, "b", "e: s:\xff nonsense e:!")
         until(lambda: fleet.redis.llen(fleet.keys.replies(replies)) == 0, "that it was read")
         assert not asked.done()
-        fleet.redis.hset(fleet.keys.ended, "c", "odd words")
+        fleet.redis.append(fleet.keys.ends, "\n!1 odd 1 -\nc odd words\n 0 0 0 -")
         fleet.redis.rpush(fleet.keys.result("d"), "another type")
         assert {client.wait(name, SECONDS).state for name in ("c", "d")} == {State.UNKNOWN}
         fleet.redis.delete(fleet.keys.waiters)

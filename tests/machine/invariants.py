@@ -7,6 +7,7 @@ from hypothesis.stateful import invariant
 from machine.base import QUEUES, RATES_OF_TASKS, SHARES, Machine, heard_as
 from machine.picture import Picture
 from model.claims import Ask
+from model.ends import text_of
 from model.items import Task
 
 
@@ -49,7 +50,9 @@ class Invariants(Machine):
         assert picture.marked == places.marked
         assert picture.rotation == self.model.rotation.as_kept()
         assert picture.former == places.former
-        assert (picture.ended, picture.ended_before) == (places.memory.ended, places.memory.before)
+        assert picture.ends == text_of(places.memory.open)
+        assert picture.sealed == {number: text_of(blocks) for number, blocks in places.memory.sealed.items()}
+        assert picture.untold == "".join(f"\n{task_id} {at}" for task_id, at in places.memory.untold)
         assert picture.schedules == {name: known.record for name, known in self.model.schedules.items()}
         assert picture.schedules_due == {name: known.look_at for name, known in self.model.schedules.items()}
         assert picture.alive == self.model.alive

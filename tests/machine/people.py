@@ -177,7 +177,7 @@ class People(Working):
 
     def look(self, data: st.DataObject, _: str) -> None:
         places = self.model.places
-        known = [*places.tasks, *places.results, *places.memory.ended, *places.memory.before, "nobody"]
+        known = [*places.tasks, *places.results, *places.memory.ids(), "nobody"]
         task_id = data.draw(st.sampled_from(known))
         found = self.fleet.run(self.fleet.store.status(task_id))
         assert found.state == self.model.state(task_id)

@@ -27,8 +27,9 @@ class Picture:
     rotation: dict[str, tuple[int, int]]
     rates: dict[str, int]
     former: dict[str, tuple[int, int]]
-    ended: dict[str, str]
-    ended_before: dict[str, str]
+    ends: str
+    sealed: dict[int, str]
+    untold: str
     schedules: dict[str, str]
     schedules_due: dict[str, float]
     alive: dict[str, str]
@@ -62,7 +63,7 @@ def take_picture(
     holders = {unique_key: next(answers) for unique_key in unique_keys}
     (
         tasks, tickets, epitaphs, delayed, dead, expires, held_keys,
-        counts, marked, rotation, rates, former, ended, ended_before, schedules, look_at, alive, events, poller_bell,
+        counts, marked, rotation, rates, former, ends, untold, schedules, look_at, alive, events, poller_bell,
     ) = answers  # fmt: skip
     return Picture(
         lanes,
@@ -81,8 +82,9 @@ def take_picture(
         {name: (int(state[:20]), int(state[21:])) for name, state in (rotation | _times(fleet, domains)).items()},
         {queue: int(paid_off) for queue, paid_off in rates.items()},
         {task_id: (int(text.split(" ")[0]), int(text.split(" ")[1])) for task_id, text in former.items()},
-        ended,
-        ended_before,
+        ends or "",
+        _sealed(fleet),
+        untold or "",
         schedules,
         dict(look_at),
         alive,
@@ -105,11 +107,18 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
     pipe.zrange(keys.owners, 0, -1, withscores=True)
     pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
     pipe.hgetall(keys.rotation).hgetall(keys.rates).hgetall(keys.former)
-    pipe.hgetall(keys.ended).hgetall(keys.ended_before)
+    pipe.get(keys.ends).get(keys.ends_untold)
     pipe.hgetall(keys.schedules).zrange(keys.schedules_due, 0, -1, withscores=True).hgetall(keys.schedules_alive)
     pipe.xlen(keys.events).llen(keys.poller_doorbell)
     answers: list[Any] = pipe.execute()
     return answers
+
+
+def _sealed(fleet: Fleet) -> dict[int, str]:
+    numbers: Any = fleet.redis.lrange(fleet.keys.ends_sealed, 0, -1)
+    texts: Any = {int(number): fleet.redis.get(fleet.keys.sealed_ends(number)) for number in numbers}
+    assert len(texts) == len(list(fleet.redis.scan_iter(fleet.keys.sealed_ends("*"))))
+    return texts  # type: ignore[no-any-return]
 
 
 def _times(fleet: Fleet, domains: Iterable[str]) -> dict[str, str]:

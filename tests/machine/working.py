@@ -25,9 +25,10 @@ from machine.producing import Producing
 from model.claims import Ask
 from model.items import UNKNOWN_QUEUE, Bare
 from model.model import Outcome as ModelOutcome
-from protocol import ACCOUNT, LEASE_MS, pack_settlements
+from protocol import ACCOUNT, LEASE_MS, pack_settlements, turn_of
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
+    DONE,
     CancelledOutcome,
     DeadOutcome,
     Done,
@@ -36,13 +37,13 @@ from rota.protocol.outcome import (
     Release,
     RetryOutcome,
     Settlement,
+    plain_lines,
 )
 from rota.protocol.replies import AdoptedScheduled, Claim, Promoted, Swept, TurnReply, TurnWord
-from rota.protocol.store import Turn
 from rota.protocol.tiers import pack_limits
 
 OUTCOMES: dict[str, Outcome] = {
-    "done": Done(),
+    "done": DONE,
     "done with a result": Done(b"42", HOUR_MS),
     "retry at once": RetryOutcome(0),
     "retry soon": RetryOutcome(2_000_000),
@@ -55,6 +56,11 @@ OUTCOMES: dict[str, Outcome] = {
 }
 VERBS = st.sampled_from(sorted(OUTCOMES))
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
+
+
+def _is_told_by_itself(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
+    """A turn tells first what is simply done."""
+    return not plain_lines(told[0])
 
 
 def in_model(outcome: Outcome) -> ModelOutcome:
@@ -115,9 +121,10 @@ class Working(Producing):
         self, worker: Worker, limit: int, limits: dict[str, int] | None = None, delivery: str = ANSWERED
     ) -> TurnReply | None:
         """What the worker has no answer for it tells again in its next turn."""
-        reported, held = list(worker.pending), [claim.entry.id for claim in worker.claims]
-        settled = pack_settlements(Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in reported)
-        turn = Turn(limit, held, sorted(worker.tokens), settled, pack_limits(limits or {}))
+        held = [claim.entry.id for claim in worker.claims]
+        settled = [Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending]
+        reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_is_told_by_itself)]
+        turn = turn_of(settled, limit, held, sorted(worker.tokens), pack_limits(limits or {}))
         check = self._turn_check(Ask(worker.owner, worker.serving, limit, limits or {}), held, reported)
         command = self.fleet.store.turn(worker.owner, PACKED[worker.pool], turn)
         reply = self.call(command, check, delivery, worker.owner)

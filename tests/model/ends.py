@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from model.items import UNKNOWN_QUEUE, Task
 
@@ -10,35 +12,90 @@ NO_RUN = " 0 0 0 -"
 """The account of a run that was not begun, or of which nobody told."""
 
 
+_LONG = 32768
+_SHORTEST = 16
+
+
+@dataclass(frozen=True)
+class End:
+    """One end: the last entry, and the account of the run with those of earlier attempts."""
+
+    entry: str
+    account: str
+
+    @property
+    def id(self) -> str:
+        return self.entry.partition(" ")[0]
+
+    @property
+    def text(self) -> str:
+        account = self.account.replace("\n", "\r")
+        return f"\n{self.entry}\n{account}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Those that ended together."""
+
+    how: str
+    at: int
+    owner: str
+    ends: Sequence[End]
+
+    @property
+    def text(self) -> str:
+        return f"\n!{len(self.ends)} {self.how} {self.at} {self.owner}" + "".join(end.text for end in self.ends)
+
+
 @dataclass
 class Memory:
-    """Two generations: at least the last `keep` are known."""
+    """The blocks of the open text, those of the sealed ones by how many ends there were up to each, and of which ids
+    nothing is to be told, with when they ended."""
 
     keep: int = 0
-    ended: dict[str, str] = field(default_factory=dict)
-    before: dict[str, str] = field(default_factory=dict)
+    open: list[Block] = field(default_factory=list)
+    sealed: dict[int, list[Block]] = field(default_factory=dict)
+    untold: list[tuple[str, int]] = field(default_factory=list)
+    known: int = 0
 
-    def note(self, records: dict[str, str]) -> None:
-        """Those that ended together."""
-        if not self.keep or not records:
+    def note(self, block: Block) -> None:
+        """Those that ended together, if any did."""
+        if not self.keep or not block.ends:
             return
-        self.ended |= records
-        if len(self.ended) >= self.keep:
-            self.before, self.ended = self.ended, {}
+        self.open.append(block)
+        self.known += len(block.ends)
+        if len(text_of(self.open)) < min(_LONG, self.keep * _SHORTEST):
+            return
+        self.sealed[self.known], self.open = self.open, []
+        while self.known - min(self.sealed) >= self.keep:
+            del self.sealed[min(self.sealed)]
 
-    def forget(self, task_id: str) -> None:
-        """What an earlier life of this id left."""
-        self.ended.pop(task_id, None)
-        self.before.pop(task_id, None)
+    def forget(self, task_id: str, now: int) -> None:
+        """Nothing is told of this one, nor of an earlier life of its id."""
+        if self.keep:
+            self.untold.append((task_id, now))
 
     def keep_so_many(self, number: int) -> None:
         self.keep = number
         if not number:
-            self.ended, self.before = {}, {}
+            self.open, self.sealed, self.untold = [], {}, []
+
+    def blocks(self) -> list[Block]:
+        return [*chain.from_iterable(self.sealed.values()), *self.open]
+
+    def ids(self) -> list[str]:
+        return [end.id for block in self.blocks() for end in block.ends]
 
     def how(self, task_id: str) -> str:
         """How it ended; "" when that is not known."""
-        return self.ended.get(task_id, self.before.get(task_id, "")).partition(" ")[0]
+        told = [block for block in self.blocks() if any(end.id == task_id for end in block.ends)]
+        untold = max((at for untold_id, at in self.untold if untold_id == task_id), default=-1)
+        return told[-1].how if told and told[-1].at > untold else ""
+
+
+def text_of(blocks: Sequence[Block]) -> str:
+    """As it is kept."""
+    return "".join(block.text for block in blocks)
 
 
 def named_in(body: str) -> tuple[str, str]:

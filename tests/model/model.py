@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from model.answers import Promoted, Retired, TurnAnswer
 from model.claims import Ask, Claims
-from model.ends import NO_RUN
+from model.ends import NO_RUN, Block, End
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
 from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
@@ -135,7 +135,8 @@ class Model(Schedules, Throttling):
 
     def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
         """Answers what was stale."""
-        stale, done = [], {}
+        stale: list[str] = []
+        done: list[End] = []
         for text, outcome in outcomes:
             task = self.places.let_go(owner, text)
             if not task:
@@ -146,18 +147,18 @@ class Model(Schedules, Throttling):
             if outcome[0] in {"retry", "release"} and not task.cancelled:
                 task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of the start
             if outcome[0] == "done" and not task.is_shell:
-                done[task.id] = self._done(task, outcome, owner)
+                done.append(self._done(task, outcome, owner))
             else:
                 self._go_on(task, outcome, owner)
-        self.places.memory.note(done)
+        self.places.memory.note(Block("done", self.places.now, owner, done))
         return stale
 
-    def _done(self, task: Task, outcome: Outcome, owner: str) -> str:
+    def _done(self, task: Task, outcome: Outcome, owner: str) -> End:
         _, _, result = outcome
         self.places.news.tell_end("done", task, owner, self.account)
         if result:
             self.places.results[task.id] = result
-        return self.places.record("done", owner, task.text, self.account + self.places.end(task, "done"))
+        return End(task.text, self.account + self.places.end(task, "done"))
 
     def _go_on(self, task: Task, outcome: Outcome, owner: str) -> None:
         verb, delay, kept = outcome

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from model.ends import Memory, named_in
+from model.ends import Block, End, Memory, named_in
 from model.items import UNKNOWN_QUEUE, Bare, New, Task, begun_text
 from model.news import News, reason_in
 from model.turns import Turns
@@ -229,7 +229,7 @@ class Places:
         task.flag = str(task.life or "-")
         self.accounts.pop(task.id, None)
         self.results.pop(task.id, None)
-        self.memory.forget(task.id)
+        self.memory.forget(task.id, self.now)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
         self.news.tell("dead", task, owner, reason=reason_in(epitaph))
@@ -250,15 +250,12 @@ class Places:
         self.ended[how] += 1
         return "" if account is None else f"\n{account}"
 
-    def record(self, how: str, owner: str, text: str, account: str) -> str:
-        return f"{how} {self.now} {owner} {text}{account}"
-
     def end_alone(self, task: Task, how: str, owner: str, account: str) -> None:
         """Its end is noted by itself."""
         self.news.tell_end(how, task, owner, account)
         self.results.pop(task.id, None)
         past = self.end(task, how)
-        self.memory.note({task.id: self.record(how, owner, task.text, account + past)})
+        self.memory.note(Block(how, self.now, owner, [End(task.text, account + past)]))
 
     def free_key(self, task: Task) -> None:
         key = self.keys.pop(task.id, "")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from model.conditions import Conditions, Hours, Rule
-from model.ends import as_looked_up, unstarted
+from model.ends import Block, End, as_looked_up, unstarted
 from model.items import UNKNOWN_QUEUE, Bare, Serving, Share, Task
 from model.leases import Leases
 from model.places import Places
@@ -96,8 +96,8 @@ class Steering:
         self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
         self.places.news.tell_end("cancelled", found, "-", unstarted(task.body))
-        record = self.places.record("cancelled", "-", found.text, unstarted(task.body) + past)
-        self.places.memory.note({task.id: record})
+        end = End(found.text, unstarted(task.body) + past)
+        self.places.memory.note(Block("cancelled", self.places.now, "-", [end]))
 
     def pause(self, now: int, queue: str) -> bool:
         """Whether it was not paused before."""

@@ -77,8 +77,8 @@ MUTATIONS: Final = (
         60,
     ),
     Mutation(
-        "the memory of ends has no second generation: when it is full, all that is known is forgotten",
-        RedisAnswer("shared/ending", "RENAME", "return original('UNLINK', key)"),
+        "the oldest text of the memory of ends is dropped too early: also when its ends are among the last to be known",
+        LuaFunction("shared/ending", "seal", "known", "original(known) redis.call('LTRIM', PREFIX .. SEALED, 1, -1)"),
         _MODEL,
         60,
     ),

@@ -13,7 +13,9 @@ import click
 import rota
 from rota.client.status import status_of
 from rota.durations import positive_milliseconds, seconds
+from rota.protocol.command import follow
 from rota.protocol.replies import CancelWord
+from rota.protocol.task_walk import find_task
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_end import put_end
 from rota_supervisor.cli.task_list import list_tasks
@@ -158,7 +160,7 @@ def cancel(task_id: str, kill_after: float | None) -> None:
         raise Failure(ExitCode.USAGE, str(error)) from None
     with state.redis() as (_, store, connection):
         word = connection.run(store.cancel(task_id, kill_after_ms))
-        found = status_of(task_id, connection.run(store.status(task_id)))
+        found = status_of(task_id, follow(connection.run, find_task(store, task_id)))
     if state.json:
         output.put_json({"id": task_id, "answer": word})
     match word:

@@ -10,10 +10,12 @@ import click
 from rota.client.accounts import AttemptAccount
 from rota.client.status import State, TaskStatus, status_of
 from rota.printable import printable
+from rota.protocol.command import follow
 from rota.protocol.entry import Kind
 from rota.protocol.epitaph import CRASHED, FAILED, LOST
 from rota.protocol.names import fault_in_name
 from rota.protocol.progress import progress_row, progress_words
+from rota.protocol.task_walk import find_task
 from rota_supervisor.cli import command, output
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -40,7 +42,7 @@ def show(*, task_id: str, with_args: bool) -> None:
     check_id(task_id)
     state = command.current_state()
     with state.redis() as (_, store, connection):
-        found = status_of(task_id, connection.run(store.status(task_id)), args=with_args)
+        found = status_of(task_id, follow(connection.run, find_task(store, task_id)), args=with_args)
     require_known(found)
     if state.json:
         output.put_json(output.facts_of(found) | {"timeline": [output.facts_of(each) for each in timeline_of(found)]})

@@ -1,11 +1,15 @@
 """How tasks ended is remembered: for how many, of which, and what is told of it."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from protocol import RUN, Fleet, one_tier
+from rota.protocol.command import follow
 from rota.protocol.ends import Ended, Run
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.store import Announced, Blame
+from rota.protocol.task_walk import find_task
 from rota.protocol.views import TaskState
 from rota.protocol.wire import pack
 
@@ -31,7 +35,7 @@ def end_all(fleet: Fleet, *ids: str) -> None:
     fleet.push(*ids)
     owner = fleet.register()
     claims = fleet.turn(owner, Q, limit=len(ids)).claims
-    fleet.turn(owner, Q, *((claim, Done()) for claim in claims), limit=0)
+    fleet.turn(owner, Q, *((claim, DONE) for claim in claims), limit=0)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,7 @@ def test_an_end_of_which_the_worker_gives_no_account_is_not_remembered(fleet: Fl
     first, second = fleet.turn(owner, Q, limit=2).claims
     fleet.turn(owner, Q, (first, Done()), (second, Expired()), account=b"")
     assert [status(fleet, task_id).state for task_id in ("a", "b")] == ["unknown"] * 2
-    assert not fleet.redis.exists(fleet.keys.ended)
+    assert not fleet.redis.exists(fleet.keys.ends)
 
 
 def test_of_what_came_back_the_record_has_the_attempts_before(fleet: Fleet) -> None:
@@ -109,52 +113,145 @@ def test_a_purge_is_remembered_but_not_of_what_had_been_cancelled(fleet: Fleet) 
     assert end_of(fleet, "b").run == Run(name="work")
 
 
-def test_at_least_the_last_so_many_ends_are_known_and_at_most_twice_as_many(fleet: Fleet) -> None:
-    keep(fleet, 3)
-    ids = [f"t{number}" for number in range(8)]
-    for task_id in ids:
-        end_all(fleet, task_id)
-    known = [task_id for task_id in ids if status(fleet, task_id).state == "done"]
-    assert known == ids[-5:]
-    end_all(fleet, *(f"u{number}" for number in range(7)))
-    assert fleet.redis.hlen(fleet.keys.ended_before) == 2 + 7
-    assert not fleet.redis.exists(fleet.keys.ended)
+def known_among(fleet: Fleet, ids: Sequence[str]) -> list[str]:
+    return [task_id for task_id in ids if status(fleet, task_id).state == "done"]
+
+
+def texts(fleet: Fleet) -> int:
+    """How many sealed ones there are."""
+    return len(list(fleet.redis.scan_iter(fleet.keys.sealed_ends("*"))))
+
+
+@pytest.mark.parametrize("at_once", [1, 7])
+def test_at_least_the_last_so_many_ends_are_known_and_hardly_more(fleet: Fleet, at_once: int) -> None:
+    keep(fleet, 20)
+    ids = [f"t{number}" for number in range(70)]
+    for first in range(0, len(ids), at_once):
+        end_all(fleet, *ids[first : first + at_once])
+    known = known_among(fleet, ids)
+    assert known == ids[-len(known) :]
+    assert 20 <= len(known) < 20 + 2 * 10 + at_once
+    assert texts(fleet) == fleet.redis.llen(fleet.keys.ends_sealed) > 1
 
 
 def test_with_0_nothing_is_remembered_and_what_was_is_dropped(fleet: Fleet) -> None:
     keep(fleet, 2)
-    end_all(fleet, "a")
-    end_all(fleet, "b")
-    end_all(fleet, "c")
-    keep(fleet, 0)
+    end_all(fleet, "a", "b", "c")
     end_all(fleet, "d")
-    assert not fleet.redis.exists(fleet.keys.ended, fleet.keys.ended_before)
-    assert [status(fleet, task_id).state for task_id in "abcd"] == ["unknown"] * 4
+    keep(fleet, 0)
+    end_all(fleet, "e")
+    assert not list(fleet.redis.scan_iter(f"{fleet.keys.ends}*"))
+    assert [status(fleet, task_id).state for task_id in "abcde"] == ["unknown"] * 5
 
 
 def test_ten_thousand_are_remembered_before_a_master_has_said_how_many(fleet: Fleet) -> None:
-    fleet.redis.hset(fleet.keys.ended, mapping={f"x{number}": "-" for number in range(9_998)})
     end_all(fleet, "a")
-    assert fleet.redis.hlen(fleet.keys.ended) == 9_999
-    end_all(fleet, "b")
-    assert fleet.redis.hlen(fleet.keys.ended_before) == 10_000
+    fleet.redis.hset(fleet.keys.meta, "ended", 10_000)
+    fill_text(fleet)
+    end_all(fleet, "b")  # the number of all ends is 10,001 then, and no text is dropped that has the last 10,000
+    fill_text(fleet)
+    fleet.redis.hset(fleet.keys.meta, "ended", 20_000)
+    end_all(fleet, "c")
+    fill_text(fleet)
+    fleet.redis.hset(fleet.keys.meta, "ended", 20_001)
+    end_all(fleet, "d")
+    assert known_among(fleet, "abcd") == ["c", "d"]
+
+
+def fill_text(fleet: Fleet) -> None:
+    """The next end is the last of its text."""
+    fleet.redis.append(fleet.keys.ends, f"\n!1 done 1 -\nother{' ' * 32_768}\n 0 0 0 -")
 
 
 @pytest.mark.parametrize("words", ["nan", "1e300", "-1", "many"])
-def test_no_foreign_number_makes_the_memory_unbounded(fleet: Fleet, words: str) -> None:
-    fleet.redis.hset(fleet.keys.meta, "ended_keep", words)
-    fleet.redis.hset(fleet.keys.ended, mapping={f"x{number}": "-" for number in range(9_999)})
-    end_all(fleet, "a")
-    assert fleet.redis.hlen(fleet.keys.ended) in {0, 9_999}
+@pytest.mark.parametrize("field", ["ended_keep", "ended"])
+def test_no_foreign_number_makes_the_memory_unbounded(fleet: Fleet, field: str, words: str) -> None:
+    keep(fleet, 2)
+    for number in range(12):
+        fleet.redis.hset(fleet.keys.meta, field, words)
+        end_all(fleet, f"t{number}")
+    keep(fleet, 2)
+    for number in range(12, 24):
+        end_all(fleet, f"t{number}")
+    assert texts(fleet) == fleet.redis.llen(fleet.keys.ends_sealed) <= 3
+    assert known_among(fleet, ["t22", "t23"]) == ["t22", "t23"]
 
 
-@pytest.mark.parametrize("foreign", ["ended", "ended_before", "meta"])
-def test_what_stands_in_the_place_of_the_memory_keeps_no_task_from_ending(fleet: Fleet, foreign: str) -> None:
-    fleet.redis.set(getattr(fleet.keys, foreign), "text")
+@pytest.mark.parametrize("number", ["9" * 15, "-5", "x", ""])
+def test_what_stands_among_the_numbers_of_sealed_texts_goes_as_they_do(fleet: Fleet, number: str) -> None:
+    keep(fleet, 2)
     end_all(fleet, "a")
+    fleet.redis.lpush(fleet.keys.ends_sealed, number)
+    fleet.redis.rpush(fleet.keys.ends_sealed, number)
+    for task_id in "bcdef":
+        end_all(fleet, task_id)
+    assert number not in fleet.redis.lrange(fleet.keys.ends_sealed, 0, -1)
+    assert known_among(fleet, "aef") == ["e", "f"]
+
+
+@pytest.mark.parametrize("foreign", ["ends", "ends_sealed", "ends_untold", "meta"])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_what_stands_in_the_place_of_the_memory_keeps_no_task_from_ending(
+    fleet: Fleet, foreign: str, is_list: bool
+) -> None:
+    keep(fleet, 2)
+    key = getattr(fleet.keys, foreign)
+    fleet.redis.delete(key)
+    if is_list:
+        fleet.redis.rpush(key, "x")
+    else:
+        fleet.redis.set(key, "x" * 40_000)
+    end_all(fleet, "a", "b")
+    end_all(fleet, "c")
+    owner, claim = fleet.claimed("d")
+    fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     audit = fleet.run(fleet.store.audit())
-    assert (audit.done, audit.live, audit.missing) == (1, 0, 0)
-    assert status(fleet, "a").state in {"done", "unknown"}
+    assert (audit.done, audit.live, audit.missing) == (3, 1, 0)
+    assert {status(fleet, task_id).state for task_id in "abc"} <= {"done", "unknown"}
+
+
+def test_of_many_ends_a_question_looks_through_a_part_and_says_where_to_go_on(fleet: Fleet) -> None:
+    end_all(fleet, "a")
+    for _ in range(100):
+        fill_text(fleet)
+        end_all(fleet, "b")
+    assert status(fleet, "a").ended is None
+    assert 0 < status(fleet, "a").looked_at < 100
+    found = follow(fleet.run, find_task(fleet.store, "a"))
+    assert (found.state, found.looked_at) == ("done", 0)
+    assert status(fleet, "b").state == "done"
+    assert follow(fleet.run, find_task(fleet.store, "c")).state == "unknown"
+
+
+def test_many_ids_are_looked_for_at_once(fleet: Fleet) -> None:
+    ids = [f"t{number}" for number in range(60)]
+    end_all(fleet, *ids)
+    asked = [*ids, "nobody", *(f"1{task_id}" for task_id in ids)]
+    found = fleet.run(fleet.store.wait("client", [("e", task_id) for task_id in asked]))
+    assert [task.state for task in found if task] == ["done"] * 60 + ["unknown"] * 61
+
+
+def test_what_a_worker_tells_of_entries_that_it_does_not_hold_is_not_remembered(fleet: Fleet) -> None:
+    owner, claim = fleet.claimed("a")
+    lost = fleet.register()
+    reply = fleet.turn(lost, Q, (claim, DONE), limit=0)
+    assert reply.stale == (claim.entry.text,)
+    assert status(fleet, "a").state == "running"
+    fleet.turn(owner, Q, (claim, DONE), limit=0)
+    assert end_of(fleet, "a").run == RUN
+    assert fleet.turn(owner, Q, (claim, DONE), limit=0).stale == (claim.entry.text,)
+    assert fleet.run(fleet.store.audit()).done == 1
+
+
+def test_a_worker_may_tell_of_its_tasks_in_any_order_and_with_others(fleet: Fleet) -> None:
+    fleet.push(*"abcde")
+    owner = fleet.register()
+    first, second, third, fourth, fifth = fleet.turn(owner, Q, limit=5).claims
+    fleet.turn(owner, Q, (third, DONE), (second, Expired()), (first, Done(b"1", 60_000)), limit=0)
+    fleet.turn(owner, Q, (fourth, DONE), (fifth, Done(b"2", 60_000)), limit=0)
+    assert [status(fleet, task_id).state for task_id in "abcde"] == ["done", "expired", "done", "done", "done"]
+    assert [end_of(fleet, task_id).entry.id for task_id in "abcde"] == list("abcde")
+    assert fleet.run(fleet.store.audit()).live == 0
 
 
 def test_an_id_that_lives_again_is_told_as_it_stands(fleet: Fleet) -> None:
@@ -218,7 +315,7 @@ def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     assert 0 <= fleet.now_us() - status(fleet, "a").ended_us < 60_000_000
-    assert not fleet.redis.exists(fleet.keys.ended)
+    assert not fleet.redis.exists(fleet.keys.ends)
 
 
 def test_a_full_server_remembers_all_the_same(fleet: Fleet) -> None:

@@ -25,6 +25,7 @@ from rota.options import check_queue
 from rota.protocol.command import Command, Steps, follow
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import NewTask, Store
+from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
 from rota.registry import default_registry
 from rota.server.address import parse_address
@@ -195,7 +196,8 @@ class Client(Looking):
             return interceptor.wait(self.namespace, WaitQuestion(goal, task_id))
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self._access)
-        return self._waiting.wait(WaitQuestion(goal, task_id), timeout)
+        found = self._waiting.wait(WaitQuestion(goal, task_id), timeout)
+        return self._follow(look_back(self._store, task_id, found))
 
     # Steering
 

@@ -22,6 +22,7 @@ from rota.protocol.command import Steps, ask
 from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS, Node
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import BATCH, Store
+from rota.protocol.task_walk import find_task
 from rota.protocol.views import Overview, QueueState
 from rota.protocol.wire import Packed
 
@@ -71,7 +72,7 @@ class UnknownPool(ValueError):
 
 def explain(store: Store, wanted: WantedClaims) -> Steps[Explanation]:
     """Ask the server. Raises UnknownPool."""
-    found_task = (yield from ask(store.status(wanted.task_id))) if wanted.task_id else None
+    found_task = (yield from find_task(store, wanted.task_id)) if wanted.task_id else None
     task = status_of(wanted.task_id, found_task) if found_task else None
     queue = task.queue if task else wanted.queue
     overview = yield from ask(store.overview((queue,) if queue else ()))

@@ -11,10 +11,11 @@ from rota.client.status import State, TaskStatus, status_of
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.options import check_queue
-from rota.protocol.command import Command, Steps, ask
+from rota.protocol.command import Command, Steps
 from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
+from rota.protocol.task_walk import find_task
 from rota.server.address import Address
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Looking(ABC):
 def looking_at(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
     """`status`, but that it raises."""
     require_name("id", task_id)
-    return status_of(task_id, (yield from ask(store.status(task_id))), args=args)
+    return status_of(task_id, (yield from find_task(store, task_id)), args=args)
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- A master's heartbeat: that it lives, which queues it serves, how many ends are to be remembered, how many task events it
 -- wants kept, and how queues are to be served, for consumers to do alike.
--- with: prefix clock numbers doorbell
+-- with: prefix clock numbers doorbell ends
 -- KEYS[1]  tasks
 -- ARGV     node, heartbeat (JSON), ttl ms, how many ends to remember, events (0: it wants none), settings of the queues
 --          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
@@ -24,7 +24,11 @@ for i = 1, #nodes, 2 do
   end
 end
 redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
-if ARGV[4] == '0' then redis.call('UNLINK', PREFIX .. 'ended', PREFIX .. 'ended-before') end
+if ARGV[4] == '0' then
+  local ends, numbers = PREFIX .. ENDS, redis.pcall('LRANGE', PREFIX .. SEALED, 0, -1)
+  for _, number in ipairs(numbers.err and {} or numbers) do redis.call('UNLINK', ends .. ':' .. number) end
+  redis.call('UNLINK', ends, PREFIX .. SEALED, PREFIX .. UNTOLD)
+end
 redis.call('HSET', PREFIX .. 'nodes', ARGV[1], untill .. ' ' .. ARGV[2])
 for queue, share in string.gmatch(ARGV[6], ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
   redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)

@@ -51,6 +51,6 @@ end
 free_unique_key(id, 'u')
 if body ~= '' then
   local past = redis.call('HGET', PREFIX .. 'epitaphs', id) -- its flag, which says whether there is any, is in the lane
-  note_end('cancelled', now, '-', id, e.text, past and account .. '\n' .. past or account)
+  note_end('cancelled', now, '-', id, e.text, account .. (past and behind_account(past) or ''))
 end
 return 'cancelled'

@@ -19,7 +19,7 @@ redis.call('HLEN', PREFIX .. 'rotation')
 if any_patterns then guard_turns(domains) end
 redis.call('LLEN', inflight)
 
-local _, settled = settle(owner, settlements_at, settlements, now)
+local _, settled = settle(owner, settlements_at, settlements, now, 0, '')
 for queue, of in pairs(settled) do
   credit(share_of(domains, queue), of.released)
   ring_if_served(queue)

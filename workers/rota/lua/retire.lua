@@ -38,7 +38,7 @@ if any_patterns then guard_turns(domains) end
 local has_list = is_list(inflight) -- of another type it holds nothing, and is left to whoever put it there
 
 local touched, settled = {}, 0
-local stale, by_queue = settle(owner, settlements_at, has_list and settlements or 0, now)
+local stale, by_queue = settle(owner, settlements_at, has_list and settlements or 0, now, 0, '')
 for queue, of in pairs(by_queue) do
   settled = settled + of.settled
   touched[queue] = true

@@ -1,6 +1,6 @@
 #!lua
 -- Enqueue an occurrence out of turn, due now. A full server refuses it, as it does an enqueue.
--- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules occurrences overlap
+-- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules occurrences overlap remembered
 -- KEYS[1]  tasks
 -- ARGV     name, its record as it was read, 'skip' | 'queue' for what overlaps, id, queue, body
 -- returns  ok | changed (the record is no longer the one that was read) | overlaps ID (that occurrence has not ended)
@@ -13,9 +13,7 @@ end
 guard_schedules()
 guard_places()
 redis.call('SCARD', PREFIX .. 'queues')
-for _, memory in ipairs({ 'tasks', 'ended', 'ended-before' }) do
-  if redis.pcall('HEXISTS', PREFIX .. memory, id) == 1 then return 'ok' end
-end
+if redis.call('HEXISTS', KEYS[1], id) == 1 or record_of(id, 0) then return 'ok' end
 if redis.call('HGET', SCHEDULES, name) ~= read then return 'changed' end
 note_overlap(name, rule)
 local other = rule == 'skip' and overlapped_by(name, id)

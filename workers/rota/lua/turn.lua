@@ -3,7 +3,7 @@
 -- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation bounds
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
---          n, n x (entry verb first second), tiers
+--          n, the lines of so many that are done (as in shared/ends.lua), n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled
 --   ok     the claims, all of one queue, perhaps none
 --   again  what the in-flight list holds and the worker did not name: the answer that told it was lost
@@ -25,7 +25,8 @@ local function read_list()
 end
 local held, tokens = read_list(), read_list()
 local limits = ARGV[at]
-local settlements, settlements_at = tonumber(ARGV[at + 1]), at + 2
+local plain_count, plain = tonumber(ARGV[at + 1]), ARGV[at + 2]
+local settlements, settlements_at = tonumber(ARGV[at + 3]), at + 4
 local domains = read_tiers(settlements_at + settlements * 4)
 
 -- Guards, before the first write: what any turn may write, and what only an end other than `done` does.
@@ -66,7 +67,7 @@ end
 
 -- Settle.
 local stale, by_queue = {}, {}
-if has_list then stale, by_queue = settle(owner, settlements_at, settlements, now) end
+if has_list then stale, by_queue = settle(owner, settlements_at, settlements, now, plain_count, plain) end
 local to_ring = {}
 for queue, of in pairs(by_queue) do
   holding = holding - of.settled

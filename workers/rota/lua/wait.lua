@@ -3,7 +3,8 @@
 -- with: prefix clock entry lists in_use former bare waiters standing
 -- KEYS[1]  tasks
 -- ARGV     client, n x (goal, id); a goal is the task's start `s`, its end `e`, or its end with its result `r`
--- returns  of each as `status`, or nothing when the client will be told; fewer, when these have become too many bytes
+-- returns  of each as `status`, or nothing when the client will be told; fewer, when these have become too many bytes, or
+--          too many were looked through
 -- Invariant: what has not come yet is noted in the call that looked, so nothing can come unseen between.
 local MOST_BYTES, MOST_NOTED = 1048576, 1000
 local NOT_YET = { scheduled = true, ready = true }
@@ -34,14 +35,14 @@ end
 local function look(goal, id)
   local is_live = redis.call('HSTRLEN', tasks, id) > 0 and not redis.call('ZSCORE', PREFIX .. 'dead', id)
   if is_live and (goal ~= 's' or not held(id)) then return nil end
-  local found = standing_of(id, held)
+  local found = standing_of(id, held, 0)
   if NOT_YET[found[1]] or found[1] == 'running' and goal ~= 's' then return nil end
   return found
 end
 
 local answers, bytes = {}, 0
 for i = 2, #ARGV, 2 do
-  if bytes > MOST_BYTES then break end
+  if bytes > MOST_BYTES or looked >= MOST_LOOKED then break end
   local goal, id = ARGV[i], ARGV[i + 1]
   local found = look(goal, id)
   if found then

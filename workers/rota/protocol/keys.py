@@ -52,8 +52,9 @@ class Keys:
     shares = _Single("shares")
     consumers = _Single("consumers")
     totals = _Single("totals")
-    ended = _Single("ended")
-    ended_before = _Single("ended-before")
+    ends = _Single("ends")
+    ends_sealed = _Single("ends-sealed")
+    ends_untold = _Single("ends-untold")
     pulse = _Single("pulse")
     nodes = _Single("nodes")
     meta = _Single("meta")
@@ -100,6 +101,9 @@ class Keys:
 
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")
+
+    def sealed_ends(self, number: int | str) -> str:
+        return self._key(f"ends:{number}")
 
     def replies(self, client: str) -> str:
         return self._key(f"replies:{client}")

@@ -13,6 +13,7 @@ from rota.protocol.entry import Entry
 from rota.protocol.wire import Arg, Packed, pack, packed_in
 
 ARGS_PER_SETTLEMENT = 4
+_NO_FLAG: Final = b" -"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,14 @@ def pack_settlement(settlement: Settlement) -> bytes:
         text = entry.text
         return b"$%d\r\n%b\r\n$4\r\ndone\r\n$%d\r\n%b\r\n$0\r\n\r\n" % (len(text), text, len(account), account)
     return pack(settlement_args(settlement)).data
+
+
+def plain_lines(settlement: Settlement) -> bytes:
+    """What is told by a turn of a task that is done and of which there is no more to say: its entry and its account, as
+    the memory of ends has them (lua/shared/ends.lua). b"" for one that is settled by four arguments."""
+    entry, outcome, account = settlement
+    is_plain = outcome is DONE and account and entry.text.endswith(_NO_FLAG)
+    return b"\n%b\n%b" % (entry.text, account) if is_plain else b""
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:

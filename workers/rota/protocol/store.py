@@ -63,13 +63,15 @@ class RateAsked(NamedTuple):
 class Turn:
     """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
     doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`,
-    `limits` of queues that have one of their own, packed by `pack_limits`."""
+    `limits` of queues that have one of their own, packed by `pack_limits`. `plain`: of what has some, the
+    `outcome.plain_lines` in place of its settlement."""
 
     limit: int
     held: Sequence[str] = ()
     tokens: Sequence[str] = ()
     settlements: Packed = NOTHING
     limits: Packed = NO_LIMITS
+    plain: Sequence[bytes] = ()
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -142,7 +144,8 @@ class Store:
         """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
         `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
-        packed = pack(args) + turn.limits + _counted(turn.settlements) + tiers
+        plain = pack((len(turn.plain), b"".join(turn.plain)))
+        packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers
         return self._command("turn", packed, replies.parse_turn)
 
     def recall(self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING) -> Command[int]:
@@ -264,9 +267,10 @@ class Store:
         """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
         return self._command("overview", pack((cursor, *queues)), views.parse_overview)
 
-    def status(self, task_id: str) -> Command[views.TaskState]:
-        """Where an id stands. Looks into its lanes only as far as BATCH entries from the head."""
-        return self._command("status", pack((task_id,)), views.parse_status)
+    def status(self, task_id: str, looked_at: int = 0) -> Command[views.TaskState]:
+        """Where an id stands. Looks into its lanes only as far as BATCH entries from the head, and through the memory
+        of ends for some milliseconds: `TaskState.looked_at` says where to go on."""
+        return self._command("status", pack((task_id, looked_at)), views.parse_status)
 
     def wait(self, client: str, asked: Sequence[tuple[str, str]]) -> Command[list[views.TaskState | None]]:
         """What became of up to BATCH tasks, each (goal, id): `s` its start, `e` its end, `r` that and its result. None:

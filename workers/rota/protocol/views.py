@@ -75,7 +75,8 @@ class TaskState:
     """Where an id stands. `state` is scheduled, ready, running, dead, cancelled, done, expired, purged or unknown;
     times in microseconds of Redis time, 0 when they do not apply. `accounts`: of its attempts, a line each, latest
     last. `result`: what it returned, while that is kept; None when nothing is. `ended_us`: when a dead task died.
-    `ended`: how it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one."""
+    `ended`: how it ended, while that is remembered. `kind` and `ready_us` as in its entry, while it has one.
+    `looked_at`: through how many texts of the memory of ends, when there are more and nothing was found."""
 
     state: str
     queue: str = ""
@@ -92,6 +93,7 @@ class TaskState:
     ended: Ended | None = None
     kind: str = ""
     ready_us: int = 0
+    looked_at: int = 0
 
 
 def _ended(raw: Raw) -> Ended | None:
@@ -102,7 +104,9 @@ def _kind(raw: Raw) -> str:
     return Kind(text_of(raw)).label if raw else ""
 
 
-parse_status = reply(TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended, _kind, int)
+parse_status = reply(
+    TaskState, text_of, text_of, *[int] * 4, _shown_name, *[_as_it_is] * 4, int, _ended, _kind, int, int
+)
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rota.protocol.entry import Entry
-from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
+from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement, plain_lines
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Turn
 from rota.protocol.tiers import NO_LIMITS, pack_limits
@@ -49,6 +49,7 @@ class InFlight:
     tokens: list[str] = field(default_factory=list)
     asked: bool = False
     _finished: list[bytes] = field(default_factory=list)
+    _plain: list[bytes] = field(default_factory=list)
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
     _fresh: bool = False
@@ -56,12 +57,12 @@ class InFlight:
     @property
     def unconfirmed(self) -> bool:
         """Whether there are outcomes or tokens that no answer has named."""
-        return bool(self._finished or self.tokens)
+        return bool(self.has_outcomes or self.tokens)
 
     @property
     def has_outcomes(self) -> bool:
         """Whether there are outcomes to send to Redis."""
-        return bool(self._finished)
+        return bool(self._finished or self._plain)
 
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
@@ -71,12 +72,13 @@ class InFlight:
         """The turn to make now; the same again until it is answered."""
         self.asked |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
-        return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits)
+        return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits, tuple(self._plain))
 
     def answered(self, reply: TurnReply, anchor: Anchor) -> None:
         """An answer has come: what it named is off the books, what it brought is on them."""
         self.asked = False
         self._finished.clear()
+        self._plain.clear()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
@@ -99,7 +101,11 @@ class InFlight:
     def finish(self, settlement: Settlement) -> bytes:
         """Keep an outcome until an answer names it; returns it packed."""
         packed = pack_settlement(settlement)
-        self._finished.append(packed)
+        lines = plain_lines(settlement)
+        if lines:
+            self._plain.append(lines)
+        else:
+            self._finished.append(packed)
         return packed
 
     def give_back(self) -> list[Settlement]:

@@ -30,6 +30,7 @@ from rota.protocol.command import Command, Steps
 from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import NewTask, Store
+from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
 from rota.registry import default_registry
 from rota.server.address import parse_address
@@ -235,7 +236,8 @@ class AsyncClient:
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
-        return await self._here().waiting.wait(question, timeout)
+        found = await self._here().waiting.wait(question, timeout)
+        return await self._follow(look_back(self._store, task_id, found))
 
     # Steering
 

@@ -1,4 +1,5 @@
 -- How the life of a task goes on or ends. The caller has taken the entry from wherever it stood.
+-- with: ends
 
 -- Free the task's unique key, if the key is still its own (one held for a time may have passed to another).
 local function free_unique_key(id, flag)
@@ -9,9 +10,11 @@ local function free_unique_key(id, flag)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
+local function behind_account(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
+
 -- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
 -- Its flag says of each whether it is there, so one that has none costs a comparison. Returns what it left of its earlier
--- attempts, in lines that follow the first of its record.
+-- attempts, as it stands behind the account of its run.
 local function clear_up(id, flag)
   if flag == '-' then return '' end
   local past = false
@@ -21,7 +24,7 @@ local function clear_up(id, flag)
     redis.pcall('HDEL', PREFIX .. 'epitaphs', id)
   end
   if string.find(flag, '%d') then numbered_life_ended(id) end
-  return type(past) == 'string' and '\n' .. past or ''
+  return type(past) == 'string' and behind_account(past) or ''
 end
 
 -- The accounts of a task's attempts: a line each, latest last, and no more than ten.
@@ -44,51 +47,71 @@ local function keep_account(e, mark, account)
   if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
--- The memory of ends: two generations of a hash, id -> record. When `ended` has `keep` it becomes the one before, so at
--- least the last `keep` are known, for one HSET and one HLEN a call. A record that cannot be written stops no transition
--- half way, so this never raises.
-local ENDED, ENDED_BEFORE = PREFIX .. 'ended', PREFIX .. 'ended-before'
-local KEEP, MOST_KEPT = 10000, 1000000 -- without a master's word; what a foreign hand may write
+-- Remembering ends. What cannot be written stops no transition half way, so this never raises.
 local keep -- asked for when the first task of a call may have ended
-
--- What stands before the entry in a record of tasks that ended `how`; nil when none is to be remembered. `owner`: who ran
--- them, '-' when they waited.
-local function record_head(how, now, owner)
+local function remembers()
+  local KEEP, MOST_KEPT = 10000, 1000000 -- without a master's word; what a foreign hand may write
   keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
-  if keep > 0 and keep <= MOST_KEPT then return how .. string.format(' %.0f ', now) .. owner .. ' ' end
+  return keep > 0 and keep <= MOST_KEPT
 end
 
-local function remember(records)
-  redis.pcall('HSET', ENDED, unpack(records))
-  local size = redis.pcall('HLEN', ENDED)
-  if type(size) ~= 'number' or size < keep then return end
-  redis.call('UNLINK', ENDED_BEFORE) -- in a thread of its own, as RENAME would not
-  redis.call('RENAME', ENDED, ENDED_BEFORE)
+-- `known`: the number of all ends so far; what is no such number was overwritten, and counts anew. The oldest texts go when
+-- `keep` are known without them; and what a foreign hand put among their numbers.
+local function seal(known)
+  local open, sealed = PREFIX .. ENDS, PREFIX .. SEALED
+  if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', sealed, known)) ~= 'number' then
+    redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
+    redis.call('UNLINK', open)
+    return
+  end
+  redis.call('RENAME', open, open .. ':' .. string.format('%.0f', known))
+  repeat
+    local first = redis.call('LINDEX', sealed, 0)
+    local number = tonumber(first or '')
+    if not first or number and number <= known and known - number < keep then return end
+    redis.call('UNLINK', open .. ':' .. first)
+    redis.call('LPOP', sealed)
+  until false
 end
 
--- What an earlier life of an id left in the memory is not told for one that ended later.
-local function forget_ends(ids)
-  redis.pcall('HDEL', ENDED, unpack(ids))
-  redis.pcall('HDEL', ENDED_BEFORE, unpack(ids))
+local function remember(how, now, owner, count, text)
+  local LONG, SHORTEST = 32768, 16 -- bytes of a text that is sealed; a small memory has shorter ones, of so many an end
+  local SHORT = 2048 -- a text that is put behind its head at little cost
+  local open, head = PREFIX .. ENDS, string.format('\n!%d %s %.0f %s', count, how, now, owner)
+  if #text > SHORT then redis.pcall('APPEND', open, head) else text = head .. text end
+  local size = redis.pcall('APPEND', open, text)
+  local known = redis.pcall('HINCRBY', PREFIX .. 'meta', 'ended', count)
+  if type(size) == 'number' and size >= math.min(LONG, keep * SHORTEST) then seal(known) end
+end
+
+local function tell_nothing_of(ids, now)
+  local LONG = 32768
+  local untold, at = PREFIX .. UNTOLD, string.format(' %.0f', now)
+  local size = redis.pcall('APPEND', untold, '\n' .. table.concat(ids, at .. '\n') .. at)
+  if type(size) ~= 'number' or size < LONG then return end
+  redis.call('SET', untold, string.match(redis.call('GETRANGE', untold, -LONG / 2, -1), '\n.*') or '')
 end
 
 -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted here,
--- while their bodies are still there. `records`: id, record, id, record...; `forgotten`: ids that are not to be remembered.
-local function note_ends(how, ids, records, forgotten)
-  if tell_waiters then tell_waiters(how, ids) end
-  if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ids[1]) end -- one at a time, and of an earlier life
-  if #forgotten > 0 then forget_ends(forgotten) end
-  if #records > 0 then remember(records) end
+-- while their bodies are still there. `ended` has their `ids`; `lines`, of those that are to be remembered: a text of `count`
+-- of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing is to be told.
+local function note_ends(how, now, owner, ended)
+  if tell_waiters then tell_waiters(how, ended.ids) end
+  if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end -- one at a time, and of an earlier life
+  if not remembers() then return end
+  local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
+  if count > 0 then remember(how, now, owner, count, #lines > 1 and table.concat(lines, '\n') or lines[1]) end
+  if #ended.untold > 0 then tell_nothing_of(ended.untold, now) end
 end
 
--- The same of one. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run, with the lines of earlier
--- attempts, as in rota/protocol/ends.py, '' when it is not to be remembered.
+-- The same of one. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run and of earlier attempts, ''
+-- when it is not to be remembered.
 local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
 local function note_end(how, now, owner, id, text, account)
   if tell and how ~= 'dead' then tell_end(how, text, owner, account) end
-  local head = record_head(how, now, owner)
-  local records = head and account ~= '' and { id, head .. text .. account } or {}
-  note_ends(how, { id }, records, account == '' and { id } or {})
+  local is_told = account ~= ''
+  local lines, untold = is_told and { '', text, account } or { '' }, is_told and {} or { id }
+  note_ends(how, now, owner, { ids = { id }, lines = lines, count = 0, untold = untold })
 end
 
 -- Take a task off the books whose end was noted before; returns as clear_up.

@@ -39,28 +39,72 @@ local function keep_result(id, kept)
   end
 end
 
+-- One more that is done, and what it leaves.
+local function note_done(done, id, text, account, past, owner)
+  if tell then tell_end('done', text, owner, account) end
+  if account == '' then
+    table.insert(done.untold, id)
+  else
+    table.insert(done.lines, text)
+    table.insert(done.lines, account .. past)
+  end
+end
+
 -- A worker settles what it claimed, in order: those at the head of the list leave it together. Returns how many.
-local function settle_head(inflight, at, n)
+local function settle_head(inflight, from, at, n)
   local head, same = redis.call('LRANGE', inflight, 0, n - 1), 0
-  while same < n and head[same + 1] == ARGV[at + same * 4] do same = same + 1 end
+  while same < n and head[same + 1] == from[at + same * 4] do same = same + 1 end
   if same > 0 then redis.call('LTRIM', inflight, same, -1) end
   return same
 end
 
--- Returns the entries that were not held, and queue -> { settled, released } with how many of each.
-local function settle(owner, at, n, now)
-  local stale, by_queue, done, records, kept, forgotten = {}, {}, {}, {}, 0, {}
+-- The same of those that are simply done: `plain` has their lines, as the memory of ends keeps them. They leave it only if
+-- all stand there; returns their entries.
+local function settle_plain(inflight, n, plain)
+  local head, at = redis.call('LRANGE', inflight, 0, n - 1), 1
+  for _, text in ipairs(head) do
+    local behind = (at or 0) + 1 + #text
+    if not at or string.find(plain, text, at + 1, true) ~= at + 1 or string.byte(plain, behind) ~= 10 then return {} end
+    at = string.find(plain, '\n', behind + 1, true)
+  end
+  if at or #head < n then return {} end
+  redis.call('LTRIM', inflight, n, -1)
+  return head
+end
+
+-- Lines and settlements, all as settlements: where they begin, and how many these are.
+local function settlements_of(plain, at, n)
+  local all = {}
+  for text, account in string.gmatch(plain, '\n([^\n]+)\n( [^\n]*)') do
+    for _, arg in ipairs({ text, 'done', account, '' }) do all[#all + 1] = arg end
+  end
+  for i = at, at + n * 4 - 1 do all[#all + 1] = ARGV[i] end
+  return all, 1, #all / 4
+end
+
+-- Returns the entries that were not held, and queue -> { settled, released } with how many of each. `plain`: the lines of
+-- `plain_n` that are simply done. Of these nothing is looked at but their entries, unless more has to be told of them.
+local function settle(owner, at, n, now, plain_n, plain)
+  local stale, by_queue, done, from = {}, {}, { ids = {}, lines = { '' }, count = 0, untold = {} }, ARGV
   local inflight = PREFIX .. 'inflight:' .. owner
-  local head = n > 0 and settle_head(inflight, at, n) or 0
-  local heading = n > 0 and record_head('done', now, owner)
-  for i = 0, n - 1 do
-    local s = at + i * 4
-    local text, verb = ARGV[s], ARGV[s + 1]
+  local head = plain_n > 0 and not any_former and not tell and settle_plain(inflight, plain_n, plain) or {}
+  if #head > 0 then
+    done.lines[1], done.count = plain, plain_n
+  elseif plain_n > 0 then
+    from, at, n = settlements_of(plain, at, n)
+  end
+  local first_held = #head + (n > 0 and settle_head(inflight, from, at, n) or 0) + 1
+  for i = 1, #head + n do
+    local text, verb, first, second = head[i], 'done', nil, ''
+    if not text then
+      local s = at + (i - #head - 1) * 4
+      text, verb, first, second = from[s], from[s + 1], from[s + 2], from[s + 3]
+    end
     local id, queue, flag = names_in(text)
     local e = verb ~= 'done' and parse_entry(text)
     if not id or e == nil then
       stale[#stale + 1] = text -- no entry: there is nothing to settle
-    elseif i >= head and redis.call('LREM', inflight, 1, text) == 0 then
+    elseif i >= first_held and redis.call('LREM', inflight, 1, text) == 0 then
       stale[#stale + 1] = text
     else
       local of = by_queue[queue] or { settled = 0, released = 0 }
@@ -69,25 +113,19 @@ local function settle(owner, at, n, now)
       if any_progress then redis.pcall('HDEL', PROGRESS, id) end
       local is_former = any_former and is_shell(id, flag, true) -- it was counted when the next life began
       if verb == 'done' and not is_former then
-        local account, past, place = ARGV[s + 2], clear_up(id, flag), #done + 1
-        done[place] = id
-        if tell then tell_end('done', text, owner, account) end
-        if account == '' then
-          forgotten[#forgotten + 1] = id
-        elseif heading then
-          kept = kept + 2
-          records[kept - 1], records[kept] = id, heading .. text .. account .. past
-        end
-        if ARGV[s + 3] ~= '' then keep_result(id, ARGV[s + 3]) end
+        local past = clear_up(id, flag)
+        done.ids[#done.ids + 1] = id
+        if first then note_done(done, id, text, first, past, owner) end
+        if second ~= '' then keep_result(id, second) end
       elseif not is_former then
-        settle_otherwise(e, verb, ARGV[s + 2], ARGV[s + 3], now, owner)
+        settle_otherwise(e, verb, first, second, now, owner)
         if verb == 'release' then of.released = of.released + 1 end
       end
     end
   end
-  if #done > 0 then
-    note_ends('done', done, records, forgotten)
-    total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done)))
+  if #done.ids > 0 then
+    note_ends('done', now, owner, done)
+    total('done', redis.call('HDEL', PREFIX .. 'tasks', unpack(done.ids)))
   end
   for queue, of in pairs(by_queue) do count('running:' .. queue, -of.settled) end
   return stale, by_queue

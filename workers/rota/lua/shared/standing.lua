@@ -1,4 +1,5 @@
 -- Where an id stands, as `status` and `wait` answer it.
+-- with: remembered
 local LOOK = 500
 
 local function progress_of(id)
@@ -14,7 +15,7 @@ local function standing(state, id, e, more)
     state, e.queue or '', e.due or 0, e.failures or 0, e.crashes or 0, e.losses or 0, more.owner or '',
     more.body or '', is_kept and redis.call('HGET', PREFIX .. 'epitaphs', id) or '', more.result or false,
     state == 'running' and any_progress and progress_of(id) or '', e.died and from_score(e.died) or 0,
-    more.record or '', e.kind or '', e.ready or 0,
+    more.record or '', e.kind or '', e.ready or 0, more.further or 0,
   }
 end
 
@@ -34,21 +35,18 @@ local function entry_in_lanes(id, body)
 end
 
 -- How it ended, and what is kept of what it returned. Whatever else stands in the place of a record says nothing.
-local function ended(id, otherwise)
-  local record, result = false, redis.pcall('GET', PREFIX .. 'result:' .. id)
+local function ended(id, otherwise, from)
+  local result = redis.pcall('GET', PREFIX .. 'result:' .. id)
   result = type(result) == 'string' and result
-  for _, memory in ipairs({ 'ended', 'ended-before' }) do
-    local found = record or redis.pcall('HGET', PREFIX .. memory, id)
-    record = type(found) == 'string' and found
-  end
-  local how = record and string.match(record, '^%l+') or otherwise or result and 'done' or 'unknown'
-  return standing(how, id, nil, { result = result, record = record })
+  local record, further = record_of(id, from)
+  local how = string.match(record or '', '^%l+') or otherwise or result and 'done' or 'unknown'
+  return standing(how, id, nil, { result = result, record = record, further = further })
 end
 
--- `find_holder`: holder_of, or what knows the same of many.
-local function standing_of(id, find_holder)
+-- `find_holder`: holder_of, or what knows the same of many. `from`: behind how many texts to look for its end.
+local function standing_of(id, find_holder, from)
   local body = redis.call('HGET', PREFIX .. 'tasks', id)
-  if not body then return ended(id) end
+  if not body then return ended(id, nil, from) end
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
   if e then
     e.died = redis.call('ZSCORE', PREFIX .. 'dead', id)
@@ -58,6 +56,6 @@ local function standing_of(id, find_holder)
   end
   local owner, line = find_holder(id)
   if owner then return standing('running', id, parse_entry(line), { body = body, owner = owner }) end
-  if body == '' then return ended(id, 'cancelled') end
+  if body == '' then return ended(id, 'cancelled', from) end
   return standing('ready', id, entry_in_lanes(id, body), { body = body })
 end
