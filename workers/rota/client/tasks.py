@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from rota.client.annotations import Parameters, parameters_of
 from rota.client.call import Call, CallOptions, plain_call
 from rota.client.default import default_client
 from rota.durations import Duration
@@ -19,11 +20,13 @@ from rota.protocol.scripts import sha1_of
 from rota.protocol.store import RateAsked
 from rota.rates import fault_in_rate_key, key_of
 from rota.registry import default_registry
+from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
     from rota.client.client import Client
     from rota.client.periodic import Periodic
     from rota.client.status import Handle
+    from rota.client.typed import TypedArguments
     from rota.schedules.schedule import Schedule
 
 P = ParamSpec("P")
@@ -101,6 +104,38 @@ class Task(Generic[P, R]):
         except TypeError as error:
             raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
         return bound.args, bound.kwargs
+
+    def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments as they came through the server, fitted to the signature and converted by its annotations.
+
+        Raises InvalidArguments as `bind` does, and with the parameter that is given what its annotation does not allow.
+        """
+        bound = self.bind(args, kwargs)
+        return bound if self.typed is None else self.typed.load(*bound)
+
+    @functools.cached_property
+    def typed(self) -> "TypedArguments | None":
+        """What converts arguments and results, None where the annotations ask for nothing. Raises TypeError or
+        ModuleNotFoundError when `pydantic=True` cannot be done."""
+        return self.read_annotations()
+
+    def read_annotations(self) -> "TypedArguments | None":
+        """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
+        with time_limit_deferred:  # as in `default_client`
+            from rota.client.typed import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
+
+            return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Which parameter an argument goes to, for messages."""
+        return parameters_of(self._signature)
+
+    def why_not_converted(self, parameter: str) -> str:
+        """Why the annotation of a parameter is not followed, for messages; "" when it asks for nothing."""
+        from rota.client.typed import why_not_converted  # noqa: PLC0415 - as above
+
+        return why_not_converted(self.function, self._signature, parameter)
 
     def rate_asked(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
