@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.annotations import Parameters, step
+from rota.client.annotations import step
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH, encode_json
 from rota.protocol.epitaph import error_line
@@ -26,7 +26,6 @@ _SURELY_SHORT = 2**62
 _LISTS: Final = (list,)
 _ARRAYS: Final = (list, tuple)
 _OUTER_LEVELS = 2  # in the body, arguments stand inside its array and inside args or kwargs
-_UNDECLARED: Final = Parameters()
 _HINTS = {
     "datetime": "pass its .isoformat()",
     "date": "pass its .isoformat()",
@@ -62,14 +61,13 @@ def check_arguments(
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
     require_collections(name, args, kwargs)
-    parameters = _UNDECLARED if task is None else task.parameters
     places: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     for place, value in places:
         if isinstance(place, str) and (fault := _fault_in_key(place)):
             raise InvalidArguments(f"{name}: kwargs has a key {place!r} that {fault}; arguments must be JSON")
-        parameter, path = parameters.of(place)
-        for where, fault in _faults(path, value, _OUTER_LEVELS + 1):
-            raise InvalidArguments(f"{name}: {where} {fault}; {_what_may_be(task, parameter)}")
+        for where, fault in _faults("", value, _OUTER_LEVELS + 1):
+            path, what_may_be = _undeclared(place) if task is None else task.described(place)
+            raise InvalidArguments(f"{name}: {path}{where} {fault}; {what_may_be}")
 
 
 def require_collections(name: str, args: Any, kwargs: Any) -> None:
@@ -80,10 +78,8 @@ def require_collections(name: str, args: Any, kwargs: Any) -> None:
         raise InvalidArguments(f"{name}: kwargs must be a dict whose keys are str")
 
 
-def _what_may_be(task: "Task[..., Any] | None", parameter: str) -> str:
-    if task is None:
-        return "arguments must be JSON"
-    return task.why_not_converted(parameter) or "arguments must be JSON, or their parameter annotated with their type"
+def _undeclared(place: int | str) -> tuple[str, str]:
+    return f"{'kwargs' if isinstance(place, str) else 'args'}{step(place)}", "arguments must be JSON"
 
 
 def check_key(name: str, key: Any) -> None:
@@ -144,7 +140,8 @@ def _is_plain_object(
 
 
 def _faults(path: str, value: Any, depth: int, arrays: tuple[type[Any], ...] = _LISTS) -> Iterator[tuple[str, str]]:
-    if not isinstance(value, (*arrays, dict)):
+    is_object = isinstance(value, dict)
+    if not (is_object or isinstance(value, arrays)):
         fault = _fault_in_scalar(value)
         if fault:
             yield path, fault
@@ -152,9 +149,8 @@ def _faults(path: str, value: Any, depth: int, arrays: tuple[type[Any], ...] = _
     if depth > MAX_DEPTH:
         yield path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
         return
-    inside = value if isinstance(value, dict) else dict(enumerate(value))
-    for key, inner in inside.items():
-        fault = _fault_in_key(key) if isinstance(value, dict) else None
+    for key, inner in value.items() if is_object else enumerate(value):
+        fault = _fault_in_key(key) if is_object else None
         if fault:
             yield path, f"has a key {key!r} that {fault}"
         yield from _faults(f"{path}{step(key)}", inner, depth + 1, arrays)

@@ -8,7 +8,6 @@ from datetime import datetime
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from rota.client.annotations import Parameters, parameters_of
 from rota.client.call import Call, CallOptions, plain_call
 from rota.client.default import default_client
 from rota.durations import Duration
@@ -126,16 +125,11 @@ class Task(Generic[P, R]):
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
 
-    @property
-    def parameters(self) -> Parameters:
-        """Which parameter an argument goes to, for messages."""
-        return parameters_of(self._signature)
+    def described(self, place: int | str) -> tuple[str, str]:
+        """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
+        from rota.client.typed import described  # noqa: PLC0415 - as above
 
-    def why_not_converted(self, parameter: str) -> str:
-        """Why the annotation of a parameter is not followed, for messages; "" when it asks for nothing."""
-        from rota.client.typed import why_not_converted  # noqa: PLC0415 - as above
-
-        return why_not_converted(self.function, self._signature, parameter)
+        return described(self.function, self._signature, place)
 
     def rate_asked(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -98,13 +98,14 @@ def typed_arguments(
     return TypedArguments(name, parameters_of(signature), made, {each: written[each].shown for each in made})
 
 
-def why_not_converted(function: Callable[..., Any], signature: inspect.Signature | None, parameter: str) -> str:
-    """Why the annotation of a parameter is not followed; "" when it has none, or one that asks for nothing."""
+def described(function: Callable[..., Any], signature: inspect.Signature | None, place: int | str) -> tuple[str, str]:
+    """What an argument that is no JSON is called, and what it may be, or why its annotation is not followed."""
+    parameter, path = parameters_of(signature).of(place)
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)
     if annotation is None or not isinstance(found, str):
-        return ""
-    return f"{parameter} is annotated as {annotation.shown}, but {found}"
+        return path, "arguments must be JSON, or their parameter annotated with their type"
+    return path, f"{parameter} is annotated as {annotation.shown}, but {found}"
 
 
 def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "Converter | str | None":
