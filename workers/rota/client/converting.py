@@ -139,6 +139,8 @@ def _load_other(kind: Any, wire: Any) -> Any:
         except ValueError as error:
             path, text = _first_of_pydantic(error)
             raise ValueError(f"{path.lstrip('.')}: {text}" if path else text) from error
+    if kind is object:
+        return wire
     if issubclass(kind, PurePath) and isinstance(wire, str):
         return kind(wire)
     raise ValueError(f"Expected `{kind.__name__}`, got `{type(wire).__name__}`")
@@ -151,7 +153,8 @@ def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str
         yield path, f"is of type {_named(given)}, and would arrive as {_named(arrives)}"
     elif parts is None or others is None:
         if given != arrives:
-            yield path, f"would arrive as another {_named(arrives)} than it is"
+            is_nan = given != given  # noqa: PLR0124 - nothing else differs from itself
+            yield path, f"is {given}, no number" if is_nan else f"would arrive as another {_named(arrives)} than it is"
         elif isinstance(arrives, datetime) and arrives.utcoffset() is None:
             yield path, _NAIVE
     elif [where for where, _ in parts] != [where for where, _ in others]:

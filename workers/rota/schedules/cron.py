@@ -140,7 +140,7 @@ def _local(timezone: str, instant_us: int) -> datetime:
     return datetime.fromtimestamp(instant_us // MICROSECONDS, ZoneInfo(timezone))
 
 
-def _ordered(sim: CronSim, after_us: int) -> Iterator[int]:
+def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
     # cronsim goes by the clock on the wall, where an hour comes twice or not at all: what it gives may lie before
     # the instant that it began with, or be given again.
     last = after_us
