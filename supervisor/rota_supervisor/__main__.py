@@ -13,7 +13,7 @@ from collections.abc import Sequence
 # TTIN and TTOU change the pool, TSTP and CONT quiet it, USR1 and USR2 report and restart, CHLD reaps.
 _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
-_INSTALL = "pip install rota (an application that only enqueues does with less, see docs/install.md)"
+_INSTALL = {"rich": "'rota[embedded]'"}  # which brings what the demo draws with; all else comes with rota
 _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
 
@@ -50,7 +50,9 @@ def main() -> None:
 
         code = run_app(sys.argv[1:])
     except ModuleNotFoundError as error:  # of ours: the application's code is imported elsewhere
-        sys.stderr.write(f"rota: a command takes all that Rota brings, and {error.name} is not installed: {_INSTALL}\n")
+        missing = (error.name or "").partition(".")[0]
+        what = _INSTALL.get(missing, "rota")
+        sys.stderr.write(f"error: this command needs {missing}, which is not installed: pip install {what}\n")
         code = ExitCode.CONFIG
     sys.exit(code)
 
