@@ -52,8 +52,9 @@ def _read_annotations() -> ImportFailed | None:
         try:
             _ = task.typed  # kept by the task
         except (TypeError, ModuleNotFoundError) as error:
-            code = task.function.__code__
-            return ImportFailed(task.function.__module__, str(error), f"{code.co_filename}:{code.co_firstlineno}")
+            code = getattr(task.function, "__code__", None)
+            where = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+            return ImportFailed(task.function.__module__, str(error), where)
     return None
 
 

@@ -48,7 +48,7 @@ def report(span: str, n: int = 0) -> None: ...
 
 
 @rota.task(pydantic=True, result_ttl=60)
-def bill(customer: UUID, lines: list[tuple[str, Decimal]], due: datetime | None = None) -> Decimal:
+def bill(customer: UUID, lines: list[tuple[str, Decimal]], due: datetime | None = None) -> Decimal:  # noqa: ARG001
     return sum((price for _, price in lines), Decimal(0))
 
 

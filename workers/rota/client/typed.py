@@ -32,11 +32,11 @@ class TypedArguments:
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments as JSON has them. Raises InvalidArguments for one that would not arrive as it is given."""
         require_collections(self.name, args, kwargs)
-        return self._each(args, kwargs, self._dump)
+        return self._each(args, kwargs, dumps=True)
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments as the function takes them, of what came as JSON. Raises InvalidArguments."""
-        loaded, named = self._each(args, kwargs, self._load)
+        loaded, named = self._each(args, kwargs, dumps=False)
         return tuple(loaded), named
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -53,27 +53,17 @@ class TypedArguments:
         """The result as the function returned it. Raises Misfit."""
         return self.converters[RESULT].load(wire) if RESULT in self.converters else wire
 
-    def _each(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], convert: Callable[[int | str, Any], Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
-        return (
-            [convert(place, value) for place, value in enumerate(args)],
-            {place: convert(place, value) for place, value in kwargs.items()},
-        )
+    def _each(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, dumps: bool) -> tuple[list[Any], dict[str, Any]]:
+        listed = [self._convert(place, value, dumps=dumps) for place, value in enumerate(args)]
+        return listed, {place: self._convert(place, value, dumps=dumps) for place, value in kwargs.items()}
 
-    def _dump(self, place: int | str, value: Any) -> Any:
+    def _convert(self, place: int | str, value: Any, *, dumps: bool) -> Any:
         parameter, path = self.parameters.of(place)
         converter = self.converters.get(parameter)
-        return value if converter is None else self._told(parameter, path, converter.dump, value)
-
-    def _load(self, place: int | str, wire: Any) -> Any:
-        parameter, path = self.parameters.of(place)
-        converter = self.converters.get(parameter)
-        return wire if converter is None else self._told(parameter, path, converter.load, wire)
-
-    def _told(self, parameter: str, path: str, convert: Callable[[Any], Any], value: Any) -> Any:
+        if converter is None:
+            return value
         try:
-            return convert(value)
+            return converter.dump(value) if dumps else converter.load(value)
         except Misfit as misfit:
             wanted = f"{parameter} is annotated as {self.shown[parameter]}, got {type(value).__name__}"
             raise InvalidArguments(f"{self.name}: {path}{misfit.path} {misfit.fault} ({wanted})") from misfit
