@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rota.client.accounts import AttemptAccount
+    from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
+    from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
-    from rota.client.default import configure, enqueue_many
+    from rota.client.default import aenqueue_many, configure, default_async_client, enqueue_many
     from rota.client.explain import Explanation
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
     from rota.errors import (
+        BlockingCall,
         Cancelled,
         Dead,
         DuplicateTask,
@@ -55,7 +58,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncHandle",
+    "AsyncLeasedTask",
+    "AsyncTaskEvents",
     "AttemptAccount",
+    "BlockingCall",
     "Call",
     "Cancelled",
     "Client",
@@ -99,9 +108,11 @@ __all__ = [
     "UnservedQueue",
     "WaitTimeout",
     "__version__",
+    "aenqueue_many",
     "around_task",
     "configure",
     "current_task",
+    "default_async_client",
     "enqueue_many",
     "on_dead",
     "on_worker_start",
@@ -111,11 +122,13 @@ __all__ = [
 
 _HOMES = {
     "client.accounts": ("AttemptAccount",),
+    "client.aio": ("AsyncClient", "AsyncHandle", "AsyncTaskEvents"),
+    "client.aio.consumer": ("AsyncConsumer", "AsyncLeasedTask"),
     "client.call": ("Call",),
     "client.client": ("Client",),
     "client.consumer": ("Consumer", "LeasedTask"),
     "current": ("CurrentTask", "current_task"),
-    "client.default": ("configure", "enqueue_many"),
+    "client.default": ("aenqueue_many", "configure", "default_async_client", "enqueue_many"),
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),

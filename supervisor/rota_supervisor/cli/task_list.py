@@ -7,6 +7,7 @@ import click
 
 from rota.client.peek import DEFAULT_LIMIT, PLACES, Found, QueuedTask, WantedTasks, find
 from rota.client.status import State
+from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
 from rota_supervisor.cli import command, output
@@ -43,7 +44,7 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
         raise Failure(ExitCode.USAGE, fault)
     context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
     with context.redis() as (_, store, connection):
-        found = find(connection.run, store, wanted)
+        found = follow(connection.run, find(store, wanted))
     header, rows = table_of(wanted.state, found.tasks)
     context.table(list(map(output.facts_of, found.tasks)), header, rows)
     if words := rest_in_words(found, limit):

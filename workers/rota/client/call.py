@@ -65,3 +65,14 @@ def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
     call: Call[Any] = object.__new__(Call)
     call.__dict__.update(name=name, args=args, kwargs=kwargs)
     return call
+
+
+def call_of(
+    what: Call[Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
+) -> Call[Any]:
+    """What `enqueue` of a client was given, as a call. Raises TypeError for a Call and more."""
+    if isinstance(what, str):
+        return Call(what, args, {} if kwargs is None else kwargs, **options)
+    if args or kwargs or options:
+        raise TypeError("a Call brings its arguments and options: give them where it is made")
+    return what

@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.client.arguments import check_arguments, check_key
 from rota.client.call import Call
@@ -28,6 +28,8 @@ from rota.registry import Registry
 
 if TYPE_CHECKING:
     from rota.client.typed import TypedArguments
+
+H = TypeVar("H")
 
 KIB = 1024
 _LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # ten years; as in lua/adopt_scheduled.lua
@@ -65,6 +67,18 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed))
+
+
+def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
+    """Tasks in the order in which they are to be sent, and what puts things that came in that order into their own."""
+    order = sending_order(tasks)
+    if order is None:
+        return tasks, lambda things: things
+    return [tasks[at] for at in order], lambda things: [things[at] for at in _inverse(order)]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:

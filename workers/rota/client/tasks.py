@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from rota.client.call import Call, CallOptions, plain_call
-from rota.client.default import default_client
+from rota.client.default import default_async_client, default_client
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName
 from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
@@ -22,6 +22,7 @@ from rota.registry import default_registry
 from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
+    from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.client import Client
     from rota.client.periodic import Periodic
     from rota.client.status import Handle
@@ -74,6 +75,11 @@ class Task(Generic[P, R]):
         """
         return default_client().enqueue(plain_call(self.name, args, kwargs))
 
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
+        """As `enqueue`, in an event loop, which goes on meanwhile. Raises the same; cancelled as `AsyncClient.enqueue`
+        says."""
+        return await default_async_client().enqueue(plain_call(self.name, args, kwargs))
+
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due `delay` (seconds or timedelta) from now."""
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
@@ -82,10 +88,10 @@ class Task(Generic[P, R]):
         """As `enqueue`, due at an aware datetime; one in the past is due now. Raises ValueError for a naive one."""
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
 
-    def using(self, *, client: "Client | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
+    def using(self, *, client: "Client | AsyncClient | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
         """This task with options for one call, apart from the function's own parameters.
 
-        `client` is the one to enqueue through, instead of the default client.
+        `client` is the one to enqueue through, instead of the default client: an AsyncClient for `aenqueue`.
         """
         return Using(self, options, client)
 
@@ -175,7 +181,9 @@ class Task(Generic[P, R]):
 class Using(Generic[P, R]):
     """A task and options. The options stand apart from the arguments, so their names never collide."""
 
-    def __init__(self, task: Task[P, R], options: CallOptions | None = None, client: "Client | None" = None) -> None:
+    def __init__(
+        self, task: Task[P, R], options: CallOptions | None = None, client: "Client | AsyncClient | None" = None
+    ) -> None:
         self._task = task
         self._options: Mapping[str, Any] = dict(options or {})
         self._client = client
@@ -187,7 +195,16 @@ class Using(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
         client = default_client() if self._client is None else self._client
-        return client.enqueue(self.call(*args, **kwargs))
+        if client.is_async:
+            raise TypeError("this client is an AsyncClient: `await task.using(client=...).aenqueue(...)`")
+        return cast("Client", client).enqueue(self.call(*args, **kwargs))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
+        """As `enqueue`, in an event loop: see `Task.aenqueue`."""
+        client = default_async_client() if self._client is None else self._client
+        if not client.is_async:
+            raise TypeError("this client is no AsyncClient: `task.using(client=...).enqueue(...)`")
+        return await cast("AsyncClient", client).enqueue(self.call(*args, **kwargs))
 
 
 class AsyncTask(Task[P, R]):
