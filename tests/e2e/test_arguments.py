@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 
 SLIM = """
-import json, sys
+import asyncio, datetime, json, sys
 import rota
+import rota.testing
 
 @rota.task(result_ttl=60)
 def double(number: int) -> int: ...
@@ -33,7 +34,6 @@ def refresh() -> None: ...
 @rota.task
 def remind(at: "datetime.datetime") -> None: ...
 
-import datetime
 rota.configure(redis_url=sys.argv[1], namespace=sys.argv[2])
 told = {"doubled": double.enqueue(21).result(60), "ids": [each.id for each in rota.enqueue_many([double.call(1)])]}
 try:
@@ -47,6 +47,15 @@ with rota.Client(sys.argv[1], sys.argv[2]) as client:
     double.using(queue="by-hand").enqueue(4)
     with client.consumer("by-hand") as consumer, next(consumer) as task:
         told["taken"] = task.args
+async def on_a_loop():
+    async with rota.AsyncClient(sys.argv[1], sys.argv[2]) as client:
+        handle = await client.enqueue(double.call(8))
+        return await handle.result(60)
+
+told["awaited"] = asyncio.run(on_a_loop())
+with rota.testing.capture() as captured:
+    double.enqueue(5)
+captured.assert_enqueued(double, args=[5])
 print(json.dumps(told))
 """
 
@@ -96,7 +105,7 @@ def a_program_with_redis_py_alone_enqueues_and_takes(fleet: RunningFleet, slim: 
     done = run(slim, "python", "-c", SLIM, fleet.url, fleet.namespace)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert (told["doubled"], told["taken"]) == (42, [4])
+    assert (told["doubled"], told["awaited"], told["taken"]) == (42, 16, [4])
     assert "converting it takes msgspec, which is not installed: pip install msgspec" in told["typed"]
     status = fleet.client.wait(told["wrong"], DEADLINE_SECONDS)
     assert (status.state, status.attempt) == ("dead", 1)
