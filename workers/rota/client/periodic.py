@@ -2,11 +2,11 @@
 `@rota.task` that stand for one. From here they become a Schedule, which everything else works with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rota.client.arguments import check_arguments
+from rota.client.arguments import check_arguments, require_collections
 from rota.durations import Duration, microseconds, unix_microseconds
 from rota.errors import DuplicateTask
 from rota.options import ScheduleArguments
@@ -41,7 +41,7 @@ class Periodic:
 
     def __post_init__(self) -> None:
         """Raises ValueError or TypeError saying what is wrong; InvalidArguments, which is one, for the arguments."""
-        check_arguments(type(self).__name__, self.args, self.kwargs)
+        require_collections(type(self).__name__, self.args, self.kwargs)
         for what in _TEXTS:
             value = getattr(self, what, None)
             if not isinstance(value, str | None):
@@ -119,6 +119,16 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
     return schedules
 
 
+def dumped(task: "Task[..., Any]", periodic: Periodic) -> Periodic:
+    """The same with its arguments as JSON, checked against the task's signature. Raises InvalidArguments."""
+    args, kwargs = periodic.args, periodic.kwargs
+    if (args or kwargs) and (typed := task.read_annotations()) is not None:
+        args, kwargs = typed.dump(args, kwargs)
+    check_arguments(task.name, args, kwargs, task)
+    task.bind(args, kwargs)
+    return replace(periodic, args=args, kwargs=kwargs)
+
+
 def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
     """The schedules of a task, checked against its signature. The first has the task's name unless it says its own,
     those behind it the task's and their number: `report`, `report:2`.
@@ -126,8 +136,8 @@ def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tu
     Raises InvalidArguments, ValueError, TypeError, or DuplicateTask for two of one name.
     """
     made: dict[str, Schedule] = {}
-    for number, each in enumerate(declarations, 1):
-        task.bind(each.args, each.kwargs)
+    for number, given in enumerate(declarations, 1):
+        each = dumped(task, given)
         schedule = each.of(task.name if number == 1 else f"{task.name}:{number}", task.name, task.options.queue, "code")
         if schedule.name in made:
             raise DuplicateTask(f"two schedules of task {task.name!r} are named {schedule.name!r}")

@@ -4,7 +4,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.client.periodic import Periodic
+from rota.client.arguments import check_arguments
+from rota.client.periodic import Periodic, dumped
 from rota.client.prepare import KIB, require_name
 from rota.client.status import Handle
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
@@ -169,9 +170,9 @@ def _schedule(name: str, task: "Task[..., Any] | str", when: Periodic) -> Schedu
         raise ValueError(f"put under the name {name!r}, and named {when.name!r}: leave one out")
     known = default_registry.get(task) if isinstance(task, str) else task
     if known is not None:
-        known.bind(when.args, when.kwargs)
-        return replace(when, name=name).of(name, known.name, known.options.queue, "client")
+        return replace(dumped(known, when), name=name).of(name, known.name, known.options.queue, "client")
     assert isinstance(task, str)
+    check_arguments(task, when.args, when.kwargs)
     if when.queue is None:
         raise InvalidName(
             f'{task}: say which queue, as in queue="default": no task of that name is declared in this process'

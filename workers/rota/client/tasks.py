@@ -19,12 +19,14 @@ from rota.protocol.scripts import sha1_of
 from rota.protocol.store import RateAsked
 from rota.rates import fault_in_rate_key, key_of
 from rota.registry import default_registry
+from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.client import Client
     from rota.client.periodic import Periodic
     from rota.client.status import Handle
+    from rota.client.typed import TypedArguments
     from rota.schedules.schedule import Schedule
 
 P = ParamSpec("P")
@@ -107,6 +109,33 @@ class Task(Generic[P, R]):
         except TypeError as error:
             raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
         return bound.args, bound.kwargs
+
+    def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments as they came through the server, fitted to the signature and converted by its annotations.
+
+        Raises InvalidArguments as `bind` does, and with the parameter that is given what its annotation does not allow.
+        """
+        bound = self.bind(args, kwargs)
+        return bound if self.typed is None else self.typed.load(*bound)
+
+    @functools.cached_property
+    def typed(self) -> "TypedArguments | None":
+        """What converts arguments and results, None where the annotations ask for nothing. Raises TypeError or
+        ModuleNotFoundError when `pydantic=True` cannot be done."""
+        return self.read_annotations()
+
+    def read_annotations(self) -> "TypedArguments | None":
+        """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
+        with time_limit_deferred:  # as in `default_client`
+            from rota.client.typed import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
+
+            return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
+
+    def described(self, place: int | str) -> tuple[str, str]:
+        """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
+        from rota.client.typed import described  # noqa: PLC0415 - as above
+
+        return described(self.function, self._signature, place)
 
     def rate_asked(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]

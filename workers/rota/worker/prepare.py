@@ -87,7 +87,7 @@ class Preparer:
             why = f"no task is named {body.name!r} here: import its module, or enqueue another"
             return Unfit(NotRunnable.UNKNOWN_TASK, why)
         try:
-            args, kwargs = task.bind(body.args, body.kwargs)
+            args, kwargs = task.received(body.args, body.kwargs)
         except InvalidArguments as error:
             return Unfit(NotRunnable.ARGUMENTS, str(error), task.name)
         if fault := body.options and fault_in_options(body.options):
