@@ -14,7 +14,8 @@ from machine.base import (
     HOUR_MS,
     NAMES,
     PACKED,
-    QUEUES,
+    PATTERN_OF,
+    SECOND_US,
     SERVINGS,
     Worker,
     heard_as,
@@ -23,7 +24,7 @@ from machine.base import (
 )
 from machine.producing import Producing
 from model.claims import Ask
-from model.items import UNKNOWN_QUEUE, Bare
+from model.items import Bare
 from model.model import Outcome as ModelOutcome
 from protocol import ACCOUNT, LEASE_MS, pack_settlements
 from rota.protocol.entry import parse_entry
@@ -54,6 +55,8 @@ OUTCOMES: dict[str, Outcome] = {
     "expired": Expired(),
 }
 VERBS = st.sampled_from(sorted(OUTCOMES))
+FORGET_SECONDS = 30
+"""After which an empty queue of a pattern is forgotten."""
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
@@ -237,14 +240,15 @@ class Working(Producing):
         self.deliver(self.in_transit.pop())
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data())
-    def make_room_under_a_cap(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
+    def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
         """The token was taken while nothing had room: whoever makes room rings, though it claims nothing itself."""
         worker = self.workers[self.pick(data, self.workers)]
-        self.bring(CAPPED.queue, 4)
+        self.bring(queue, 4)
         for _ in range(3):
             self.take_turn(worker, 1)
-        self.swallow(worker, CAPPED.queue)
+        if heard_as(queue) in worker.queues:
+            self.swallow(worker, heard_as(queue))
         self.take_turn(worker, 0)
         worker.pending += [(claim, Done()) for claim in worker.claims]
         worker.claims.clear()
@@ -275,26 +279,27 @@ class Working(Producing):
 
     def send_sweep(self, delivery: str = ANSWERED) -> tuple[str, ...]:
         """Answers who expired; rings for what nobody was told of."""
-        entries = {queue: len(self.model.places.entries(queue)) for queue in [*QUEUES, UNKNOWN_QUEUE]}
+        known = set(self.model.places.known)
+        entries = {queue: len(self.model.places.entries(queue)) for queue in known}
         bells = self.picture().bells
         waiting = [queue for queue in entries if entries[queue] and not bells[heard_as(queue)]]
 
         def check(reply: Swept) -> None:
-            assert list(reply.expired) == self.model.sweep(self.now)
+            assert list(reply.expired) == self.model.sweep(self.now, FORGET_SECONDS * SECOND_US)
             assert reply.grace_until_us == self.model.leases.grace_until
             assert reply.next_due_us == self.model.next_due()
             assert reply.untold == self.model.untold()
 
-        # What is forgotten, and when, is a test of its own.
-        reply = self.call(self.fleet.store.sweep(LEASE_MS, forget_seconds=1e9), check, delivery)
+        reply = self.call(self.fleet.store.sweep(LEASE_MS, forget_seconds=FORGET_SECONDS), check, delivery)
         if not reply:
             self._poller_hears(0)
             return ()
         if delivery == ANSWERED:
-            unrung = {heard_as(queue) for queue in waiting if self.model.closed_by(queue)[0] is None}
+            paused, is_closed = self.model.paused, self.model.is_closed_for_sweeps
+            unrung = {heard_as(queue) for queue in waiting if queue not in paused and not is_closed(queue)}
             assert reply.rescues == len(unrung)
         self._poller_hears(reply.next_due_us)
-        self.unheard.clear()
+        self.unheard &= PATTERN_OF.keys() - known  # that somebody pushed into one of these no sweep sees
         return reply.expired
 
     @rule(data=st.data(), delivery=DELIVERIES)
