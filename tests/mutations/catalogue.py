@@ -320,7 +320,7 @@ MUTATIONS: Final = (
     Mutation(
         "what a node declared first it declares for ever, whatever is reloaded",
         PythonFunction("rota_supervisor.master.core.declaring", "take_in", bugs.declare_what_was_first),
-        Tests("tests/simulation/test_fleet_simulation.py", "becomes_whole", "is declared while"),
+        Tests("tests/simulation/test_fleet_simulation.py", "becomes_whole", "is declared instead of"),
         120,
     ),
 )
