@@ -12,6 +12,7 @@ from rota.protocol.replies import TurnReply
 
 MOST_TURNS = 12
 NEVER = Rule("return false", lambda _: False)
+CROWDED = Rule("return ready < 2", lambda seen: seen.ready < 2)
 BROKEN = Rule("return ready + nil", lambda _: None)
 
 
@@ -33,7 +34,7 @@ class Opening(Dying):
     @rule(
         data=st.data(),
         queue=st.sampled_from([queue for queue, share in SHARES.items() if share.condition]),
-        shut=st.sampled_from([NEVER, BROKEN]),
+        shut=st.sampled_from([NEVER, CROWDED, BROKEN]),
     )
     def a_condition_closes_and_opens(self, data: st.DataObject, queue: str, shut: Rule) -> None:
         """Whoever finds its queue closed is told when to look again."""

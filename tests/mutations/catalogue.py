@@ -141,7 +141,7 @@ MUTATIONS: Final = (
             "e",
             "if reason == 'expired' then e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-') end original(e)",
         ),
-        _MODEL,
+        Tests("tests/integration/protocol/test_at_most_once.py", "valkey and with_its_node", r"assert .*"),
     ),
     Mutation(
         "at most once: a task is called without an answer to its beginning",
@@ -274,7 +274,7 @@ MUTATIONS: Final = (
     Mutation(
         "a pause leaves what was enqueued ahead of its time",
         LuaFunction("pause_schedule", "withdraw", "", ""),
-        _MODEL,
+        Tests("tests/integration/protocol/test_schedules.py", "valkey and takes_back_what_is_not_due", r"assert .*"),
     ),
     Mutation(
         "what a node declared first it declares for ever, whatever is reloaded",
