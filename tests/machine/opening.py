@@ -5,7 +5,7 @@ from hypothesis.stateful import precondition, rule
 
 from machine.base import ALWAYS, FAST, FEW, PATTERN_OF, SECOND_US, SHARES, Worker
 from machine.dying import Dying
-from machine.working import FORGET_SECONDS
+from machine.polling import FORGET_SECONDS
 from model.conditions import Hours, Rule
 from rota.protocol.outcome import Done
 from rota.protocol.replies import TurnReply

@@ -5,12 +5,9 @@ import math
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.child.settings import WorkerSettings
-from rota.protocol.tiers import Domain
 from rota_supervisor.config.faults import Fault
 from rota_supervisor.config.load import Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolve import pattern_domains
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role
@@ -45,7 +42,6 @@ from simulation.loop import Loop
 from simulation.process import Process
 from simulation.slots import SimulatedMemory
 from simulation.timeline import MICROSECOND, NANOSECONDS, Action
-from simulation.workers import Worker
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -152,15 +148,6 @@ class Node:
     def ready_workers(self) -> list[Child]:
         """Those that could claim."""
         return self.state.children.of(Role.WORKER, ChildState.READY)
-
-    def settings_of_ready_workers(self) -> list[WorkerSettings]:
-        """By what those that could claim go."""
-        workers = [self.processes.get(child.pid) for child in self.ready_workers]
-        return [worker.settings for worker in workers if isinstance(worker, Worker)]
-
-    def domains_with_patterns(self) -> tuple[Domain, ...]:
-        """Those of its configuration."""
-        return pattern_domains(self.state.config)
 
     # Time
 

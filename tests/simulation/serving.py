@@ -2,18 +2,19 @@
 
 from collections import defaultdict
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rota.child.settings import WorkerSettings
 from rota.schedules.text import encode_schedule
 from rota_supervisor.config.model import ConditionConfig, Config, QueueConfig, ScheduleConfig
+from rota_supervisor.config.resolve import pattern_domains
 from rota_supervisor.config.schedules import schedules_in_force
 from simulation.announced import BROKEN, SHUT, fault_of
 from simulation.process import tick_of
 from simulation.server import MICROSECONDS
 from simulation.violation import require
+from simulation.workers import Worker
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -71,7 +72,7 @@ def check_schedules(world: "World") -> None:
 def check_serving(world: "World") -> None:
     """What is closed, which patterns are known and how workers claim: as the configurations in force say."""
     _check_closed(world)
-    said = {domain.name for node in world.living for domain in node.domains_with_patterns()}
+    said = {domain.name for node in world.living for domain in pattern_domains(node.state.config)}
     known = set(world.server.announced.domains)
     require(known == said, f"the patterns of {known} are known, and nodes serve {said}")
     for node in world.living:
@@ -103,10 +104,7 @@ def _check_workers(node: "Node") -> None:
     config = node.state.config
     said = {name: config.queues.get(name, QueueConfig()) for tier in config.tiers for name in tier}
     wanted = {name: (given.cap, given.condition) for name, given in said.items()}
-    for settings in node.settings_of_ready_workers():
-        told = _bounds(settings)
+    ready = [node.processes.get(child.pid) for child in node.ready_workers]
+    for worker in (process for process in ready if isinstance(process, Worker)):
+        told = {share.name: (share.cap, share.condition) for tier in worker.settings.tiers for share in tier.queues}
         require(told == wanted, f"a worker of {node.name} claims by {told}, and its configuration says {wanted}")
-
-
-def _bounds(settings: WorkerSettings) -> dict[str, Any]:
-    return {share.name: (share.cap, share.condition) for tier in settings.tiers for share in tier.queues}
