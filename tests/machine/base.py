@@ -35,22 +35,26 @@ HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3, condition="hours"), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
 FEW: Final = Share("few", condition="rule")
-TENANTS: Final = Share("t-*", weight=2)
+TENANTS, LARGE = Share("t-*", weight=2, cap=2), Share("t-l*", interval_us=SECOND_US, burst=2, condition="rule")
+PATTERNS: Final = (TENANTS, LARGE)
 SERVINGS: Final[dict[str, Serving]] = {
-    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, FEW, PLAIN), (TENANTS,)),
+    "all": ((HIGH,), (FAST, SLOW), (CAPPED, RATED, FEW, PLAIN), PATTERNS),
     "some": ((SLOW, FAST), (PLAIN,)),
     "even": ((SLOW, CAPPED, PLAIN),),
-    "tenants": ((HIGH,), (TENANTS, SLOW)),
+    "tenants": ((HIGH,), (*PATTERNS, FAST, SLOW)),
 }
-TENANT_QUEUES: Final = ["t-a", "t-b", "t-c"]
+PATTERN_OF: Final = {"t-a": TENANTS, "t-b": TENANTS, "t-la": LARGE, "t-lb": LARGE}
 NAMED: Final = (HIGH, FAST, SLOW, CAPPED, RATED, FEW, PLAIN)
-SHARES: Final = {share.queue: share for share in (*NAMED, *(replace(TENANTS, queue=one) for one in TENANT_QUEUES))}
+SHARES: Final = {share.queue: share for share in NAMED} | {
+    queue: replace(share, queue=queue, pattern=share.queue) for queue, share in PATTERN_OF.items()
+}
 QUEUES: Final = list(SHARES)
 RATES_OF_TASKS: Final = {
     "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
     "quick": RateAsked(b"", "quick", SECOND_US, 2),
 }
-NAMES: Final = [*(share.queue for share in NAMED), TENANTS.queue]
+SERVED: Final = (*NAMED, *PATTERNS)
+NAMES: Final = [share.queue for share in SERVED]
 """What tiers name, and bells ring for."""
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive", "advance", "put_schedule", "run_schedule"})
@@ -75,12 +79,12 @@ def domains_of(serving: Serving) -> list[Domain]:
 
 def heard_as(queue: str) -> str:
     """The name for whose bell its workers wait."""
-    return TENANTS.queue if queue in TENANT_QUEUES else queue
+    return PATTERN_OF[queue].queue if queue in PATTERN_OF else queue
 
 
 DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
 # So few ends that the memory of them is often full.
-KEPT: Final = Announced(6, 100_000, tuple(map(share_of, (*NAMED, TENANTS))), DOMAINS)
+KEPT: Final = Announced(6, 100_000, tuple(map(share_of, SERVED)), DOMAINS)
 PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
 ALWAYS: Final = Rule("return true", lambda _: True)
 
@@ -128,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
-        self.model = Model(LEASE_US, ACCOUNT.decode(), SERVINGS.values(), TENANT_QUEUES)
+        self.model = Model(LEASE_US, ACCOUNT.decode(), SERVINGS.values())
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []
@@ -146,9 +150,8 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.fleet.run(self.fleet.store.announce("node", b"{}", HOUR_MS, NAMES, KEPT))
-        self.model.announce(self.now, NAMES, HOUR_MS * 1000, KEPT.ends, KEPT.events, shares=NAMED)
+        self.model.announce(self.now, NAMES, HOUR_MS * 1000, KEPT.ends, KEPT.events, shares=SERVED)
         self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
-        self.fleet.redis.sadd(self.fleet.keys.queues, *TENANT_QUEUES)
         for domain in DOMAINS:  # they ring when they are new
             for share in domain.queues:
                 self.fleet.silence(share.name)
@@ -179,7 +182,7 @@ class Machine(RuleBasedStateMachine):
         )
 
     def picture(self) -> Picture:
-        queues = [*QUEUES, TENANTS.queue, UNKNOWN_QUEUE]
+        queues = [*QUEUES, *(share.queue for share in PATTERNS), UNKNOWN_QUEUE]
         return take_picture(self.fleet, queues, self.named, UNIQUE_KEYS, [domain.name for domain in DOMAINS])
 
     def move_clock(self, microseconds: int) -> None:

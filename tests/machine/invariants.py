@@ -6,9 +6,9 @@ from hypothesis.stateful import invariant
 
 from machine.base import QUEUES, RATES_OF_TASKS, SHARES, Machine, heard_as
 from machine.picture import Picture
-from model.claims import Ask
 from model.ends import text_of
 from model.items import Task
+from model.rotation import name_of
 
 
 def id_of(text: str) -> str:
@@ -48,7 +48,10 @@ class Invariants(Machine):
         assert picture.dead == places.dead
         assert picture.owners == leases.expires
         assert picture.marked == places.marked
-        assert picture.rotation == self.model.rotation.as_kept()
+        rotation = self.model.rotation
+        assert picture.rotation == rotation.as_kept()
+        assert picture.turns == {name_of(turns.domain): turns.as_kept(rotation) for turns in places.turns}
+        assert (picture.known, picture.idle) == (places.known, places.idle)
         assert picture.former == places.former
         assert picture.ends == text_of(places.memory.open)
         assert picture.sealed == {number: text_of(blocks) for number, blocks in places.memory.sealed.items()}
@@ -159,9 +162,8 @@ class Invariants(Machine):
         told = {queue for worker in self.workers.values() for queue in worker.tokens}
         claims = self.model.claims()
         for share in SHARES.values():
-            ask = Ask("", (), 1, {})
             waiting = self.model.places.entries(share.queue) and share.queue not in self.model.paused
-            if waiting and not (share.interval_us or share.condition) and claims.room(share, ask) >= 1:
+            if waiting and not (share.interval_us or share.condition) and claims.starts(share) >= 1:
                 heard = {share.queue, heard_as(share.queue)}
                 assert picture.bells[heard_as(share.queue)] or heard & (told | self.unheard)
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))

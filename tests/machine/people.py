@@ -12,10 +12,10 @@ from machine.base import (
     FEW,
     HOUR_MS,
     KEPT,
-    NAMED,
     NAMES,
     QUEUES,
     SECOND_US,
+    SERVED,
     heard_as,
 )
 from machine.producing import WISHES
@@ -215,7 +215,7 @@ class People(Working):
         others = [KEPT._replace(ends=2), KEPT._replace(ends=0), KEPT._replace(events=0)]
         kept = data.draw(st.sampled_from([KEPT, KEPT, *others]))
         self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, kept))
-        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=NAMED)
+        self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=SERVED)
 
     def conditions_change(self, data: st.DataObject, delivery: str) -> None:
         """Hours are reckoned anew, another rule is written; or none is told of."""

@@ -9,7 +9,7 @@ from protocol import Fleet
 
 @dataclass(frozen=True)
 class Picture:
-    """Entries and items as texts, times in microseconds."""
+    """Entries and items as texts, times in microseconds. `turns`: of each domain with patterns its marks and places."""
 
     lanes: dict[tuple[str, str], list[str]]
     bells: dict[str, int]
@@ -33,6 +33,9 @@ class Picture:
     schedules: dict[str, str]
     schedules_due: dict[str, float]
     alive: dict[str, str]
+    known: set[str]
+    idle: dict[str, int]
+    turns: dict[str, dict[str, int]]
     events: int
     poller_bell: int
 
@@ -43,8 +46,8 @@ class Picture:
         return task_id in self.former and int(life or 0) < self.former[task_id][0]
 
     def without_bells(self) -> "Picture":
-        """To be compared with: a call without effect may still ring."""
-        return replace(self, bells={}, poller_bell=0)
+        """To be compared with: a call without effect may still ring, and have claims look at a queue."""
+        return replace(self, bells={}, poller_bell=0, turns={}, idle={})
 
 
 def take_picture(
@@ -52,7 +55,7 @@ def take_picture(
 ) -> Picture:
     """Looks at these queues, the in-flight lists of these owners, these unique keys, these domains with patterns, and
     at everything else."""
-    queues, owners, unique_keys = list(queues), list(owners), list(unique_keys)
+    queues, owners, unique_keys, domains = list(queues), list(owners), list(unique_keys), list(domains)
     answers = iter(_ask(fleet, queues, owners, unique_keys))
     lanes: dict[tuple[str, str], list[str]] = {}
     bells: dict[str, int] = {}
@@ -63,7 +66,8 @@ def take_picture(
     holders = {unique_key: next(answers) for unique_key in unique_keys}
     (
         tasks, tickets, epitaphs, delayed, dead, expires, held_keys,
-        counts, marked, rotation, rates, former, ends, untold, schedules, look_at, alive, events, poller_bell,
+        counts, marked, rotation, rates, former, ends, untold, schedules, look_at, alive,
+        known, idle, events, poller_bell,
     ) = answers  # fmt: skip
     return Picture(
         lanes,
@@ -88,6 +92,9 @@ def take_picture(
         schedules,
         dict(look_at),
         alive,
+        known,
+        {queue: int(since) for queue, since in idle},
+        {domain: _turns(fleet, domain) for domain in domains},
         events,
         poller_bell,
     )
@@ -109,6 +116,7 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
     pipe.hgetall(keys.rotation).hgetall(keys.rates).hgetall(keys.former)
     pipe.get(keys.ends).get(keys.ends_untold)
     pipe.hgetall(keys.schedules).zrange(keys.schedules_due, 0, -1, withscores=True).hgetall(keys.schedules_alive)
+    pipe.smembers(keys.queues).zrange(keys.idle, 0, -1, withscores=True)
     pipe.xlen(keys.events).llen(keys.poller_doorbell)
     answers: list[Any] = pipe.execute()
     return answers
@@ -129,6 +137,11 @@ def _times(fleet: Fleet, domains: Iterable[str]) -> dict[str, str]:
         for domain, states in found.items()
         for name, state in states.items()
     }
+
+
+def _turns(fleet: Fleet, domain: str) -> dict[str, int]:
+    found: Any = fleet.redis.zrange(fleet.keys.turns(domain), 0, -1, withscores=True)
+    return {member: int(score) for member, score in found}
 
 
 def _microseconds(pairs: list[tuple[Any, float]]) -> dict[str, int]:

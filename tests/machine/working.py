@@ -1,4 +1,4 @@
-"""Rules of workers, of the master that speaks for them, and of pollers."""
+"""Rules of workers, and of the master that speaks for them."""
 
 from collections.abc import Callable
 
@@ -14,16 +14,14 @@ from machine.base import (
     HOUR_MS,
     NAMES,
     PACKED,
-    QUEUES,
     SERVINGS,
     Worker,
     heard_as,
     texts,
     texts_of,
 )
-from machine.producing import Producing
+from machine.polling import Polling
 from model.claims import Ask
-from model.items import UNKNOWN_QUEUE, Bare
 from model.model import Outcome as ModelOutcome
 from protocol import ACCOUNT, LEASE_MS, pack_settlements, turn_of
 from rota.protocol.entry import parse_entry
@@ -39,7 +37,7 @@ from rota.protocol.outcome import (
     Settlement,
     plain_lines,
 )
-from rota.protocol.replies import AdoptedScheduled, Claim, Promoted, Swept, TurnReply, TurnWord
+from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.tiers import pack_limits
 
 OUTCOMES: dict[str, Outcome] = {
@@ -79,8 +77,8 @@ def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutc
     return [(claim.entry.text.decode(), in_model(outcome)) for claim, outcome in reported]
 
 
-class Working(Producing):
-    """Lives begin, claim, settle; pollers promote and sweep."""
+class Working(Polling):
+    """Lives begin, claim, settle."""
 
     @precondition(lambda self: len(self.workers) < 3)
     @rule(pool=st.sampled_from(["all", "all", *SERVINGS]), delivery=DELIVERIES)
@@ -244,80 +242,16 @@ class Working(Producing):
         self.deliver(self.in_transit.pop())
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data())
-    def make_room_under_a_cap(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
+    def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
         """The token was taken while nothing had room: whoever makes room rings, though it claims nothing itself."""
         worker = self.workers[self.pick(data, self.workers)]
-        self.bring(CAPPED.queue, 4)
+        self.bring(queue, 4)
         for _ in range(3):
             self.take_turn(worker, 1)
-        self.swallow(worker, CAPPED.queue)
+        if heard_as(queue) in worker.queues:
+            self.swallow(worker, heard_as(queue))
         self.take_turn(worker, 0)
         worker.pending += [(claim, Done()) for claim in worker.claims]
         worker.claims.clear()
         self.take_turn(worker, 0)
-
-    # Pollers
-
-    @rule(limit=st.sampled_from([1, 2, 500, 500]), delivery=DELIVERIES)
-    def promote(self, limit: int, delivery: str) -> None:
-        self.send_promote(limit, delivery)
-
-    def send_promote(self, limit: int = 500, delivery: str = ANSWERED) -> None:
-        """A poller was woken by its bell or its timer."""
-
-        def check(reply: Promoted) -> None:
-            expected = self.model.promote(self.now, limit)
-            assert (reply.moved, reply.buried) == (expected.moved, expected.buried)
-            assert (reply.next_due_us, reply.more) == (expected.next_due, expected.more)
-            assert list(reply.left_out) == expected.left_out
-
-        self.fleet.redis.delete(self.fleet.keys.poller_doorbell)
-        reply = self.call(self.fleet.store.promote(limit), check, delivery)
-        self._poller_hears(reply.next_due_us if reply else 0)
-
-    @rule(delivery=DELIVERIES)
-    def sweep(self, delivery: str) -> None:
-        self.send_sweep(delivery)
-
-    def send_sweep(self, delivery: str = ANSWERED) -> tuple[str, ...]:
-        """Answers who expired; rings for what nobody was told of."""
-        entries = {queue: len(self.model.places.entries(queue)) for queue in [*QUEUES, UNKNOWN_QUEUE]}
-        bells = self.picture().bells
-        waiting = [queue for queue in entries if entries[queue] and not bells[heard_as(queue)]]
-
-        def check(reply: Swept) -> None:
-            assert list(reply.expired) == self.model.sweep(self.now)
-            assert reply.grace_until_us == self.model.leases.grace_until
-            assert reply.next_due_us == self.model.next_due()
-            assert reply.untold == self.model.untold()
-
-        # What is forgotten, and when, is a test of its own.
-        reply = self.call(self.fleet.store.sweep(LEASE_MS, forget_seconds=1e9), check, delivery)
-        if not reply:
-            self._poller_hears(0)
-            return ()
-        if delivery == ANSWERED:
-            unrung = {heard_as(queue) for queue in waiting if self.model.closed_by(queue)[0] is None}
-            assert reply.rescues == len(unrung)
-        self._poller_hears(reply.next_due_us)
-        self.unheard.clear()
-        return reply.expired
-
-    @rule(data=st.data(), delivery=DELIVERIES)
-    def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
-        """A poller found bare items that wait, or had found some that are gone now."""
-        scheduled = self.model.places.scheduled
-        bare = [member for member, (_, item) in scheduled.items() if isinstance(item, Bare)]
-        members = [*bare, data.draw(st.sampled_from([*scheduled, "[gone]"]))]
-
-        def check(reply: AdoptedScheduled) -> None:
-            adopted, dead = self.model.adopt_scheduled(self.now, members)
-            assert reply == AdoptedScheduled(adopted, tuple((queue, "garbage") for queue in dead))
-
-        self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
-
-    def _poller_hears(self, next_due: int | None) -> None:
-        """Without an answer it looks again at once: 0."""
-        self.poller_knows = next_due
-        self.bare_is_unseen = False

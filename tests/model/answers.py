@@ -1,5 +1,6 @@
 """What the scripts must answer, where that is more than a word or a number."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 
@@ -23,6 +24,14 @@ class Retired:
     requeued: list[str] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Settled:
+    """What came of outcomes: those that were stale; of each queue of the others, how many gave their task back."""
+
+    stale: list[str] = field(default_factory=list)
+    released: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)

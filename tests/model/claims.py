@@ -1,5 +1,6 @@
 """What a claim takes: which queue, how many, which entries."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -7,7 +8,7 @@ from model.conditions import Conditions, Verdict
 from model.items import Bare, Serving, Share, Task
 from model.places import Places
 from model.rotation import Domain, Rates, Rotation
-from model.turns import is_pattern, share_in
+from model.turns import SHUT, Turns, is_pattern, share_in
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,15 @@ class Ask:
 
 @dataclass
 class Claimed:
-    """Entries with their bodies as they were told, what was dropped, and how long a rate limit holds the next back."""
+    """Entries with their bodies as they were told, what was dropped, and how long until a rate or a condition is to be
+    looked at again."""
 
     claims: list[tuple[str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     wait: int = 0
+
+    def look_again(self, after: int) -> None:
+        self.wait = min(after, self.wait or after)
 
 
 @dataclass
@@ -64,7 +69,7 @@ class Claims:
                 if self._claim_in_turn(tier, ask, claimed):
                     return
                 continue
-            candidates = [share for share in tier if self._may_serve(share, ask, claimed)]
+            candidates = [share for share in tier if self._may_serve(share, claimed)]
             while candidates:
                 share = self.rotation.first(domain, candidates)
                 candidates.remove(share)
@@ -72,42 +77,52 @@ class Claims:
                     return
 
     def _claim_in_turn(self, tier: tuple[Share, ...], ask: Ask, claimed: Claimed) -> bool:
-        """From queues of patterns; one that is found empty loses its place."""
+        """From queues of patterns; one that is found empty loses its place, one that may start nothing is shut."""
         turns = next(each for each in self.places.turns if each.tier == tier)
+        turns.open_those_whose_time_has_come(self.places.now)
         turns.place_marked(self.rotation)
         for queue in turns.in_order(self.rotation):
             share = share_in(tier, queue)
             assert share
-            if queue in self.paused:
+            if until := self._shut_until(share):
+                turns.placed[queue] = until
                 continue
             is_claimed = self._claim_from(turns.domain, share, ask, claimed)
             if not self.places.entries(queue):
-                turns.placed.discard(queue)
+                del turns.placed[queue]
             if is_claimed:
                 return True
+        self._note_opening(turns, claimed)
         return False
 
-    def _may_serve(self, share: Share, ask: Ask, claimed: Claimed) -> bool:
-        if share.queue not in self.places.marked or share.queue in self.paused:
+    def _note_opening(self, turns: Turns, claimed: Claimed) -> None:
+        for until, queue in turns.next_to_open(self.rotation):
+            if self.places.entries(queue):
+                claimed.look_again(until - self.places.now)
+                return
+            del turns.placed[queue]
+
+    def _may_serve(self, share: Share, claimed: Claimed) -> bool:
+        if share.queue not in self.places.marked:
             return False
-        room = self.room(share, ask)
-        if share.interval_us:
-            self.rates.set_right(share, self.places.now)
-        if room >= 1:
-            return self._is_open(share, claimed)
-        if share.interval_us and self.places.entries(share.queue):
-            wait = self.rates.wait(share, self.places.now)
-            if wait > 0:
-                claimed.wait = min(wait, claimed.wait or wait)
-        return False
+        until = self._shut_until(share)
+        if until and until < SHUT and self.places.entries(share.queue):
+            claimed.look_again(until - self.places.now)
+        return not until
 
-    def _is_open(self, share: Share, claimed: Claimed) -> bool:
-        if not share.condition:
-            return True
-        verdict = self.verdict(share)
-        if not verdict.is_open and self.places.entries(share.queue):
-            claimed.wait = min(verdict.after, claimed.wait or verdict.after)
-        return verdict.is_open
+    def _shut_until(self, share: Share) -> int:
+        """Until when no entry of this queue may start, 0 when one may."""
+        now = self.places.now
+        if share.queue in self.paused:
+            return SHUT
+        if share.interval_us:
+            self.rates.set_right(share, now)
+        if self.starts(share) < 1:
+            wait = self.rates.wait(share, now) if share.interval_us else 0
+            return now + wait if wait > 0 else SHUT
+        if not share.condition or self.verdict(share).is_open:
+            return 0
+        return now + self.verdict(share).after
 
     def verdict(self, share: Share) -> Verdict:
         """Asked for once a call."""
@@ -115,18 +130,23 @@ class Claims:
             self.verdicts[share.queue] = self.conditions.verdict(share.queue, share.condition)
         return self.verdicts[share.queue]
 
-    def room(self, share: Share, ask: Ask) -> int:
-        """How many of this queue may be claimed. Where starts are bounded, a limit of the queue's own says nothing."""
-        bound = share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts)
-        room = max(1, ask.limit if bound else ask.limits.get(share.pattern or share.queue, ask.limit))
+    def starts(self, share: Share) -> float:
+        """How many may start by its cap and its rate."""
+        allowed = math.inf
         if share.cap:
-            room = min(room, share.cap - max(0, self.places.counts[f"running:{share.queue}"]))
+            allowed = share.cap - max(0, self.places.counts[f"running:{share.queue}"])
         if share.interval_us:
-            room = min(room, self.rates.allowed(share, self.places.now))
-        return room
+            allowed = min(allowed, self.rates.allowed(share, self.places.now))
+        return allowed
+
+    def _most(self, share: Share, ask: Ask) -> int:
+        """How many to claim. Where starts are bounded, a limit of the queue's own says nothing."""
+        if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
+            return int(min(max(1, ask.limit), self.starts(share)))
+        return max(1, ask.limits.get(share.pattern or share.queue, ask.limit))
 
     def _claim_from(self, domain: Domain, share: Share, ask: Ask, claimed: Claimed) -> bool:
-        taken = self._take(share.queue, self.room(share, ask), ask.holding, claimed)
+        taken = self._take(share.queue, self._most(share, ask), ask.holding, claimed)
         if not self.places.entries(share.queue):
             self.places.marked.discard(share.queue)
         if not taken:

@@ -6,7 +6,7 @@ A call that is repeated, or comes late, is the same method called again, or late
 
 from collections.abc import Mapping, Sequence
 
-from model.answers import Promoted, Retired, TurnAnswer
+from model.answers import Promoted, Retired, Settled, TurnAnswer
 from model.claims import Ask, Claims
 from model.ends import NO_RUN, Block, End
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
@@ -14,6 +14,7 @@ from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
 from model.schedules import Schedules
 from model.steering import NONCE_US
+from model.sweeping import Sweeping
 from model.throttling import Throttling
 from model.turns import is_pattern, share_in
 
@@ -22,14 +23,13 @@ LOSS_LIMIT = 5
 GARBAGE = '{"reason":"garbage"}'
 LOSS = "{}"
 """The account of a lost node, as a poller that says nothing tells it."""
-RECOUNT_US = 10_000_000
 
 Outcome = tuple[str, int, str]
 """A verb, the delay of a retry in microseconds, and the result of a task that keeps one, the account of a retry or the
 epitaph of a dead one."""
 
 
-class Model(Schedules, Throttling):
+class Model(Schedules, Sweeping, Throttling):
     """The whole fleet, as Redis should know it."""
 
     # Producing
@@ -85,6 +85,7 @@ class Model(Schedules, Throttling):
             self.places.ready(task, due)
         else:
             self.places.bury(task, GARBAGE)
+            self.places.known.add(task.queue)
         return task.queue
 
     def adopt_scheduled(self, now: int, members: Sequence[str]) -> tuple[int, list[str]]:
@@ -97,6 +98,7 @@ class Model(Schedules, Throttling):
                 continue
             del self.places.scheduled[member]
             task = self.places.adopt(item, item.queue or UNKNOWN_QUEUE, "d", due)
+            self.places.known.add(task.queue)
             if item.queue:
                 self.places.schedule(task, due)
                 adopted += 1
@@ -116,7 +118,9 @@ class Model(Schedules, Throttling):
 
     def turn(self, now: int, ask: Ask, held: Sequence[str], outcomes: Sequence[tuple[str, Outcome]]) -> TurnAnswer:
         self.places.at(now)
-        answer = TurnAnswer("ok", self._settle(ask.owner, outcomes, ask.serving))
+        settled = self._settle(ask.owner, outcomes, ask.serving)
+        self._look_where_there_may_be_room(settled, ask.serving)
+        answer = TurnAnswer("ok", settled.stale)
         if ask.owner not in self.leases.expires:
             answer.word = "lost"
             return answer
@@ -133,16 +137,23 @@ class Model(Schedules, Throttling):
         """What a call may claim by."""
         return Claims(self.places, self.rotation, self.rates, self.paused, self.conditions, self.closed)
 
-    def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
-        """Answers what was stale."""
-        stale: list[str] = []
+    def _look_where_there_may_be_room(self, settled: Settled, serving: Serving) -> None:
+        for queue, released in settled.released.items():
+            share = next((share for tier in serving if (share := share_in(tier, queue))), None)
+            if released or (share and (share.cap or share.condition)):
+                self.places.look_if_any(queue)
+
+    def _settle(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> Settled:
+        settled = Settled()
         done: list[End] = []
         for text, outcome in outcomes:
             task = self.places.let_go(owner, text)
             if not task:
-                stale.append(text)
+                settled.stale.append(text)
                 continue
-            if outcome[0] == "release" and not task.is_shell:
+            is_release = outcome[0] == "release" and not task.is_shell
+            settled.released[task.queue] += is_release
+            if is_release:
                 self._credit(serving, task.queue)
             if outcome[0] in {"retry", "release"} and not task.cancelled:
                 task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of the start
@@ -151,7 +162,7 @@ class Model(Schedules, Throttling):
             else:
                 self._go_on(task, outcome, owner)
         self.places.memory.note(Block("done", self.places.now, owner, done))
-        return stale
+        return settled
 
     def _done(self, task: Task, outcome: Outcome, owner: str) -> End:
         _, _, result = outcome
@@ -193,13 +204,11 @@ class Model(Schedules, Throttling):
                 return
 
     def _settle_and_look(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
-        """As a master settles: it rings for what is left in the queues."""
-        held = {task.text: task.queue for task in self.places.inflight.get(owner, [])}
-        stale = self._settle(owner, outcomes, serving)
-        for text, _ in outcomes:
-            if text in held:
-                self.places.look_if_any(held[text])
-        return stale
+        """As a master settles: it rings for what is left in the queues. Answers what was stale."""
+        settled = self._settle(owner, outcomes, serving)
+        for queue in settled.released:
+            self.places.look_if_any(queue)
+        return settled.stale
 
     def recall(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
@@ -239,17 +248,6 @@ class Model(Schedules, Throttling):
         held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
         cancelled = [task.id for task in self.places.tasks.values() if task.cancelled]
         return lost, [task.id for task in held if task.id in cancelled]
-
-    def sweep(self, now: int) -> list[str]:
-        """The owners whose lease ran out."""
-        self.places.at(now)
-        known = [*self.served, *self.known, *self.places.accepted]
-        for queue in {queue for queue in known if self.places.entries(queue)}:
-            self.places.mark(queue)
-        pulse = self.leases.pulse
-        if pulse is None or now // RECOUNT_US != pulse // RECOUNT_US:
-            self.places.recount_running(self.leases.expires)
-        return self.leases.sweep(now)
 
     def adopt_orphans(self, now: int, owners: Sequence[str]) -> int:
         orphans = [owner for owner in owners if self.places.inflight.get(owner) and owner not in self.leases.expires]

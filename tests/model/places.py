@@ -35,6 +35,8 @@ class Places:
     ended: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     turns: list[Turns] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+    idle: dict[str, int] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     news: News = field(default_factory=News)
     now: int = 0
@@ -51,9 +53,9 @@ class Places:
         self.look_at(queue)
 
     def look_at(self, queue: str) -> None:
-        """Claims that know it by a pattern are to look at it."""
-        for turns in self.turns:
-            turns.mark(queue)
+        """Claims that know it by a pattern are to look at it, and it is not idle."""
+        if sum(turns.mark(queue) for turns in self.turns):
+            self.idle.pop(queue, None)
 
     def look_if_any(self, queue: str) -> None:
         """The same, by whoever only rings."""
@@ -82,6 +84,7 @@ class Places:
         if waits_cancelled:
             self._leave_a_shell(waits_cancelled)
         task = self._accept(new.id, new.queue, new.body)
+        self.known.add(task.queue)
         task.life = life if new.id in self.former else 0
         task.is_front = new.due.endswith("^")
         task.flag = f"{'u' if new.unique_key else ''}{task.life or ''}" or "-"
@@ -94,14 +97,17 @@ class Places:
             self.news.tell("scheduled", task, due_us=new.due_at(self.now))
             return
         task.due = task.ready = self.now
+        was_marked = task.queue in self.marked
         self._line_up(task, "ready")
+        if not was_marked:  # what is marked has its place, or is shut for a reason
+            self.look_at(task.queue)
         self.news.tell("enqueued", task)
 
     def _line_up(self, task: Task, name: str) -> None:
         """At the tail of its lane, or at the head."""
         lane = self.lanes[task.queue, name]
         lane.insert(0 if task.is_front else len(lane), task)
-        self.mark(task.queue)
+        self.marked.add(task.queue)
 
     def _leave_a_shell(self, task: Task) -> None:
         task.is_shell = True
@@ -133,6 +139,7 @@ class Places:
     def adopt_occurrence(self, task_id: str, queue: str, body: str) -> Task:
         """A task of a schedule, in no place yet."""
         task = self._accept(task_id, queue, body)
+        self.known.add(queue)
         task.kind = "p"
         return task
 
@@ -152,6 +159,8 @@ class Places:
         """Its due time has come, or it is its turn by the rate of its task: then it is due since before."""
         task.due, task.ready = min(task.due, due) if task.kind == "t" else due, self.now
         self._line_up(task, "delayed")
+        self.known.add(task.queue)
+        self.look_at(task.queue)
         task.is_front = False
 
     def hold(self, owner: str, task: Task) -> None:
@@ -186,12 +195,12 @@ class Places:
         self.accounts[task.id] = "\n".join([*before, account][-MOST_ACCOUNTS:])
 
     def give_back(self, task: Task) -> bool:
-        """To the head of its lane; False when it is dead instead."""
+        """To the head of its lane; False when it is dead instead. Whoever does it has claims look there."""
         if task.has_begun:
             self.bury(task, AT_MOST_ONCE)
             return False
         self.lanes[task.queue, task.lane].insert(0, task)
-        self.mark(task.queue)
+        self.marked.add(task.queue)
         return True
 
     def revive(self, task: Task) -> None:
@@ -214,6 +223,7 @@ class Places:
         queue, _ = named_in(task.body)
         restored = Task(task.id, queue, task.body, self._order, due=self.now, ready=self.now, flag=flag, life=life + 1)
         self.tasks[task.id] = restored
+        self.known.add(queue)
         if queue != UNKNOWN_QUEUE:
             self.lanes[queue, "ready"].append(restored)
             self.mark(queue)

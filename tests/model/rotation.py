@@ -6,10 +6,12 @@ from fractions import Fraction
 from model.items import Share
 
 Domain = frozenset[str]
+Time = tuple[Fraction, int]
+"""Of a queue in a domain, and the number of the serving that brought it there."""
 UNIT = 720_720
 
 
-def _name(domain: Domain) -> str:
+def name_of(domain: Domain) -> str:
     return ",".join(sorted(domain))
 
 
@@ -17,13 +19,13 @@ def _name(domain: Domain) -> str:
 class Rotation:
     """Start-time fair queueing: a time of its own for each queue of each domain, counted in entries."""
 
-    clocks: dict[Domain, tuple[Fraction, int]] = field(default_factory=dict)
-    times: dict[tuple[Domain, str], tuple[Fraction, int]] = field(default_factory=dict)
+    clocks: dict[Domain, Time] = field(default_factory=dict)
+    times: dict[tuple[Domain, str], Time] = field(default_factory=dict)
 
     def as_kept(self) -> dict[str, tuple[int, int]]:
         """What Redis keeps of it: times in units of which an entry at weight 1 takes `UNIT`."""
-        kept = {_name(domain): state for domain, state in self.clocks.items()}
-        kept |= {f"{_name(domain)} {queue}": state for (domain, queue), state in self.times.items()}
+        kept = {name_of(domain): state for domain, state in self.clocks.items()}
+        kept |= {f"{name_of(domain)} {queue}": state for (domain, queue), state in self.times.items()}
         return {name: (int(time * UNIT), turn) for name, (time, turn) in kept.items()}
 
     def first(self, domain: Domain, candidates: list[Share]) -> Share:

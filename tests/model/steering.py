@@ -8,7 +8,7 @@ from model.items import UNKNOWN_QUEUE, Bare, Serving, Share, Task
 from model.leases import Leases
 from model.places import Places
 from model.rotation import Rates, Rotation
-from model.turns import Turns, is_pattern
+from model.turns import Turns, is_pattern, share_in
 
 NONCE_US = 60_000_000
 
@@ -16,12 +16,8 @@ NONCE_US = 60_000_000
 class Steering:
     """All there is, and what comes from outside the fleet."""
 
-    def __init__(
-        self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
-    ) -> None:
-        """`account`: what workers tell of each run. `servings`: whose tiers may have patterns. `known`: queues of
-        patterns that sweeps look at."""
-        self.known = tuple(known)
+    def __init__(self, lease_us: int, account: str, servings: Iterable[Serving] = ()) -> None:
+        """`account`: what workers tell of each run. `servings`: whose tiers may have patterns."""
         self.account = account
         tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}
         self.places = Places(turns=[Turns(tier) for tier in tiers])
@@ -175,9 +171,10 @@ class Steering:
         self.places.at(now)
         defined = self.conditions.defined
         defined.update((name, (now + ttl_us, each)) for name, each in conditions.items())
+        any_known = bool(defined)
         for name in [name for name, (until, _) in defined.items() if until < now]:
             del defined[name]
-        queues = {*self.closed, *self.paused, *(self.places.marked | self.published.keys() if defined else ())}
+        queues = {*self.closed, *self.paused, *(self.places.marked | self.published.keys() if any_known else ())}
         return {(queue, *row) for queue in queues if (row := self._look_at(queue))}
 
     def _look_at(self, queue: str) -> tuple[int, str, bool] | None:
@@ -192,14 +189,21 @@ class Steering:
         """What keeps a queue closed, "" when it is paused, and whether that is a condition that fails."""
         if queue in self.paused:
             return "", False
-        until, name = self.published.get(queue, (0, ""))
-        verdict = self.conditions.verdict(queue, name) if name and until > self.places.now else None
+        name = self._condition_of(queue)
+        verdict = self.conditions.verdict(queue, name) if name else None
         return (name, verdict.fails) if verdict and not verdict.is_open else (None, False)
+
+    def _condition_of(self, queue: str) -> str:
+        """As it was published last of the queue, or of the patterns by which it is known."""
+        patterns = [share.pattern for turns in self.places.turns if (share := share_in(turns.tier, queue))]
+        known = [self.published[name] for name in (queue, *patterns) if name in self.published]
+        return next((name for until, name in known if until > self.places.now), "")
 
     def announce(
         self, now: int, queues: Sequence[str], ttl_us: int, ends: int, events: int, *, shares: Sequence[Share] = ()
     ) -> None:
         self.served.update(dict.fromkeys(queues, now + ttl_us))
+        self.places.known.update(queue for queue in queues if not is_pattern(queue))
         self.published.update((share.queue, (now + ttl_us, share.condition)) for share in shares)
         self.places.memory.keep_so_many(ends)
         self.places.news.is_wanted = bool(events)

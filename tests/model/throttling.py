@@ -47,10 +47,8 @@ class Rate:
 class Throttling(Steering):
     """What is asked before such a task is started."""
 
-    def __init__(
-        self, lease_us: int, account: str, servings: Iterable[Serving] = (), known: Iterable[str] = ()
-    ) -> None:
-        super().__init__(lease_us, account, servings, known)
+    def __init__(self, lease_us: int, account: str, servings: Iterable[Serving] = ()) -> None:
+        super().__init__(lease_us, account, servings)
         self.rates_of_tasks: defaultdict[str, Rate] = defaultdict(Rate)
         self.starts_by_rate: defaultdict[str, list[int]] = defaultdict(list)
 
@@ -84,6 +82,7 @@ class Throttling(Steering):
     def _put_off(self, owner: str, task: Task, until: int) -> None:
         """That was no start."""
         self.places.let_go(owner, task.text)
+        self.places.look_if_any(task.queue)
         task.starts -= 1
         task.kind, task.flag = "t", task.flag.replace("b", "") or "-"
         self.places.schedule(task, until)

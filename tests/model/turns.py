@@ -1,9 +1,15 @@
 """Queues of a pattern: which of them stand in turn in a domain, and since which time."""
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from model.items import Share
-from model.rotation import Domain, Rotation
+from model.rotation import UNIT, Domain, Rotation, Time
+
+MARK: Final = -1
+OPEN: Final = 0
+SHUT: Final = 9_000_000_000_000_000
+"""Until somebody marks it: no time opens it."""
 
 
 def is_pattern(name: str) -> bool:
@@ -24,26 +30,57 @@ def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
 
 @dataclass
 class Turns:
-    """One domain. A queue is marked when it came to have something, and gets its place at the next claim."""
+    """One domain. A queue is marked when it came to have something, or room, and gets its place at the next claim.
+    `placed`: until when each of them is shut."""
 
     tier: tuple[Share, ...]
     marks: set[str] = field(default_factory=set)
-    placed: set[str] = field(default_factory=set)
+    placed: dict[str, int] = field(default_factory=dict)
 
     @property
     def domain(self) -> Domain:
         return frozenset(share.queue for share in self.tier)
 
-    def mark(self, queue: str) -> None:
-        if share_in(self.tier, queue):
-            self.marks.add(queue)
+    def mark(self, queue: str) -> bool:
+        """Whether it is one of these."""
+        if not share_in(self.tier, queue):
+            return False
+        self.marks.add(queue)
+        return True
+
+    def open_those_whose_time_has_come(self, now: int) -> None:
+        self.placed = {queue: OPEN if until <= now else until for queue, until in self.placed.items()}
 
     def place_marked(self, rotation: Rotation) -> None:
         """At the clock, or at its own time if that is later: nobody gains by having been empty."""
-        for queue in self.marks - self.placed:
+        for queue in self.marks - self.placed.keys():
             rotation.come_back(self.domain, queue)
-        self.placed |= self.marks
+        self.placed |= dict.fromkeys(self.marks, OPEN)
         self.marks.clear()
 
     def in_order(self, rotation: Rotation) -> list[str]:
-        return sorted(self.placed, key=lambda queue: (rotation.times[self.domain, queue], queue))
+        """Those that are open."""
+        found = [queue for queue, until in self.placed.items() if until == OPEN]
+        return sorted(found, key=lambda queue: self._place(rotation, queue))
+
+    def next_to_open(self, rotation: Rotation) -> list[tuple[int, str]]:
+        """Those that a time opens, and when."""
+        found = [(until, queue) for queue, until in self.placed.items() if OPEN < until < SHUT]
+        return sorted(found, key=lambda each: (each[0], self._place(rotation, each[1])))
+
+    def _place(self, rotation: Rotation, queue: str) -> tuple[Time, str]:
+        return rotation.times[self.domain, queue], queue
+
+    def forget(self, queue: str, rotation: Rotation) -> None:
+        """It leaves nothing here."""
+        self.marks.discard(queue)
+        self.placed.pop(queue, None)
+        rotation.times.pop((self.domain, queue), None)
+
+    def as_kept(self, rotation: Rotation) -> dict[str, int]:
+        """What Redis keeps of it: marks, and places by which they stand in order."""
+        kept = dict.fromkeys(self.marks, MARK)
+        for queue, until in self.placed.items():
+            time, turn = rotation.times[self.domain, queue]
+            kept[f"{int(time * UNIT):020} {turn:012} {queue}"] = until
+        return kept

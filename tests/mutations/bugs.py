@@ -6,7 +6,7 @@ imported by the processes of a fleet that has a bug: what is heavy is imported w
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from rota.client.sender import Batch, Sender
     from rota.poller.adopting import AdoptingClassic
     from rota.protocol.entry import Entry
+    from rota.protocol.schedules import Declared
     from rota.server.connection import Connection
     from rota.telemetry.queue_labels import QueueLabels
     from rota.worker.begin import Beginner
+    from rota_supervisor.config.model import Config
+    from rota_supervisor.master.core.change import Change
     from rota_supervisor.master.core.death import Death
     from rota_supervisor.master.core.effects import Effect
     from rota_supervisor.master.core.events import Died
     from rota_supervisor.master.core.plan import Action
     from rota_supervisor.master.core.state import MasterState
+    from rota_supervisor.master.effects.declaring import Declaring
 
 
 def ask_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:
@@ -118,6 +122,30 @@ def adopt_in_two_steps(
             if item is not None:
                 connection.execute("LPUSH", source.key, item)
     original(self, connection, now)
+
+
+def overlook_conditions(
+    original: "Callable[..., Change]", old: "Config", new: "Config", *, fresh: bool = False
+) -> "Change":
+    """Workers are told nothing new when only the conditions of queues are others."""
+    from msgspec.structs import replace as replaced  # noqa: PLC0415 - as above
+
+    def without(config: "Config") -> "Config":
+        queues = {name: replaced(queue, condition="") for name, queue in config.queues.items()}
+        return replaced(config, queues=queues)
+
+    return original(without(old), without(new), fresh=fresh)
+
+
+def withdraw_as_if_alone(
+    original: "Callable[..., Awaitable[None]]",
+    self: "Declaring",
+    schedules: "Collection[Declared]",
+    *,
+    is_alone: bool,  # noqa: ARG001 - the signature is the product's
+) -> "Awaitable[None]":
+    """What this node drops is removed, whoever else is there."""
+    return original(self, schedules, is_alone=True)
 
 
 def declare_what_was_first(original: Callable[..., bool], state: "MasterState", now: float) -> bool:

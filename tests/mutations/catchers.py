@@ -21,6 +21,7 @@ from soak.reading import read_evidence
 AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.BOOKS, Wrong.LEFT})
 _LOOK_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 60.0
+CONTROL_EXAMPLES: Final = 200
 _OUTPUT: Final = "output.txt"
 
 
@@ -99,7 +100,7 @@ def _sure(evidence: Evidence, folder: Path) -> list[Finding]:
 @dataclass(frozen=True, slots=True)
 class Tests:
     """Tests of which one has to fail and say something that matches `says`; `only`: as for `pytest -k`. `examples`:
-    how many the model test is to try, if it is that."""
+    how many the model test or the simulation is to try, if it is one of these; 0 for as many as it does by itself."""
 
     __test__ = False
 
@@ -114,12 +115,12 @@ class Tests:
 
     @property
     def control(self) -> "Tests":
-        return Tests(self.path, self.only)
+        return Tests(self.path, self.only, examples=CONTROL_EXAMPLES)
 
     def run(self, folder: Path, seconds: float) -> Result:
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "mutations.first_failure", "--tb=short", "--timeout=600"]
         command = [sys.executable, "-m", "pytest", *options, self.path, *(["-k", self.only] if self.only else [])]
-        more = {"MODEL_EXAMPLES": str(self.examples)} if self.examples else {}
+        more = dict.fromkeys(("MODEL_EXAMPLES", "SIMULATION_SEEDS"), str(self.examples)) if self.examples else {}
         code = _run(command, folder, seconds, lambda: False, **more)
         text = (folder / _OUTPUT).read_text(errors="replace")
         match = re.search(self.says, text) if self.says and code == 1 else None

@@ -10,7 +10,7 @@ from rota.poller.report import PollerReport
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition
 from rota.protocol.replies import Renewed, Retired, Swept
-from rota.protocol.schedules import Declared, DeclareWord, ScheduleStore
+from rota.protocol.schedules import Declared, DeclareWord, RemoveWord, ScheduleStore
 from rota.protocol.scripts import Script
 from rota.protocol.store import NOTHING_SAID, Announced, Blame, Store
 from rota.protocol.tiers import NO_TIERS
@@ -21,7 +21,7 @@ from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, PushedBack, Refused, ServerError
 from rota_supervisor.master.effects.slots import now_seconds
 from simulation.network import Caller, Network
-from simulation.server import Server
+from simulation.server import MICROSECONDS, Server
 
 T = TypeVar("T")
 _NO_SCRIPT: Final = Script("", b"", b"")
@@ -86,20 +86,22 @@ class Calls(Store):
 
     def announce(
         self,
-        node: str,  # noqa: ARG002 - as above, and so the others
-        heartbeat: bytes,  # noqa: ARG002
-        ttl_ms: int,  # noqa: ARG002
+        node: str,
+        heartbeat: bytes,  # noqa: ARG002 - as above
+        ttl_ms: int,
         queues: Sequence[str],  # noqa: ARG002
-        announced: Announced = NOTHING_SAID,  # noqa: ARG002
+        announced: Announced = NOTHING_SAID,
     ) -> Command[int]:
-        return _call(lambda server: len(server.owners))
+        def execute(server: Server) -> int:
+            return server.announced.announce(server.now_us, node, server.now_us + ttl_ms * 1000, announced)
 
-    def look_at_closed(
-        self,
-        ttl_ms: int,  # noqa: ARG002
-        conditions: Iterable[Condition] = (),  # noqa: ARG002
-    ) -> Command[tuple[ClosedQueue, ...]]:
-        return _call(lambda _: ())
+        return _call(execute)
+
+    def look_at_closed(self, ttl_ms: int, conditions: Iterable[Condition] = ()) -> Command[tuple[ClosedQueue, ...]]:
+        def execute(server: Server) -> tuple[ClosedQueue, ...]:
+            return server.announced.look_at_closed(server.now_us, server.now_us + ttl_ms * 1000, conditions)
+
+        return _call(execute)
 
 
 class ScheduleCalls(ScheduleStore):
@@ -107,6 +109,9 @@ class ScheduleCalls(ScheduleStore):
 
     def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareWord]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
+
+    def forget(self, name: str, patience_us: int) -> Command[RemoveWord]:
+        return _call(lambda server: server.forget(name, patience_us))
 
 
 CALLS: Final = Calls("simulated")
@@ -121,6 +126,11 @@ class MasterConnection(AioConnection):
         self._network = network
         self._server = server
         self.silent_since = math.inf  # as the master's watch has it
+
+    async def execute(self, *words: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
+        """What time it is by the server's clock: no master asks for anything else by itself."""
+        assert words == ("TIME",), words
+        return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))
 
     async def run(self, command: Command[T]) -> T:
         assert isinstance(command, Call)

@@ -16,7 +16,8 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.stopping import Stage
 from rota_supervisor.master.core.take import take
 from simulation.capacity import Capacity
-from simulation.process import Process, tick_of
+from simulation.process import Process
+from simulation.serving import schedules_of
 from simulation.violation import require
 from simulation.workers import Worker
 
@@ -108,15 +109,24 @@ class Checks:
 
     def _check_declared(self, effect: RenewLeases) -> None:
         self._note_said()
+        self._check_announced(effect)
         declared = {each.name: each.text for each in effect.schedules}
         require(declared == self._said, f"{declared} is declared instead of {self._said}")
         require(all(each.age_seconds >= 0 for each in effect.schedules), "a schedule is declared before its time")
+
+    def _check_announced(self, effect: RenewLeases) -> None:
+        """As the configuration in force has it: consumers and sweeps go by that."""
+        config = self._node.state.config
+        told = {share.name: share.condition for share in effect.announced.shares}
+        wanted = {name: queue.condition for name, queue in config.queues.items()}
+        require(told == wanted, f"{told} is announced instead of {wanted}")
+        require(effect.conditions == config.conditions, f"{effect.conditions} are told instead of {config.conditions}")
 
     def _note_said(self) -> None:
         """What the code in force says; until that is loaded, what was in force before goes on being declared."""
         state = self._node.state
         if state.code_of(state.rollout.in_force.code).is_loaded:
-            self._said = {"tick": tick_of(state.config.imports[0]).encode()}
+            self._said = schedules_of(state.config)
 
     def _note_abandoned(self) -> None:
         now = {(child.slot, child.nonce) for child in self._node.state.children.of(Role.WORKER, ChildState.REGISTERING)}

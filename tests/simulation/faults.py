@@ -8,7 +8,7 @@ from rota_supervisor.layout import Role
 from simulation.nemesis import Fault, Nemesis
 from simulation.network import Up
 from simulation.node import Node
-from simulation.orders import ORDERS
+from simulation.orders import ORDERS, reload_good, reload_serving, restart
 from simulation.process import Process
 from simulation.workers import Worker
 
@@ -273,4 +273,5 @@ AT_STAKE: Final[tuple[Fault, ...]] = (  # leases, and the fences before their en
     server_down,
     move_the_clock,
 )
+CHANGES: Final[tuple[Fault, ...]] = (*[reload_serving] * 6, reload_good, restart, kill_everything, lose_a_node, cut_off)
 EVERYTHING: Final = (*PROCESSES, *NETWORK, *FILES)

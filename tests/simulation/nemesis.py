@@ -11,6 +11,7 @@ from rota_supervisor.layout import Role
 from simulation.network import Up
 from simulation.node import Node
 from simulation.process import Process
+from simulation.serving import draw_serving
 from simulation.timeline import Action
 from simulation.world import World
 
@@ -41,7 +42,7 @@ def draw_config(random: Random) -> Config:
     if random.random() < 0.2:
         pools = {"a": PoolConfig(workers=2), "b": PoolConfig(workers=random.choice([0, 1]))}
         config = msgspec.structs.replace(config, workers=None, pools=pools)
-    return config
+    return draw_serving(random, config) if random.random() < 0.3 else config
 
 
 class Nemesis:

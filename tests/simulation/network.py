@@ -53,7 +53,7 @@ class _Question(Generic[T]):
 @dataclass(slots=True)
 class Network:
     """`cut`: nodes whose packets vanish; `slow`: nodes with a slow link; `losing`: the share of lost replies;
-    `late`: the longest that a reply may be on its way."""
+    `late`: the longest that a reply may be on its way. `was_away`: whether the server ever was."""
 
     timeline: Timeline
     random: Random
@@ -62,11 +62,13 @@ class Network:
     slow: set[str] = field(default_factory=set)
     losing: float = 0.0
     late: float = 0.0
+    was_away: bool = False
     _stalled: list[Action] = field(default_factory=list)
 
     def set_up(self, up: Up) -> None:
         """Whether the server answers. What came while it was stalled is looked at when it goes on."""
         self.up = up
+        self.was_away |= up is not Up.UP
         if up is not Up.STALLED:
             waiting, self._stalled = self._stalled, []
             for arrive in waiting:

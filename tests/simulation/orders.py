@@ -7,6 +7,7 @@ import msgspec
 from rota_supervisor.config.model import LeaseConfig, PoolConfig
 from simulation.nemesis import LEASES, Fault, Nemesis
 from simulation.process import Code
+from simulation.serving import draw_serving
 
 BAD_CODES: Final = (Code.RAISES, Code.HANGS, Code.DIES, Code.WORKERS_DIE, Code.UNSERVED)
 
@@ -36,6 +37,12 @@ def reload_counts(nemesis: Nemesis) -> None:
 
 def reload_lease(nemesis: Nemesis) -> None:
     _reload(nemesis, lease=LeaseConfig(*nemesis.random.choice(LEASES)))
+
+
+def reload_serving(nemesis: Nemesis) -> None:
+    """Patterns, conditions and schedules come and go."""
+    node = nemesis.node()
+    node.reload(draw_serving(nemesis.random, node.file or node.state.config))
 
 
 def reload_many(nemesis: Nemesis) -> None:
@@ -82,6 +89,8 @@ ORDERS: Final[tuple[Fault, ...]] = (
     reload_counts,
     reload_counts,
     reload_lease,
+    reload_serving,
+    reload_serving,
     reload_many,
     restart,
     one_more,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from rota.protocol.schedules import DeclareWord
+from rota.protocol.schedules import DeclareWord, RemoveWord
+from simulation.announced import Announcements
 
 MICROSECONDS: Final = 1_000_000
 CRASH_LIMIT: Final = 3
@@ -53,6 +54,9 @@ class Witness(Protocol):
     def blamed(self, task: Task, crash_limit: int) -> None:
         """A task is charged with a crash, and judged by this limit."""
 
+    def removed(self, schedule: str) -> None:
+        """A schedule is gone."""
+
 
 @dataclass(slots=True)
 class Parked:
@@ -82,6 +86,7 @@ class Server:
     orders: dict[str, list[bytes]] = field(default_factory=dict)
     lines: dict[str, Callable[[bytes], None]] = field(default_factory=dict)
     schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # by name: what it says, rank, until
+    announced: Announcements = field(default_factory=Announcements)
 
     @property
     def now_us(self) -> int:
@@ -193,6 +198,16 @@ class Server:
         self.schedules[name] = (text, rank, until)
         return DeclareWord.CHANGED
 
+    def forget(self, name: str, patience_us: int) -> RemoveWord:
+        """Remove a schedule that nobody has declared for so long."""
+        if name not in self.schedules:
+            return RemoveWord.UNKNOWN
+        if self.schedules[name][2] > self.now_us - patience_us:
+            return RemoveWord.DECLARED
+        del self.schedules[name]
+        self.witness.removed(name)
+        return RemoveWord.REMOVED
+
     # Owning
 
     def register(self, lease_ms: int, places: list[str]) -> list[str]:
@@ -276,4 +291,6 @@ class Server:
                 self.owners[owner] = now + longest
         if self.grace_until > now:
             return []
+        for name in list(self.schedules):  # as the poller does that is told of them
+            self.forget(name, longest)
         return [owner for owner, expires in self.owners.items() if expires <= now]

@@ -15,7 +15,7 @@ import pytest
 
 from simulation.run import Run, simulate
 
-SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "3000"))
+SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "2600"))
 FIRST_SEED: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST: Final = 100
 SHOWN_FAILURES: Final = 3
@@ -39,12 +39,18 @@ MET: Final = (
     "reason=stop",
     "reason=lost",
     "config.reloaded",
+    "condition.failed",
+    "condition.works",
+    "removed  nightly",
     "died 5 times before being ready",
     "no tier serves queue",
     "gave up",
     "its zygote died",
     "the intermediate ended",
 )
+
+
+RARE: Final = 861  # so many deaths in a row
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, SEEDS_A_TEST))
@@ -66,7 +72,7 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_the_seeds_meet_every_situation() -> None:
-    said = "\n".join(line for seed in range(220) for line in simulate(seed).trace)
+    said = "\n".join(line for seed in (*range(220), RARE) for line in simulate(seed).trace)
     assert [what for what in MET if what not in said] == []
 
 

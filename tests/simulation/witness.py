@@ -1,5 +1,6 @@
 """Judges what must hold at the instant it happens: what concerns leases, starts of tasks, and restarts."""
 
+import math
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
@@ -7,6 +8,7 @@ from rota.protocol.store import DEFAULT_CRASH_LIMIT
 from rota_supervisor.config.model import Restarts
 from rota_supervisor.master.core.backoff import TOLERATED
 from simulation.checks import SLACK_SECONDS
+from simulation.network import PATIENCE_SECONDS
 from simulation.process import Process
 from simulation.server import MICROSECONDS, Task
 from simulation.timeline import NANOSECONDS
@@ -55,6 +57,18 @@ class Witness:
         """A task is judged by its own limit of crashes, if it has one."""
         limit = task.crash_limit or DEFAULT_CRASH_LIMIT
         require(crash_limit == limit, f"{task.id} is judged by {crash_limit} crashes, and its limit is {limit}")
+
+    def removed(self, schedule: str) -> None:
+        """A schedule is gone: no node has declared it for a while, unless its word may have lapsed."""
+        world = self._world
+        world.say("server", "removed", schedule)
+        if world.network.was_away or world.clock_moved_at is not None:
+            return
+        for node in world.living:
+            since = node.state.declarations.since.get(schedule, math.inf)
+            may_lapse = node.name in world.excused or node.frozen or node.master_stopped
+            is_declared = not may_lapse and node.boottime() - since > PATIENCE_SECONDS
+            require(not is_declared, f"{schedule} is removed, and {node.name} declares it")
 
     def allowed(self, worker: Worker, task: Task) -> None:
         """A worker looked at its fence, and goes on to start a task: its lease lasts longer than the way there."""

@@ -11,15 +11,16 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from machine.faults import Faults
 from machine.invariants import Invariants
+from machine.opening import Opening
 from machine.schedules import Schedules
 from machine.throttling import Throttling
 from servers import Server
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "270"))
 STEPS = int(os.environ.get("MODEL_STEPS", "50"))
 
 
-class Protocol(Faults, Schedules, Throttling, Invariants):
+class Protocol(Faults, Opening, Schedules, Throttling, Invariants):
     """All rules and all invariants."""
 
 

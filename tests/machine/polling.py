@@ -1,0 +1,81 @@
+"""Rules of pollers."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from machine.base import ANSWERED, DELIVERIES, PATTERN_OF, SECOND_US, heard_as
+from machine.producing import Producing
+from model.items import Bare
+from protocol import LEASE_MS
+from rota.protocol.replies import AdoptedScheduled, Promoted, Swept
+
+FORGET_SECONDS = 30
+"""After which an empty queue of a pattern is forgotten."""
+
+
+class Polling(Producing):
+    """Pollers promote, sweep and adopt."""
+
+    @rule(limit=st.sampled_from([1, 2, 500, 500]), delivery=DELIVERIES)
+    def promote(self, limit: int, delivery: str) -> None:
+        self.send_promote(limit, delivery)
+
+    def send_promote(self, limit: int = 500, delivery: str = ANSWERED) -> None:
+        """A poller was woken by its bell or its timer."""
+
+        def check(reply: Promoted) -> None:
+            expected = self.model.promote(self.now, limit)
+            assert (reply.moved, reply.buried) == (expected.moved, expected.buried)
+            assert (reply.next_due_us, reply.more) == (expected.next_due, expected.more)
+            assert list(reply.left_out) == expected.left_out
+
+        self.fleet.redis.delete(self.fleet.keys.poller_doorbell)
+        reply = self.call(self.fleet.store.promote(limit), check, delivery)
+        self._poller_hears(reply.next_due_us if reply else 0)
+
+    @rule(delivery=DELIVERIES)
+    def sweep(self, delivery: str) -> None:
+        self.send_sweep(delivery)
+
+    def send_sweep(self, delivery: str = ANSWERED) -> tuple[str, ...]:
+        """Answers who expired; rings for what nobody was told of."""
+        known = set(self.model.places.known)
+        entries = {queue: len(self.model.places.entries(queue)) for queue in known}
+        bells = self.picture().bells
+        waiting = [queue for queue in entries if entries[queue] and not bells[heard_as(queue)]]
+
+        def check(reply: Swept) -> None:
+            assert list(reply.expired) == self.model.sweep(self.now, FORGET_SECONDS * SECOND_US)
+            assert reply.grace_until_us == self.model.leases.grace_until
+            assert reply.next_due_us == self.model.next_due()
+            assert reply.untold == self.model.untold()
+
+        reply = self.call(self.fleet.store.sweep(LEASE_MS, forget_seconds=FORGET_SECONDS), check, delivery)
+        if not reply:
+            self._poller_hears(0)
+            return ()
+        if delivery == ANSWERED:
+            paused, is_closed = self.model.paused, self.model.is_closed_for_sweeps
+            unrung = {heard_as(queue) for queue in waiting if queue not in paused and not is_closed(queue)}
+            assert reply.rescues == len(unrung)
+        self._poller_hears(reply.next_due_us)
+        self.unheard &= PATTERN_OF.keys() - known  # that somebody pushed into one of these no sweep sees
+        return reply.expired
+
+    @rule(data=st.data(), delivery=DELIVERIES)
+    def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
+        """A poller found bare items that wait, or had found some that are gone now."""
+        scheduled = self.model.places.scheduled
+        bare = [member for member, (_, item) in scheduled.items() if isinstance(item, Bare)]
+        members = [*bare, data.draw(st.sampled_from([*scheduled, "[gone]"]))]
+
+        def check(reply: AdoptedScheduled) -> None:
+            adopted, dead = self.model.adopt_scheduled(self.now, members)
+            assert reply == AdoptedScheduled(adopted, tuple((queue, "garbage") for queue in dead))
+
+        self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
+
+    def _poller_hears(self, next_due: int | None) -> None:
+        """Without an answer it looks again at once: 0."""
+        self.poller_knows = next_due
+        self.bare_is_unseen = False

@@ -1,0 +1,68 @@
+"""What a poller's sweep sets right, names and forgets."""
+
+from model.steering import Steering
+from model.turns import share_in
+
+RECOUNT_US = 10_000_000
+
+
+class Sweeping(Steering):
+    """The round over all queues that are known, and over the owners."""
+
+    def sweep(self, now: int, forget_after_us: int) -> list[str]:
+        """The owners whose lease ran out."""
+        self.places.at(now)
+        for queue in sorted(self.places.known):
+            self._look_at_known(queue)
+            self._look_whether_idle(queue, forget_after_us)
+        pulse = self.leases.pulse
+        if pulse is None or now // RECOUNT_US != pulse // RECOUNT_US:
+            self.places.recount_running(self.leases.expires)
+        return self.leases.sweep(now)
+
+    def _look_at_known(self, queue: str) -> None:
+        if self.places.entries(queue):
+            self.places.marked.add(queue)
+            if not self.is_closed_for_sweeps(queue):
+                self.places.look_at(queue)
+
+    def is_closed_for_sweeps(self, queue: str) -> bool:
+        """Whoever finds a condition closed looks again by itself."""
+        return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
+
+    # Queues that are known by a pattern alone
+
+    def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:
+        """Note since when it is empty; after a while it is forgotten."""
+        pattern = self._pattern_of(queue)
+        if not pattern or not self._is_empty(queue):
+            self.places.idle.pop(queue, None)
+            return
+        since = self.places.idle.get(queue)
+        if since is None or since > self.places.now:
+            self.places.idle[queue] = self.places.now
+        elif self.places.now - since >= forget_after_us:
+            self._forget_queue(queue, pattern)
+
+    def _pattern_of(self, queue: str) -> str:
+        shares = [share for turns in self.places.turns if (share := share_in(turns.tier, queue))]
+        is_named = any(not share.pattern for share in shares) or self.served.get(queue, 0) > self.places.now
+        return "" if is_named or not shares else shares[0].pattern
+
+    def _is_empty(self, queue: str) -> bool:
+        """Nothing of it is anywhere, no rate holds it back, and nobody paused it."""
+        counts = [self.places.counts[f"{place}:{queue}"] for place in ("running", "delayed", "dead")]
+        is_held_back = self.rates.paid_off.get(queue, 0) > self.places.now
+        return not (self.places.entries(queue) or queue in self.paused or any(counts) or is_held_back)
+
+    def _forget_queue(self, queue: str, pattern: str) -> None:
+        """It leaves nothing behind: what was accepted counts on as that of the pattern."""
+        places = self.places
+        if queue in places.accepted:
+            places.accepted[pattern] += places.accepted.pop(queue)
+        for turns in places.turns:
+            turns.forget(queue, self.rotation)
+        self.rates.paid_off.pop(queue, None)
+        places.marked.discard(queue)
+        places.known.discard(queue)
+        places.idle.pop(queue, None)

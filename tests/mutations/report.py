@@ -1,0 +1,18 @@
+"""What came of the mutations, in the form in which pytest reports tests: whoever reads those reads these."""
+
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from mutations.trial import Outcome
+
+
+def as_junit(outcomes: Sequence[Outcome]) -> bytes:
+    """One test case each."""
+    failed = sum(not outcome.is_well for outcome in outcomes)
+    suite = Element("testsuite", name="mutations", tests=str(len(outcomes)), failures=str(failed))
+    for outcome in outcomes:
+        name = f"{outcome.trial.name} ({outcome.trial.catcher.name})"
+        case = SubElement(suite, "testcase", classname="mutations", name=name, time=f"{outcome.seconds:.1f}")
+        if not outcome.is_well:
+            SubElement(case, "failure", message=outcome.words).text = f"{outcome.words}\n{outcome.said}"
+    return tostring(suite)

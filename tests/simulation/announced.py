@@ -1,0 +1,52 @@
+"""What masters announce, as the server keeps it: who is there, which queues they serve and how, and what is closed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from rota.protocol.condition import Condition
+from rota.protocol.store import Announced
+from rota.protocol.views import ClosedQueue
+
+SHUT: Final = "return false"
+BROKEN: Final = "return ready + nil"
+UNDEFINED: Final = "no master has defined it"
+FAILS: Final = "attempt to perform arithmetic on a nil value"
+
+
+def fault_of(chunk: str) -> str | None:
+    """What is wrong with a condition that keeps its queue closed, "" when nothing is; None for one that opens it."""
+    return {SHUT: "", BROKEN: FAILS, "": UNDEFINED}.get(chunk)
+
+
+@dataclass(slots=True)
+class Announcements:
+    """Each word holds until some microsecond. Something waits in every queue that has a condition."""
+
+    nodes: dict[str, int] = field(default_factory=dict)
+    domains: dict[str, int] = field(default_factory=dict)
+    shares: dict[str, tuple[int, str]] = field(default_factory=dict)  # the condition of each
+    conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the chunk of each
+    closed: dict[str, int] = field(default_factory=dict)  # since when
+
+    def announce(self, now: int, node: str, until: int, said: Announced) -> int:
+        """How many nodes are there."""
+        self.nodes = {name: ends for name, ends in self.nodes.items() if ends > now} | {node: until}
+        self.shares |= {share.name: (until, share.condition) for share in said.shares}
+        self.domains |= {domain.name: until for domain in said.domains}
+        self.domains = {name: ends for name, ends in self.domains.items() if ends > now}
+        return len(self.nodes)
+
+    def look_at_closed(self, now: int, until: int, conditions: Iterable[Condition]) -> tuple[ClosedQueue, ...]:
+        """Define these, and see which queues nobody may claim from."""
+        self.conditions |= {each.name: (until, each.text) for each in conditions}
+        self.conditions = {name: known for name, known in self.conditions.items() if known[0] >= now}
+        rows = [row for queue in self.shares if (row := self._look_at(queue, now))]
+        self.closed = {row.queue: now - row.closed_age_us for row in rows}
+        return tuple(rows)
+
+    def _look_at(self, queue: str, now: int) -> ClosedQueue | None:
+        until, name = self.shares[queue]
+        fault = fault_of(self.conditions.get(name, (0, ""))[1]) if name and until > now else None
+        since = min(self.closed.get(queue, now), now)
+        return None if fault is None else ClosedQueue(queue, now - since, name, fault)

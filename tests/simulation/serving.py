@@ -1,0 +1,110 @@
+"""Configurations with conditions, patterns of queues and schedules, and what must have come of the last one."""
+
+from collections import defaultdict
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rota.schedules.text import encode_schedule
+from rota_supervisor.config.model import ConditionConfig, Config, QueueConfig, ScheduleConfig
+from rota_supervisor.config.resolve import pattern_domains
+from rota_supervisor.config.schedules import schedules_in_force
+from simulation.announced import BROKEN, SHUT, fault_of
+from simulation.process import tick_of
+from simulation.server import MICROSECONDS
+from simulation.violation import require
+from simulation.workers import Worker
+
+if TYPE_CHECKING:
+    from simulation.node import Node
+    from simulation.world import World
+
+OFFICE: Final = "office"
+NIGHTLY: Final = "nightly"
+_CHUNKS: Final = ("return true", SHUT, SHUT, BROKEN)
+_NAMES: Final = ("billing", "tenant-*")
+
+
+def draw_serving(random: Random, config: Config) -> Config:
+    """Each of these comes, goes, and changes."""
+    served = [name for name in _NAMES if random.random() < 0.6]
+    under = {name: OFFICE if random.random() < 0.6 else "" for name in served}
+    has_schedule = random.random() < 0.6
+    return msgspec.structs.replace(
+        config,
+        tiers=(("default",), *([tuple(served)] if served else [])),
+        queues={name: QueueConfig(cap=random.choice([0, 2]), condition=under[name]) for name in served},
+        conditions={OFFICE: ConditionConfig(lua=random.choice(_CHUNKS))} if any(under.values()) else {},
+        schedules={NIGHTLY: ScheduleConfig(task="work", every=random.choice([60.0, 90.0]))} if has_schedule else {},
+    )
+
+
+def schedules_of(config: Config) -> dict[str, bytes]:
+    """What stands in the file, and what the code says."""
+    of_file = schedules_in_force(config, {"work": "default"})
+    return {each.name: encode_schedule(each) for each in of_file} | {"tick": tick_of(config.imports[0]).encode()}
+
+
+def longest_word(world: "World") -> float:
+    """Seconds until no word on queues and patterns holds that nobody repeats."""
+    announced, now = world.server.announced, world.server.now_us
+    ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
+    return max([0, *(until - now for until in ends)]) / MICROSECONDS
+
+
+def schedules_said(world: "World") -> dict[str, set[bytes]]:
+    """By name: what the nodes say of each."""
+    said: defaultdict[str, set[bytes]] = defaultdict(set)
+    for node in world.living:
+        for name, text in schedules_of(node.state.config).items():
+            said[name].add(text)
+    return said
+
+
+def check_schedules(world: "World") -> None:
+    """What stands on the server is what a node in force says; of one node that is its last word."""
+    for name, texts in schedules_said(world).items():
+        text, _, _ = world.server.schedules[name]
+        require(text in texts, f"the schedule {name} is {text!r}, and no node says so: {texts}")
+
+
+def check_serving(world: "World") -> None:
+    """What is closed, which patterns are known and how workers claim: as the configurations in force say."""
+    _check_closed(world)
+    said = {domain.name for node in world.living for domain in pattern_domains(node.state.config)}
+    known = set(world.server.announced.domains)
+    require(known == said, f"the patterns of {known} are known, and nodes serve {said}")
+    for node in world.living:
+        _check_workers(node)
+
+
+def _check_closed(world: "World") -> None:
+    """Of what nodes say differently of one queue either may hold."""
+    configs = [node.state.config for node in world.living]
+    may_be: defaultdict[str, set[str | None]] = defaultdict(set)
+    for queue, given in ((queue, given) for config in configs for queue, given in config.queues.items()):
+        defined = [config.conditions[given.condition].lua for config in configs if given.condition in config.conditions]
+        may_be[queue].update(map(fault_of, defined) if given.condition else [None])
+    for node in world.living:
+        seen = {row.queue: row.error for row in node.state.closed}
+        for queue in sorted(may_be.keys() | seen.keys()):
+            is_said = may_be.get(queue, {None})
+            require(
+                seen.get(queue) in is_said,
+                f"{node.name} sees {queue} {_told(seen.get(queue))}, and nodes say {[*map(_told, is_said)]}",
+            )
+
+
+def _told(fault: str | None) -> str:
+    return "open" if fault is None else f"closed ({fault})"
+
+
+def _check_workers(node: "Node") -> None:
+    config = node.state.config
+    said = {name: config.queues.get(name, QueueConfig()) for tier in config.tiers for name in tier}
+    wanted = {name: (given.cap, given.condition) for name, given in said.items()}
+    ready = [node.processes.get(child.pid) for child in node.ready_workers]
+    for worker in (process for process in ready if isinstance(process, Worker)):
+        told = {share.name: (share.cap, share.condition) for tier in worker.settings.tiers for share in tier.queues}
+        require(told == wanted, f"a worker of {node.name} claims by {told}, and its configuration says {wanted}")
