@@ -95,6 +95,8 @@ class Capture(Sequence[CapturedCall]):
     def assert_not_enqueued(self, task: "Task[..., Any] | str | None" = None, **expected: Unpack[Expected]) -> None:
         """Assert that no call of the task was enqueued that is as expected; without a task, that nothing was."""
         __tracebackhide__ = True
+        if task is None and expected:
+            raise TypeError(f"say of which task no call is to have {', '.join(expected)}")
         found = self._calls if task is None else self._found(WantedCalls(task, expected))
         if found:
             lines = "\n".join(f"  {call}" for call in found)
