@@ -71,7 +71,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the oldest text of the memory of ends is dropped too early: also when its ends are among the last to be known",
-        LuaFunction("shared/ending", "seal", "known", "original(known) redis.call('LTRIM', PREFIX .. SEALED, 1, -1)"),
+        LuaFunction("shared/ending", "seal", "known", "keep = math.floor(keep / 2) original(known)"),
         _MODEL,
     ),
     Mutation(
