@@ -14,5 +14,10 @@ def as_junit(outcomes: Sequence[Outcome]) -> bytes:
         name = f"{outcome.trial.name} ({outcome.trial.catcher.name})"
         case = SubElement(suite, "testcase", classname="mutations", name=name, time=f"{outcome.seconds:.1f}")
         if not outcome.is_well:
-            SubElement(case, "failure", message=outcome.words).text = f"{outcome.words}\n{outcome.said}"
+            SubElement(case, "failure").text = _legible(f"{outcome.words}\n{outcome.said}")
     return tostring(suite)
+
+
+def _legible(text: str) -> str:
+    """Without what no XML may hold, whatever a program printed."""
+    return "".join(letter for letter in text if letter.isprintable() or letter == "\n")

@@ -73,7 +73,8 @@ class Witness:
     def allowed(self, worker: Worker, task: Task) -> None:
         """A worker looked at its fence, and goes on to start a task: its lease lasts longer than the way there."""
         is_quiet = worker.slot.quiet_asked or worker.node.state.quiet.is_asked
-        require(not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
+        # What has begun goes on: nobody else may start it.
+        require(task.begun or not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
         server = self._world.server
         expires = server.owners.get(worker.owner)
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was retired")

@@ -37,7 +37,7 @@ def test_what_a_mutation_names_is_in_the_product(mutation: Mutation) -> None:
 
 def test_the_report_has_the_words_of_those_that_failed_and_of_no_others() -> None:
     well, bad = (Trial(name, None, MUTATIONS[0].catcher) for name in ("well", "bad"))
-    report = as_junit([Outcome(well, True, "found", 1.0), Outcome(bad, False, "NOT CAUGHT", 2.0, "what it said")])
+    report = as_junit([Outcome(well, True, "found", 1.0), Outcome(bad, False, "NOT CAUGHT", 2.0, "what\0 it said")])
     suite = ET.fromstring(report)
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     [(case, failure)] = [(case, failure) for case in suite for failure in case]
