@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
+import rota.testing
 from rota.client.arguments import kept_result
 from rota.client.call import Call
 from rota.client.prepare import prepare
@@ -328,6 +329,22 @@ def test_schedules_take_what_the_annotations_say(monkeypatch: pytest.MonkeyPatch
     made = rota.task(name="ship", schedules=[rota.Every(60, args=[NOW.date()], kwargs={"kind": Colour.RED})])
     [schedule] = made(ship).schedules
     assert (schedule.args, schedule.kwargs) == (("2026-03-04",), {"kind": "red"})
+
+
+def test_tests_of_an_application_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+
+    def ship(it: date) -> tuple[date, ...]:
+        return (it, it)
+
+    declared = rota.task(name="ship", result_ttl=60)(ship)
+    with rota.testing.capture() as captured:
+        declared.enqueue(NOW.date())
+    captured.assert_enqueued(declared, args=[NOW.date()])
+    with rota.testing.eager():
+        assert declared.enqueue(NOW.date()).result() == (NOW.date(), NOW.date())
+        with pytest.raises(InvalidArguments, match="ship: it is refused"):
+            declared.enqueue("soon")  # type: ignore[arg-type]  # that is the claim
 
 
 def test_plain_tasks_load_nothing_for_it() -> None:

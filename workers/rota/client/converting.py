@@ -6,8 +6,9 @@ A value is dumped, loaded again as the worker will, and compared: what would not
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
+from functools import cache
 from pathlib import PurePath
 from typing import Any, Final, Literal
 
@@ -174,18 +175,22 @@ def _is_same_kind(given: Any, arrives: Any, *, is_whole: bool) -> bool:
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
     """What a value is made of, each part with the step that leads to it; None for one that is whole."""
-    match value:
-        case tuple() | list():
-            return [(f"[{number}]", part) for number, part in enumerate(value)]
-        case set() | frozenset():
-            return [("[...]", part) for part in sorted(value, key=repr)]
-        case Mapping():
-            return [(step(key), part) for key, part in value.items()]
-    names = getattr(value, "__struct_fields__", None)
-    if names is None and (dataclasses.is_dataclass(value) or hasattr(value, "__attrs_attrs__")):
-        fields = getattr(value, "__attrs_attrs__", None) or dataclasses.fields(value)
-        names = [field.name for field in fields]
-    return None if names is None else [(f".{name}", getattr(value, name)) for name in names]
+    if isinstance(value, (list, tuple)):
+        return [(f"[{number}]", part) for number, part in enumerate(value)]
+    if isinstance(value, dict):
+        return [(step(key), part) for key, part in value.items()]
+    if isinstance(value, (set, frozenset)):
+        return [("[...]", part) for part in sorted(value, key=repr)]
+    kind: Any = type(value)
+    names = _fields_of(kind)
+    return [(f".{name}", getattr(value, name)) for name in names] if names else None
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return getattr(kind, "__struct_fields__", ()) or tuple(field.name for field in getattr(kind, "__attrs_attrs__", ()))
 
 
 def _named(value: Any) -> str:

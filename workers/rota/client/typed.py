@@ -115,7 +115,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
         return Converter(found)
     except ModuleNotFoundError as error:
         return _NO_MSGSPEC if error.name == "msgspec" else str(error)
-    except (TypeError, NameError) as error:  # NameError: of a class that names another, which is not there
+    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:  # by classes that it names, too
         return f"nothing can be converted by that: {str(error).partition(' - type ')[0]}"
 
 
