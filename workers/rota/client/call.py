@@ -11,11 +11,11 @@ from rota.options import Unique
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    R = TypeVar("R", default=Any)  # so that rota.Call("resize") needs no annotation; typing has it from 3.13 on
+    R_co = TypeVar("R_co", covariant=True, default=Any)  # so that rota.Call("resize") needs no annotation; typing has it from 3.13 on
 else:
     from typing import TypeVar
 
-    R = TypeVar("R")
+    R_co = TypeVar("R_co", covariant=True)
 
 
 class CallOptions(TypedDict, total=False):
@@ -39,10 +39,10 @@ class CallOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """One call, by name: what `task.call(...)` returns, or made by hand as `rota.Call("resize", args=[7])`.
 
-    `R` is what the task's function returns. The fields after `kwargs` are those of CallOptions.
+    `R_co` is what the task's function returns. The fields after `kwargs` are those of CallOptions.
     """
 
     name: str
