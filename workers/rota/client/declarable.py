@@ -4,54 +4,58 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+from rota.registry import written_at
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
-_OF_METHODS = ("self", "cls")
+_INSIDE: Final = ".<locals>"
+_NO_OBJECT: Final = (
+    "and a worker has no object to call it on: declare a function, and pass it what tells the object, as its id"
+)
 
 
-def why_no_task(given: Any, name: str | None) -> str:
+def why_no_task(given: Any, name: Any) -> str:
     """Why this cannot be a task, and what to write instead; "" when it can. `name`: what `name=` says."""
-    if isinstance(given, str):
-        return f"@rota.task takes the function, and its name by keyword: @rota.task(name={given!r})"
-    if isinstance(given, type):
-        return f"{given.__qualname__} is a class: declare a function, which may make one of it"
-    if isinstance(given, classmethod | property):
-        return f"@rota.task stands on a {type(given).__name__}, {_METHOD}"
-    if not inspect.isroutine(given):
-        return f"@rota.task takes a function, got {given!r}"
-    if inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given):
-        return f"{given.__qualname__} is a generator: calling it runs nothing, so it cannot be a task"
-    return _why_not_found(given, name) if isinstance(given, FunctionType) else ""
+    match given:
+        case str():
+            return f"@rota.task takes the function, and its name by keyword: @rota.task(name={given!r})"
+        case type():
+            return f"{given.__qualname__} is a class: declare a function, which may make one of it"
+        case classmethod() | property():
+            return f"@rota.task stands on a {type(given).__name__}, {_NO_OBJECT}"
+        case _ if not inspect.isroutine(given):
+            return f"@rota.task takes a function, got {given!r}"
+        case _ if inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given):
+            return f"{given.__qualname__} is a generator: calling it runs nothing, so it cannot be a task"
+    if not isinstance(name, str | None):
+        return f"the name of a task must be a string, got {name!r}"
+    return _why_not_called(given, name) if isinstance(given, FunctionType) else ""
 
 
-_METHOD = "and a worker has no object to call it on: declare a function, and pass it what tells the object, as its id"
-
-
-def _why_not_found(function: FunctionType, name: str | None) -> str:
+def _why_not_called(function: FunctionType, name: str | None) -> str:
     outer, _, last = function.__qualname__.rpartition(".")
-    where = f"{function.__qualname__} ({place_of(function)})"
-    if outer and not outer.endswith("<locals>") and next(iter(inspect.signature(function).parameters), "") in _OF_METHODS:
-        return f"{where} is a method, {_METHOD}"
+    where = f"{function.__qualname__} ({written_at(function)})"
+    if outer and not outer.endswith(_INSIDE) and _takes_an_object(function):
+        return f"{where} is a method, {_NO_OBJECT}"
     if name is not None:
         return ""
     if last == "<lambda>":
         return f"{where} is a lambda, which has no name that a worker could know it by: write it with def"
-    if outer:
-        return (
-            f"{where} is inside {outer.removesuffix('.<locals>')}: workers know what importing a module declares. Write it "
-            "at the top of its module, with functools.wraps in a decorator under @rota.task; or, if the import calls "
-            f'what it is inside of, name it: @rota.task(name="{last}")'
-        )
-    return ""
+    if _INSIDE not in outer:
+        return ""
+    outermost = outer.partition(_INSIDE)[0]
+    return (
+        f"{where} is inside {outermost}, and workers know what importing a module declares: write it at the top of its "
+        "module, with functools.wraps in a decorator under @rota.task; or, if the import calls "
+        f'{outermost}, name it: @rota.task(name="{last}")'
+    )
 
 
-def place_of(function: Callable[..., Any]) -> str:
-    """Where a function is written, `file:line`; its module's name where that is not known."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else str(function.__module__)
+def _takes_an_object(function: FunctionType) -> bool:
+    return next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:

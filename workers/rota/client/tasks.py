@@ -6,21 +6,21 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from rota.client.call import Call, CallOptions, plain_call
-from rota.client.declarable import place_of, showing, signature_of, why_no_task
+from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
+from rota.client.declarable import showing, signature_of, why_no_task
 from rota.client.default import default_client
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName, RotaError
-from rota.habits import OF_A_CALL, OF_A_TASK, OF_USING, KnowsHabits, fault_in_option
+from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
 from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.names import fault_in_name
 from rota.protocol.scripts import sha1_of
 from rota.protocol.store import RateAsked
 from rota.rates import fault_in_rate_key, key_of
-from rota.registry import default_registry
+from rota.registry import default_registry, written_at
 
 if TYPE_CHECKING:
     from rota.client.client import Client
@@ -55,6 +55,11 @@ class Task(KnowsHabits, Generic[P, R]):
         # As a function is pickled and copied: by where it is found.
         return _declared_task, (self.function.__module__, self.name)
 
+    def __copy__(self, memo: Any = None) -> Self:
+        return self  # as a function's copy is the function
+
+    __deepcopy__ = __copy__
+
     def __repr__(self) -> str:
         return f"<rota task {self.name} on queue {self.options.queue}: {self.place}>"
 
@@ -77,7 +82,11 @@ class Task(KnowsHabits, Generic[P, R]):
 
         Raises InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull or Uncertain.
         """
-        return default_client().enqueue(plain_call(self.name, args, kwargs))
+        try:
+            return default_client().enqueue(plain_call(self.name, args, kwargs))
+        except RotaError as error:
+            error.__traceback__ = None  # what is wrong is in the caller's line, or with the server: in none of ours
+            raise
 
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due `delay` (seconds or timedelta) from now."""
@@ -93,8 +102,10 @@ class Task(KnowsHabits, Generic[P, R]):
 
         `client` is the one to enqueue through, instead of the default client.
         """
-        if not _CALL_OPTIONS.issuperset(options):
-            raise TypeError(_fault_in_using(options))
+        if not CALL_OPTIONS.issuperset(options):
+            raise TypeError(fault_in_call_options(options, "using()"))
+        if client is not None and not hasattr(client, "enqueue"):
+            raise TypeError(f"client must be a rota.Client, got {client!r}")
         return Using(self, options, client)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -109,7 +120,9 @@ class Task(KnowsHabits, Generic[P, R]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
+            meant = sorted(CALL_OPTIONS.intersection(kwargs).difference(self._signature.parameters))
+            advice = f"; options of a call stand apart: {self.name}.using({meant[0]}=...).enqueue(...)" if meant else ""
+            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}{advice}") from None
         return bound.args, bound.kwargs
 
     def rate_asked(
@@ -153,15 +166,6 @@ class Task(KnowsHabits, Generic[P, R]):
         return range(least, sys.maxsize if self._signature is None else most + 1)
 
 
-_CALL_OPTIONS = frozenset(CallOptions.__annotations__)
-
-
-def _fault_in_using(options: Mapping[str, Any]) -> str:
-    unknown = sorted(set(options) - _CALL_OPTIONS)[0]
-    declared = dict.fromkeys(TaskArguments.__annotations__, "say it where the task is declared, in @rota.task(...)")
-    return fault_in_option(unknown, "using()", declared | OF_A_CALL, CallOptions.__annotations__)
-
-
 class Using(KnowsHabits, Generic[P, R]):
     """A task and options. The options stand apart from the arguments, so their names never collide."""
 
@@ -178,8 +182,12 @@ class Using(KnowsHabits, Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
-        client = default_client() if self._client is None else self._client
-        return client.enqueue(self.call(*args, **kwargs))
+        try:
+            client = default_client() if self._client is None else self._client
+            return client.enqueue(self.call(*args, **kwargs))
+        except RotaError as error:
+            error.__traceback__ = None  # as in Task
+            raise
 
 
 class AsyncTask(Task[P, R]):
@@ -216,11 +224,11 @@ class Declare:
             raise
 
     def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
-        if fault := why_no_task(function, self._name):
-            raise TypeError(fault)
+        if why := why_no_task(function, self._name):
+            raise TypeError(why)
         name = function.__name__ if self._name is None else self._name
         if fault := fault_in_name("task name", name):
-            raise InvalidName(f"{fault} ({place_of(function)})")
+            raise InvalidName(f"{fault} ({written_at(function)})")
         if fault := fault_in_rate_key(self._options.rate_key, signature_of(function)):
             raise ValueError(f"{name}: {fault}")
         made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
@@ -286,4 +294,3 @@ def _schedules_of(made: Task[..., Any], periodic: "tuple[Periodic, ...]") -> "tu
     from rota.client.periodic import schedules_of  # noqa: PLC0415
 
     return schedules_of(made, periodic)
-
