@@ -31,8 +31,9 @@ class Registry:
         """
         known = self._tasks.get(task.name)
         if known is not None and known.place != task.place:
+            places = " and ".join(f"{each.place} ({written_at(each.function)})" for each in (known, task))
             raise DuplicateTask(
-                f"two tasks are named {task.name!r}: {known.place} ({written_at(known.function)}) and {task.place} ({written_at(task.function)}); "
+                f"two tasks are named {task.name!r}: {places}; "
                 f'give one of them another name, as in @rota.task(name="...")'
             )
         for schedule in task.schedules:

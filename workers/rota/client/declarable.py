@@ -30,12 +30,12 @@ def why_no_task(given: Any, name: Any) -> str:
             return f"@rota.task takes a function, got {given!r}"
         case _ if inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given):
             return f"{given.__qualname__} is a generator: calling it runs nothing, so it cannot be a task"
+    return _why_not_known(given, name) if isinstance(given, FunctionType) else ""
+
+
+def _why_not_known(function: FunctionType, name: Any) -> str:
     if not isinstance(name, str | None):
         return f"the name of a task must be a string, got {name!r}"
-    return _why_not_called(given, name) if isinstance(given, FunctionType) else ""
-
-
-def _why_not_called(function: FunctionType, name: str | None) -> str:
     outer, _, last = function.__qualname__.rpartition(".")
     where = f"{function.__qualname__} ({written_at(function)})"
     if outer and not outer.endswith(_INSIDE) and _takes_an_object(function):
