@@ -77,7 +77,7 @@ def test_no_server_is_unavailable_and_names_the_server_without_its_password(name
 def test_a_wrong_password_is_unavailable(server: Server, namespace: str) -> None:
     with (
         Client(server.url.replace("redis://", "redis://nobody:wrong@"), namespace) as client,
-        pytest.raises(rota.Unavailable, match="check user, password and its permissions .ACL. in redis_url"),
+        pytest.raises(rota.Unavailable, match=r"check user, password and its permissions \(ACL\) in redis_url"),
     ):
         client.enqueue(call("a"))
 
