@@ -13,6 +13,7 @@ from collections.abc import Sequence
 # TTIN and TTOU change the pool, TSTP and CONT quiet it, USR1 and USR2 report and restart, CHLD reaps.
 _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
+_INSTALL = {"rich": "'rota[embedded]'"}  # which brings what the demo draws with; all else comes with rota
 _OPTIONS_WITH_A_VALUE = ("-c", "--config")
 
 
@@ -41,11 +42,19 @@ def main() -> None:
     open_what_is_closed()
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
-    from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
-    from rota_supervisor.exits import say_crash  # noqa: PLC0415 - as above
+    from rota_supervisor.exits import ExitCode, say_crash  # noqa: PLC0415 - after the signals are blocked
 
     sys.excepthook = say_crash
-    sys.exit(run_app(sys.argv[1:]))
+    try:
+        from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - as above
+
+        code = run_app(sys.argv[1:])
+    except ModuleNotFoundError as error:  # of ours: the application's code is imported elsewhere
+        missing = (error.name or "").partition(".")[0]
+        what = _INSTALL.get(missing, "rota")
+        sys.stderr.write(f"error: this command needs {missing}, which is not installed: pip install {what}\n")
+        code = ExitCode.CONFIG
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ MEANINGS = {
     ExitCode.UNREACHABLE: "Redis or the master is not reachable",
     ExitCode.GAVE_UP: "a crash loop was given up",
     ExitCode.TAKEN: "the pid file, the socket, the port or a file to write is taken",
-    ExitCode.CONFIG: "configuration",
+    ExitCode.CONFIG: "configuration; or a package that the command takes is not installed",
 }
 
 

@@ -34,7 +34,8 @@ def make_importable(folders: Iterable[str]) -> None:
 
 
 def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
-    """Import the modules in order, up to the first that fails; `begin` is called with each before."""
+    """Import the modules in order, up to the first that fails; `begin` is called with each before. What the annotations
+    of their tasks ask for is made here too: it is imported, and a task whose annotations cannot be used is found."""
     for module in modules:
         begin(module)
         try:
@@ -43,6 +44,17 @@ def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: 
             raise
         except BaseException as error:  # noqa: BLE001 - the edge to the user's code: SystemExit is a failure too
             return ImportFailed(module, f"{type(error).__name__}: {error}{_advice(error, module)}", _place_of(error))
+    return _read_annotations()
+
+
+def _read_annotations() -> ImportFailed | None:
+    for task in default_registry:
+        try:
+            _ = task.typed  # kept by the task
+        except (TypeError, ModuleNotFoundError) as error:
+            code = getattr(task.function, "__code__", None)
+            where = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+            return ImportFailed(task.function.__module__, str(error), where)
     return None
 
 

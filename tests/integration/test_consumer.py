@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -116,6 +117,21 @@ def test_what_a_task_gave_is_kept_if_it_asked_for_that(client: Client, consumer:
         "dropped": False,
     }
     assert "is of type object" in found["refused"].result_refused
+
+
+def test_a_typed_task_is_handed_out_and_its_result_kept_by_its_annotations(
+    client: Client, consumer: rota.Consumer
+) -> None:
+    def remind(at: datetime, ids: set[int]) -> tuple[datetime, ...]: ...  # type: ignore[empty-body]
+
+    client.enqueue("remind", args=["soon", []], queue="q", id="wrong")
+    at = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
+    handle = rota.task(queue="q", result_ttl=60)(remind).using(client=client).enqueue(at, ids={1})
+    task = next(consumer)
+    assert (task.args, dict(task.kwargs)) == ((at, {1}), {})
+    task.done((at,))
+    assert handle.result() == (at,)
+    assert "at is refused: invalid RFC3339 encoded datetime" in (client.status("wrong").epitaph or {})["error"]
 
 
 def test_retries_follow_the_options_the_task_was_declared_and_enqueued_with(

@@ -33,6 +33,7 @@ def calls(client: rota.Client) -> None:
     resize.enqueue(7).get()  # type: ignore[attr-defined]  # as above
     rota.configure("redis://localhost")  # type: ignore[call-arg]  # keyword only
     rota.task(retires=3)  # type: ignore[call-overload]  # no such option
+    rota.task(pydantic="yes")  # type: ignore[call-overload]  # not a bool
     rota.task(cron=5)  # type: ignore[call-overload]  # not a str
     rota.task(every="30s")  # type: ignore[call-overload]  # not seconds
     rota.task(schedules=["* * * * *"])  # type: ignore[list-item]  # not a rota.Cron

@@ -2,7 +2,9 @@
 
 from collections.abc import Coroutine, Generator, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, assert_type
+from uuid import UUID
 
 import rota
 
@@ -43,6 +45,14 @@ async def ping() -> str:
     ]
 )
 def report(span: str, n: int = 0) -> None: ...
+
+
+@rota.task(pydantic=True, result_ttl=60)
+def bill(customer: UUID, lines: list[tuple[str, Decimal]], due: datetime | None = None) -> Decimal:  # noqa: ARG001
+    return sum((price for _, price in lines), Decimal(0))
+
+
+assert_type(bill.enqueue(UUID(int=1), [("a", Decimal(1))], due=datetime.now(UTC)).result(), Decimal)
 
 
 @rota.on_worker_start

@@ -1,6 +1,8 @@
 """What `rota run` says before there is a master."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -17,3 +19,16 @@ def test_reloading_code_without_its_library_says_what_to_install(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(click.UsageError, match=r"rota\[reload\]"):
         run.main(["--reload", "tasks"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "install"), [("click", "status", "rota"), ("rich", "demo", "'rota[embedded]'")]
+)
+def test_a_command_whose_packages_are_not_there_says_what_to_install(missing: str, command: str, install: str) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['rota', {command!r}];"
+        "from rota_supervisor.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr == f"error: this command needs {missing}, which is not installed: pip install {install}\n"

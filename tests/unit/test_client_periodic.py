@@ -70,7 +70,7 @@ def test_a_misuse_is_told_at_the_decorator(given: Any, error: type[Exception], m
 
 
 MISUSED_EVERY: list[tuple[Any, type[Exception], str]] = [
-    ({"args": [object()]}, rota.InvalidArguments, r"Every: args\[0\] is of type object"),
+    ({"args": "abc"}, rota.InvalidArguments, r"Every: args must be a list or a tuple, got str"),
     ({"args": "abc"}, rota.InvalidArguments, "args must be a list or a tuple"),
     ({"missed": "some"}, ValueError, 'missed must be "last" or "all" or "none", got \'some\''),
     ({"overlap": "kill"}, ValueError, 'overlap must be "skip" or "queue"'),

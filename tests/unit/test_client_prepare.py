@@ -40,7 +40,7 @@ def by_name(**options: Any) -> Call[Any]:
 
 def test_a_call_by_name_is_the_classic_body(resize: object) -> None:
     del resize
-    task = prepared(Call("send", [1, (2, 3)], queue="email", id="id-1"))
+    task = prepared(Call("send", (1, [2, 3]), queue="email", id="id-1"))
     assert task == NewTask("id-1", "email", b'["id-1","email","send",[1,[2,3]]]')
 
 

@@ -56,6 +56,7 @@ class TaskArguments(ScheduleArguments, total=False):
     remember: bool
     rate: str | None
     rate_key: str
+    pydantic: bool
 
 
 _PERIODIC: Final = tuple(ScheduleArguments.__annotations__)
@@ -73,7 +74,8 @@ class TaskOptions:
     `expires`: how late it may start before it is not started at all. `unique`: at most one live task with these
     arguments, for its life or for `unique_for`. `result_ttl`: for how long what it returns is kept, 0 for not at all.
     `remember`: whether the fleet remembers how it ended. `rate`: how often it may start over the whole fleet, or with
-    `rate_key`, how often for each value that this makes of its arguments; None for no such limit.
+    `rate_key`, how often for each value that this makes of its arguments; None for no such limit. `pydantic`: whether
+    pydantic checks and converts all its arguments and its result.
     """
 
     queue: str = "default"
@@ -94,6 +96,7 @@ class TaskOptions:
     remember: bool = True
     rate: Rate | None = None
     rate_key: str = ""
+    pydantic: bool = False
 
     @property
     def is_started_once(self) -> bool:
@@ -245,4 +248,5 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "remember": check_boolean,
     "rate": check_rate,
     "rate_key": check_rate_key,
+    "pydantic": check_boolean,
 }

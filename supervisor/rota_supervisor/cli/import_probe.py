@@ -135,7 +135,7 @@ def _misfits(calls: Mapping[str, Call]) -> Iterator[tuple[str, str]]:
         task = default_registry.get(task_name)
         try:
             if task is not None:
-                task.bind(args, kwargs)
+                task.received(args, kwargs)
         except InvalidArguments as error:
             yield name, str(error)
 

@@ -1,23 +1,30 @@
 """Arguments and results are strict JSON: what a task receives is what its caller wrote, or the call fails at once.
 
-Allowed are None, bool, int, float (finite), str, list, tuple (it arrives as a list) and dict with str keys.
+Allowed are None, bool, int, float (finite), str, list and dict with str keys. What the annotations of a declared task
+give another type was dumped before: see `rota.client.typed`.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+from rota.client.annotations import step
 from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH, encode_json
 from rota.protocol.epitaph import error_line
 from rota.protocol.outcome import Done
 
+if TYPE_CHECKING:
+    from rota.client.tasks import Task
+    from rota.client.typed import TypedArguments
+
 _KIBIBYTE = 1024
 _MILLISECONDS_A_SECOND = 1000
 _MAX_DIGITS_BITS = 14_000  # Python reads integers of up to 4,300 digits, which is 14,283 bits
 _SURELY_SHORT = 2**62
-_ARRAYS = (list, tuple)
+_LISTS: Final = (list,)
+_ARRAYS: Final = (list, tuple)
 _OUTER_LEVELS = 2  # in the body, arguments stand inside its array and inside args or kwargs
 _HINTS = {
     "datetime": "pass its .isoformat()",
@@ -28,32 +35,69 @@ _HINTS = {
     "bytes": "pass it as text, for instance base64",
     "set": "pass a list",
     "frozenset": "pass a list",
+    "PosixPath": "pass it as str",
 }
+_AS_A_LIST: Final = "pass a list: it would arrive as one"
 
 
-def check_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+class Misfit(Exception):
+    """A value that does not fit its annotation: `path` leads to the part of it that is meant, "" for all of it."""
+
+    def __init__(self, path: str, fault: str) -> None:
+        super().__init__(path, fault)
+        self.path = path
+        self.fault = fault
+
+
+def check_arguments(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], task: "Task[..., Any] | None" = None
+) -> None:
     """Check that every argument is strict JSON; `args` itself may be any sequence, and `kwargs` any mapping.
 
-    Raises InvalidArguments with the path of the first one that is not, and its type.
+    Raises InvalidArguments with the path of the first one that is not, and its type; with the parameter if the task is
+    given.
     """
     # Nearly every call passes here, some ten times faster than the search for a fault, which judges all the others.
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
+    require_collections(name, args, kwargs)
+    places: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    for place, value in places:
+        if isinstance(place, str) and (fault := _fault_in_key(place)):
+            raise InvalidArguments(f"{name}: kwargs has a key {place!r} that {fault}; arguments must be JSON")
+        for where, fault in _faults("", value, _OUTER_LEVELS + 1):
+            path, what_may_be = _undeclared(place) if task is None else task.described(place)
+            raise InvalidArguments(f"{name}: {path}{where} {fault}; {what_may_be}")
+
+
+def require_collections(name: str, args: Any, kwargs: Any) -> None:
+    """Raises InvalidArguments for args that are no sequence, or kwargs that are no mapping with str keys."""
     if not isinstance(args, Sequence) or isinstance(args, str | bytes | bytearray | memoryview):
         raise InvalidArguments(f"{name}: args must be a list or a tuple, got {type(args).__name__}")
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise InvalidArguments(f"{name}: kwargs must be a dict whose keys are str")
-    for path, value in (("args", list(args)), ("kwargs", dict(kwargs))):
-        for where, fault in _faults(path, value, _OUTER_LEVELS):
-            raise InvalidArguments(f"{name}: {where} {fault}; arguments must be JSON")
 
 
-def kept_result(value: Any, ttl_seconds: float, max_kb: int) -> Done:
-    """The outcome of a task that gave this, to be kept for so long: it is done, whether that can be or not."""
+def _undeclared(place: int | str) -> tuple[str, str]:
+    return f"{'kwargs' if isinstance(place, str) else 'args'}{step(place)}", "arguments must be JSON"
+
+
+def check_key(name: str, key: Any) -> None:
+    """Check what a unique key is made of: strict JSON, in which a tuple counts as a list. Raises InvalidArguments."""
+    if fault := _fault_in(f"the unique key of {name}", key):
+        raise InvalidArguments(f"{fault}; a key must be made of JSON")
+
+
+def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: "TypedArguments | None" = None) -> Done:
+    """The outcome of a task that gave this, to be kept for so long: it is done, whether that can be or not. `typed`: by
+    which it is converted."""
     try:
-        if fault := _fault_in_result(value):
+        value = value if typed is None else typed.dump_result(value)
+        if fault := _fault_in("result", value):
             return Done(refused=f"{fault}; a result must be JSON")
         result = encode_json(value)
+    except Misfit as misfit:
+        return Done(refused=f"result{misfit.path} {misfit.fault}")
     except Exception as error:  # noqa: BLE001 - a subclass of the application's may do what it likes when it is read
         return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
     if len(result) > max_kb * _KIBIBYTE:
@@ -61,14 +105,14 @@ def kept_result(value: Any, ttl_seconds: float, max_kb: int) -> Done:
     return Done(result, math.ceil(ttl_seconds * _MILLISECONDS_A_SECOND))
 
 
-def _fault_in_result(value: Any) -> str:
-    """What keeps a value that a task returned from being strict JSON, with the path to it; "" when nothing does."""
-    if _are_plain((value,), 0):
+def _fault_in(root: str, value: Any) -> str:
+    """What keeps a value from being strict JSON, tuples for lists, with the path to it; "" when nothing does."""
+    if _are_plain((value,), 0, _ARRAYS):
         return ""
-    return next((f"{where} {fault}" for where, fault in _faults("result", value, 0)), "")
+    return next((f"{where} {fault}" for where, fault in _faults(root, value, 0, _ARRAYS)), "")
 
 
-def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS) -> bool:
+def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS, arrays: tuple[type[Any], ...] = _LISTS) -> bool:
     # True: there is no fault in them. False: there may be one. Exact types only, so what subclasses do is not asked.
     for value in values:
         kind = type(value)
@@ -79,9 +123,9 @@ def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS) -> bool:
         elif kind is float:
             plain = math.isfinite(value)
         elif kind is dict:
-            plain = depth < MAX_DEPTH and _is_plain_object(value, depth + 1)
-        elif kind in _ARRAYS:
-            plain = depth < MAX_DEPTH and _are_plain(value, depth + 1)
+            plain = depth < MAX_DEPTH and _is_plain_object(value, depth + 1, arrays)
+        elif kind in arrays:
+            plain = depth < MAX_DEPTH and _are_plain(value, depth + 1, arrays)
         else:
             plain = value is None or kind is bool
         if not plain:
@@ -89,12 +133,15 @@ def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS) -> bool:
     return True
 
 
-def _is_plain_object(value: Mapping[Any, Any], depth: int = _OUTER_LEVELS) -> bool:
-    return all(type(key) is str and _is_unicode(key) for key in value) and _are_plain(value.values(), depth)
+def _is_plain_object(
+    value: Mapping[Any, Any], depth: int = _OUTER_LEVELS, arrays: tuple[type[Any], ...] = _LISTS
+) -> bool:
+    return all(type(key) is str and _is_unicode(key) for key in value) and _are_plain(value.values(), depth, arrays)
 
 
-def _faults(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    if not isinstance(value, list | tuple | dict):
+def _faults(path: str, value: Any, depth: int, arrays: tuple[type[Any], ...] = _LISTS) -> Iterator[tuple[str, str]]:
+    is_object = isinstance(value, dict)
+    if not (is_object or isinstance(value, arrays)):
         fault = _fault_in_scalar(value)
         if fault:
             yield path, fault
@@ -102,11 +149,11 @@ def _faults(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
     if depth > MAX_DEPTH:
         yield path, f"is nested deeper than {MAX_DEPTH} levels, or contains itself"
         return
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-        fault = _fault_in_key(key) if isinstance(value, dict) else None
+    for key, inner in value.items() if is_object else enumerate(value):
+        fault = _fault_in_key(key) if is_object else None
         if fault:
             yield path, f"has a key {key!r} that {fault}"
-        yield from _faults(f"{path}{_step(key)}", inner, depth + 1)
+        yield from _faults(f"{path}{step(key)}", inner, depth + 1, arrays)
 
 
 def _fault_in_key(key: Any) -> str | None:
@@ -126,7 +173,7 @@ def _fault_in_scalar(value: Any) -> str | None:
         case int():
             return None if value.bit_length() < _MAX_DIGITS_BITS else "is a number of thousands of digits"
         case _:
-            hint = _HINTS.get(type(value).__name__)
+            hint = _AS_A_LIST if isinstance(value, tuple) else _HINTS.get(type(value).__name__)
             return f"is of type {type(value).__name__}" + (f" ({hint})" if hint else "")
 
 
@@ -138,7 +185,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _step(key: Any) -> str:
-    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"

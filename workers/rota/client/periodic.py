@@ -2,11 +2,11 @@
 `@rota.task` that stand for one. From here they become a Schedule, which everything else works with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rota.client.arguments import check_arguments
+from rota.client.arguments import check_arguments, require_collections
 from rota.durations import Duration, microseconds, unix_microseconds
 from rota.errors import DuplicateTask, InvalidArguments
 from rota.options import ScheduleArguments
@@ -41,7 +41,7 @@ class Periodic:
 
     def __post_init__(self) -> None:
         """Raises ValueError or TypeError saying what is wrong; InvalidArguments, which is one, for the arguments."""
-        check_arguments(type(self).__name__, self.args, self.kwargs)
+        require_collections(type(self).__name__, self.args, self.kwargs)
         for what, example in _AS.items():
             value = getattr(self, what, None)
             if not isinstance(value, str | None):
@@ -119,12 +119,18 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
     return schedules
 
 
-def _require_fit(task: "Task[..., Any]", each: Periodic) -> None:
+def dumped(task: "Task[..., Any]", periodic: Periodic) -> Periodic:
+    """The same with its arguments as JSON, checked against the task's signature. Raises InvalidArguments."""
+    args, kwargs = periodic.args, periodic.kwargs
+    if (args or kwargs) and (typed := task.read_annotations()) is not None:
+        args, kwargs = typed.dump(args, kwargs)
+    check_arguments(task.name, args, kwargs, task)
     try:
-        task.bind(each.args, each.kwargs)
+        task.bind(args, kwargs)
     except InvalidArguments as error:
-        how = f"rota.{type(each).__name__}(..., args=[...])"
+        how = f"rota.{type(periodic).__name__}(..., args=[...])"
         raise InvalidArguments(f"{error}: a schedule calls it with its own, schedules=[{how}], or with none") from None
+    return replace(periodic, args=args, kwargs=kwargs)
 
 
 def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
@@ -134,8 +140,8 @@ def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tu
     Raises InvalidArguments, ValueError, TypeError, or DuplicateTask for two of one name.
     """
     made: dict[str, Schedule] = {}
-    for number, each in enumerate(declarations, 1):
-        _require_fit(task, each)
+    for number, given in enumerate(declarations, 1):
+        each = dumped(task, given)
         schedule = each.of(task.name if number == 1 else f"{task.name}:{number}", task.name, task.options.queue, "code")
         if schedule.name in made:
             raise DuplicateTask(f"two schedules of task {task.name!r} are named {schedule.name!r}")

@@ -5,10 +5,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.client.arguments import check_arguments
+from rota.client.arguments import check_arguments, check_key
 from rota.client.call import Call, why_no_call
 from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge
@@ -26,6 +26,11 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.names import fault_in_name
 from rota.protocol.store import FRONT, NewTask
 from rota.registry import Registry
+
+if TYPE_CHECKING:
+    from rota.client.typed import TypedArguments
+
+H = TypeVar("H")
 
 KIB = 1024
 _LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # ten years; as in lua/adopt_scheduled.lua
@@ -50,7 +55,10 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     if task is None:  # the names of those that are declared were checked then
         require_name("task name", name)
     task_id = _fresh_id() if call.id is None else require_name("id", call.id)
-    check_arguments(name, args, kwargs)
+    typed = None if task is None else task.typed
+    if typed is not None:
+        args, kwargs = typed.dump(args, kwargs)
+    check_arguments(name, args, kwargs, task)
     bound = (args, kwargs) if task is None else task.bind(args, kwargs)
     options = _UNDECLARED if task is None else task.options
     queue = options.queue if task is not None and call.queue is None else _queue(call, registry)
@@ -63,7 +71,19 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     due = _due(call)
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
-    return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound))
+    return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed))
+
+
+def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
+    """Tasks in the order in which they are to be sent, and what puts things that came in that order into their own."""
+    order = sending_order(tasks)
+    if order is None:
+        return tasks, lambda things: things
+    return [tasks[at] for at in order], lambda things: [things[at] for at in _inverse(order)]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
@@ -132,7 +152,9 @@ def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
         raise ValueError(f"{call.name}: {what} lies more than ten years ahead: milliseconds?")
 
 
-def _unique(call: Call[Any], options: TaskOptions, queue: str, bound: _Bound) -> tuple[str, int]:
+def _unique(
+    call: Call[Any], options: TaskOptions, queue: str, bound: _Bound, typed: "TypedArguments | None"
+) -> tuple[str, int]:
     # The key, "" for none, and for how many milliseconds it is held, 0 for the life of the task.
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
@@ -141,13 +163,16 @@ def _unique(call: Call[Any], options: TaskOptions, queue: str, bound: _Bound) ->
         return "", 0
     unique_for = options.unique_for if call.unique_for is None else positive_seconds(call.unique_for, "unique_for")
     hold_ms = 0 if unique_for is None else max(1, round(unique_for * 1000))
-    return _unique_key(call.name, unique, queue, bound), hold_ms
+    return _unique_key(call.name, unique, queue, bound, typed), hold_ms
 
 
-def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound) -> str:
+def _unique_key(name: str, unique: Unique, queue: str, bound: _Bound, typed: "TypedArguments | None") -> str:
     # Of the bound arguments, so that f(1) and f(x=1) are the same call.
-    args, kwargs = bound
-    what = unique(*args, **kwargs) if callable(unique) else [list(args), dict(kwargs)]
-    check_arguments(f"the unique key of {name}", [what], {})
+    args, kwargs = bound if typed is None else typed.load(*bound)
+    if callable(unique):
+        what = unique(*args, **kwargs)
+    else:
+        what = [list(args), dict(kwargs)] if typed is None else typed.ordered(args, kwargs)
+    check_key(name, what)
     text = json.dumps([queue, name, what], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_HEX_DIGITS]

@@ -8,6 +8,7 @@ DEFAULT_MAX_RESULT_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
 DEFAULT_DURABILITY: Final = "none"
 DEFAULT_LEASE_SECONDS: Final = 30.0
+DEFAULT_TIME_LIMIT_SECONDS: Final = 3600.0  # of a fleet
 
 
 class ClientSettings(NamedTuple):
@@ -17,6 +18,7 @@ class ClientSettings(NamedTuple):
     namespace: str | None = None
     max_payload_kb: int | None = None
     durability: str | None = None
+    timeout_seconds: float | None = None
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
         """These, and the other's where these do not say."""

@@ -6,11 +6,11 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
 from rota.client.declarable import showing, signature_of, why_no_task
-from rota.client.default import default_client
+from rota.client.default import default_async_client, default_client
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName, RotaError
 from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
@@ -21,11 +21,14 @@ from rota.protocol.scripts import sha1_of
 from rota.protocol.store import RateAsked
 from rota.rates import fault_in_rate_key, key_of
 from rota.registry import default_registry, written_at
+from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
+    from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.client import Client
     from rota.client.periodic import Periodic
     from rota.client.status import Handle
+    from rota.client.typed import TypedArguments
     from rota.schedules.schedule import Schedule
 
 P = ParamSpec("P")
@@ -88,6 +91,11 @@ class Task(KnowsHabits, Generic[P, R]):
             error.__traceback__ = None  # what is wrong is in the caller's line, or with the server: in none of ours
             raise
 
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
+        """As `enqueue`, in an event loop, which goes on meanwhile. Raises the same; cancelled as `AsyncClient.enqueue`
+        says."""
+        return await default_async_client().enqueue(plain_call(self.name, args, kwargs))
+
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due `delay` (seconds or timedelta) from now."""
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
@@ -97,15 +105,15 @@ class Task(KnowsHabits, Generic[P, R]):
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
 
     @showing(CallOptions, Call)
-    def using(self, *, client: "Client | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
+    def using(self, *, client: "Client | AsyncClient | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
         """This task with options for one call, apart from the function's own parameters.
 
-        `client` is the one to enqueue through, instead of the default client.
+        `client` is the one to enqueue through, instead of the default client: an AsyncClient for `aenqueue`.
         """
         if not CALL_OPTIONS.issuperset(options):
             raise TypeError(fault_in_call_options(options, "using()"))
         if client is not None and not hasattr(client, "enqueue"):
-            raise TypeError(f"client must be a rota.Client, got {client!r}")
+            raise TypeError(f"client must be a rota.Client or rota.AsyncClient, got {client!r}")
         return Using(self, options, client)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -124,6 +132,33 @@ class Task(KnowsHabits, Generic[P, R]):
             advice = f"; options of a call stand apart: {self.name}.using({meant[0]}=...).enqueue(...)" if meant else ""
             raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}{advice}") from None
         return bound.args, bound.kwargs
+
+    def received(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments as they came through the server, fitted to the signature and converted by its annotations.
+
+        Raises InvalidArguments as `bind` does, and with the parameter that is given what its annotation does not allow.
+        """
+        bound = self.bind(args, kwargs)
+        return bound if self.typed is None else self.typed.load(*bound)
+
+    @functools.cached_property
+    def typed(self) -> "TypedArguments | None":
+        """What converts arguments and results, None where the annotations ask for nothing. Raises TypeError or
+        ModuleNotFoundError when `pydantic=True` cannot be done."""
+        return self.read_annotations()
+
+    def read_annotations(self) -> "TypedArguments | None":
+        """As `typed`, of what can be read now: at the declaration not every class that is named is there yet."""
+        with time_limit_deferred:  # as in `default_client`
+            from rota.client.typed import typed_arguments  # noqa: PLC0415 - at the first use of a task, see `annotations`
+
+            return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
+
+    def described(self, place: int | str) -> tuple[str, str]:
+        """For messages: what the argument at a place, its number or keyword, is called, and what it may be."""
+        from rota.client.typed import described  # noqa: PLC0415 - as above
+
+        return described(self.function, self._signature, place)
 
     def rate_asked(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -171,7 +206,9 @@ class Using(KnowsHabits, Generic[P, R]):
 
     _habits = OF_USING
 
-    def __init__(self, task: Task[P, R], options: CallOptions | None = None, client: "Client | None" = None) -> None:
+    def __init__(
+        self, task: Task[P, R], options: CallOptions | None = None, client: "Client | AsyncClient | None" = None
+    ) -> None:
         self._task = task
         self._options: Mapping[str, Any] = dict(options or {})
         self._client = client
@@ -182,12 +219,21 @@ class Using(KnowsHabits, Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
+        client = default_client() if self._client is None else self._client
+        if client.is_async:
+            raise TypeError("this client is an AsyncClient: `await task.using(client=...).aenqueue(...)`")
         try:
-            client = default_client() if self._client is None else self._client
-            return client.enqueue(self.call(*args, **kwargs))
+            return cast("Client", client).enqueue(self.call(*args, **kwargs))
         except RotaError as error:
             error.__traceback__ = None  # as in Task
             raise
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
+        """As `enqueue`, in an event loop: see `Task.aenqueue`."""
+        client = default_async_client() if self._client is None else self._client
+        if not client.is_async:
+            raise TypeError("this client is no AsyncClient: `task.using(client=...).enqueue(...)`")
+        return await cast("AsyncClient", client).enqueue(self.call(*args, **kwargs))
 
 
 class AsyncTask(Task[P, R]):

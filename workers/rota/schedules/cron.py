@@ -12,9 +12,16 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-
 from rota.durations import MICROSECONDS
+
+try:
+    from cronsim import CronSim, CronSimError
+except (
+    ModuleNotFoundError
+):  # in an application that only enqueues: what it declares, its fleet checks and steps through
+    HAS_CRONSIM = False
+else:
+    HAS_CRONSIM = True
 
 MOST_CHARACTERS = 250
 _MOST_PUT_BACK_S = 3 * 3600  # more than any clock is put back: where a walk back ends is not to be taken exactly
@@ -39,8 +46,8 @@ _ANY = ["*"] * len(_FIELDS)
 
 
 def fault_in_cron(expression: str) -> str | None:
-    """Say what is wrong with an expression: the place in it, and what is allowed there; or None."""
-    fault = _fault_in_text(expression)
+    """Say what is wrong with an expression: the place in it, and what is allowed there; or None, as without cronsim."""
+    fault = HAS_CRONSIM and _fault_in_text(expression)
     return f'cron "{expression[:MOST_CHARACTERS]}": {fault}' if fault else None
 
 
@@ -107,12 +114,12 @@ def fault_in_timezone(name: str) -> str | None:
 
 def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:
     """When it occurs, after an instant, in order; Unix time in microseconds. Both have been checked."""
-    return _ordered(CronSim(expression, _local(timezone, after_us)), after_us)
+    return _ordered(_walk(expression, _local(timezone, after_us)), after_us)
 
 
 def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> int:
     """An instant behind which it occurs at least `count` times up to now; the epoch when it never did as often."""
-    sim = CronSim(expression, _local(timezone, now_us), reverse=True)
+    sim = _walk(expression, _local(timezone, now_us), reverse=True)
     try:
         for _ in range(count + 1):
             last = next(sim)
@@ -121,11 +128,19 @@ def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> 
     return max(0, int(last.timestamp()) - _MOST_PUT_BACK_S) * MICROSECONDS
 
 
+def _walk(expression: str, moment: datetime, *, reverse: bool = False) -> "CronSim":
+    if not HAS_CRONSIM:
+        raise ModuleNotFoundError(
+            "when a cron expression occurs is told by cronsim: pip install cronsim", name="cronsim"
+        )
+    return CronSim(expression, moment, reverse=reverse)
+
+
 def _local(timezone: str, instant_us: int) -> datetime:
     return datetime.fromtimestamp(instant_us // MICROSECONDS, ZoneInfo(timezone))
 
 
-def _ordered(sim: CronSim, after_us: int) -> Iterator[int]:
+def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
     # cronsim goes by the clock on the wall, where an hour comes twice or not at all: what it gives may lie before
     # the instant that it began with, or be given again.
     last = after_us

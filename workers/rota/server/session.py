@@ -10,8 +10,6 @@ The blocking connection and that of asyncio both drive this, and differ only in 
 
 from typing import TYPE_CHECKING, Any, Final
 
-import hiredis
-
 from rota.protocol.wire import Arg, command, pack
 from rota.server.address import Address
 from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, ConnectionLost, ServerError, error_of_reply
@@ -19,8 +17,13 @@ from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, Connectio
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+try:
+    from hiredis import ProtocolError, PushNotification, Reader
+except ModuleNotFoundError:  # beside an application that does with redis-py: see docs/install.md
+    from rota.server.replies_reader import ProtocolError, PushNotification, Reader  # type: ignore[assignment]
+
 NO_REPLY: Final = object()
-PushMessage: Final = hiredis.PushNotification
+PushMessage: Final = PushNotification
 """What the server sends a connection of RESP3 that nothing asked for."""
 READ_BYTES: Final = 1 << 16
 
@@ -31,7 +34,7 @@ class Session:
     __slots__ = ("_reader",)
 
     def __init__(self) -> None:
-        self._reader = hiredis.Reader(replyError=error_of_reply, notEnoughData=NO_REPLY)
+        self._reader = Reader(replyError=error_of_reply, notEnoughData=NO_REPLY)
 
     def take(self, data: bytes) -> None:
         """Take what was read. Raises ConnectionLost when that is the end."""
@@ -43,7 +46,7 @@ class Session:
         """The next reply if it has come whole, else NO_REPLY. Raises ServerError: error replies too."""
         try:
             reply = self._reader.gets()
-        except hiredis.ProtocolError as error:
+        except ProtocolError as error:
             raise ConnectionLost(f"the server answered something that is not RESP: {error}", REASON_PROTOCOL) from error
         if isinstance(reply, ServerError):
             raise reply

@@ -264,7 +264,8 @@ class Executor:
         finally:
             attempt.runtime_seconds = time.monotonic() - started
         if ready.options.result_ttl:
-            attempt.outcome = kept_result(answer, ready.options.result_ttl, self.max_result_kb)
+            seconds, typed = ready.options.result_ttl, ready.task.typed
+            attempt.outcome = kept_result(answer, seconds, self.max_result_kb, typed)
 
     def _judge(self, ready: Runnable, attempt: Attempt, exception: BaseException) -> None:
         if isinstance(exception, Cancelled) or attempt.is_cancelled():  # whatever it raised: there is no next attempt

@@ -1,0 +1,197 @@
+"""From values of Python's types to JSON and back, by an annotation. Only what is annotated with such a type loads this.
+
+A value is dumped, loaded again as the worker will, and compared: what would not arrive as it was given is refused.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cache
+from pathlib import PurePath
+from typing import Any, Final, Literal
+
+import msgspec
+
+from rota.client.annotations import is_model, step
+from rota.client.arguments import Misfit
+from rota.protocol.body import encode_json
+from rota.protocol.epitaph import error_line
+
+_PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # of a fault that msgspec finds
+_NAIVE: Final = (
+    "is a datetime without a time zone, which is another time on another node: pass an aware one, as datetime.now(UTC)"
+)
+
+
+class Converter:
+    """Converts what one annotation stands for."""
+
+    def __init__(self, annotation: Any) -> None:
+        """Raises TypeError for an annotation under which it cannot be told what a value is."""
+        msgspec.json.Decoder(annotation)
+        self._annotation = annotation
+
+    def dump(self, value: Any) -> Any:
+        """The value as JSON has it. Raises Misfit when it would not arrive as it is given."""
+        try:
+            dumped = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
+            wire = json.loads(json.dumps(dumped))  # a tuple in it is a list from here on, as for the worker
+        except Exception as error:
+            raise Misfit("", f"cannot be written as JSON: {error_line(error)}") from error
+        arrives = self._read(wire)
+        for path, fault in _differences("", value, arrives):
+            raise Misfit(path, fault)
+        return wire
+
+    def load(self, wire: Any) -> Any:
+        """The value that JSON stands for. Raises Misfit."""
+        value = self._read(wire)
+        for path, fault in _differences("", value, value):
+            raise Misfit(path, fault)
+        return value
+
+    def _read(self, wire: Any) -> Any:
+        try:
+            return msgspec.convert(wire, self._annotation, str_keys=True, dec_hook=_load_other)
+        except msgspec.ValidationError as error:
+            raise _misfit_of(error) from error
+        except Exception as error:  # what a class of the application's says of values that it does not take
+            raise Misfit("", f"is refused: {error_line(error)}") from error
+
+
+class PydanticConverter:
+    """Converts as pydantic does, under `pydantic=True`: by its rules, so that "7" is an int unless it is told to be
+    strict."""
+
+    def __init__(self, annotation: Any) -> None:
+        """Raises pydantic's errors for an annotation it has no schema for."""
+        from pydantic import TypeAdapter  # noqa: PLC0415 - an extra, and a quarter of a second
+
+        self._adapter = TypeAdapter[Any](annotation)
+
+    def dump(self, value: Any) -> Any:
+        """The value as JSON has it. Raises Misfit when pydantic refuses it, or would make another of it on arrival."""
+        try:
+            checked = self._adapter.validate_python(value)
+            wire = self._adapter.dump_python(checked, mode="json", by_alias=True, round_trip=True)
+            arrives = self._adapter.validate_json(encode_json(wire))
+        except Exception as error:
+            raise _misfit_of(error) from error
+        if arrives != checked:
+            raise Misfit("", f"would arrive as another {type(arrives).__name__} than it is")
+        return wire
+
+    def load(self, wire: Any) -> Any:
+        """The value that JSON stands for. Raises Misfit."""
+        try:
+            return self._adapter.validate_json(encode_json(wire))
+        except Exception as error:
+            raise _misfit_of(error) from error
+
+
+def ordered(value: Any) -> Any:
+    """A value as JSON has it, the same for equal ones: sets are sorted."""
+    return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_dump_for_order)
+
+
+def _misfit_of(error: Exception) -> Misfit:
+    if isinstance(error, msgspec.ValidationError) and (match := _PLACE.fullmatch(str(error))):
+        text = match[1].replace("`", "")
+        return Misfit(match[2] or "", f"is refused: {text[:1].lower()}{text[1:]}")
+    path, text = _first_of_pydantic(error)
+    return Misfit(path, f"is refused: {text}")
+
+
+def _first_of_pydantic(error: Exception) -> tuple[str, str]:
+    # Its own text has a line for each fault, the values that were given, and an address on the web.
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return "", error_line(error)
+    first = errors()[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else step(part) for part in first["loc"])
+    return path, str(first["msg"])
+
+
+def _dump_other(value: Any, *, mode: Literal["json", "python"] = "json") -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, datetime):  # a subclass, as stand-ins of tests are
+        return value.isoformat()
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if is_model(type(value)):
+        return value.model_dump(mode=mode, by_alias=True, round_trip=True)
+    raise TypeError(
+        f"there is no conversion for {type(value).__name__}: make it a dataclass, or pass what it is made of"
+    )
+
+
+def _dump_for_order(value: Any) -> Any:
+    return _dump_other(value, mode="python")
+
+
+def _load_other(kind: Any, wire: Any) -> Any:
+    if is_model(kind):
+        try:
+            return kind.model_validate_json(encode_json(wire))
+        except ValueError as error:
+            path, text = _first_of_pydantic(error)
+            raise ValueError(f"{path.lstrip('.')}: {text}" if path else text) from error
+    if kind is object:
+        return wire
+    if issubclass(kind, PurePath) and isinstance(wire, str):
+        return kind(wire)
+    raise ValueError(f"Expected `{kind.__name__}`, got `{type(wire).__name__}`")
+
+
+def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
+    """Where what arrives is not what was given, and what is never to arrive."""
+    parts, others = _parts(given), _parts(arrives)
+    if not _is_same_kind(given, arrives, is_whole=others is None):
+        yield path, f"is of type {_named(given)}, and would arrive as {_named(arrives)}"
+    elif parts is None or others is None:
+        if given != arrives:
+            is_nan = given != given  # noqa: PLR0124 - nothing else differs from itself
+            yield path, f"is {given}, no number" if is_nan else f"would arrive as another {_named(arrives)} than it is"
+        elif isinstance(arrives, datetime) and arrives.utcoffset() is None:
+            yield path, _NAIVE
+    elif [where for where, _ in parts] != [where for where, _ in others]:
+        yield path, "would arrive with other keys than it has"
+    else:
+        for (where, part), (_, other) in zip(parts, others, strict=True):
+            yield from _differences(f"{path}{where}", part, other)
+
+
+def _is_same_kind(given: Any, arrives: Any, *, is_whole: bool) -> bool:
+    if type(given) is type(arrives):
+        return True
+    if is_whole:
+        return isinstance(given, type(arrives)) or (type(arrives) is float and type(given) is int)
+    return isinstance(given, dict) and type(arrives) is dict
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """What a value is made of, each part with the step that leads to it; None for one that is whole."""
+    if isinstance(value, (list, tuple)):
+        return [(f"[{number}]", part) for number, part in enumerate(value)]
+    if isinstance(value, dict):
+        return [(step(key), part) for key, part in value.items()]
+    if isinstance(value, (set, frozenset)):
+        return [("[...]", part) for part in sorted(value, key=repr)]
+    kind: Any = type(value)
+    names = _fields_of(kind)
+    return [(f".{name}", getattr(value, name)) for name in names] if names else None
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return getattr(kind, "__struct_fields__", ()) or tuple(field.name for field in getattr(kind, "__attrs_attrs__", ()))
+
+
+def _named(value: Any) -> str:
+    return type(value).__name__

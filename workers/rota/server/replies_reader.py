@@ -1,0 +1,99 @@
+"""Reads the server's replies, RESP2 and RESP3, where hiredis is not installed: in an application that only enqueues.
+
+It has what `session` uses of `hiredis.Reader`, and gives the same values; a test compares both.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+_END: Final = b"\r\n"
+
+
+class ProtocolError(Exception):
+    """What came is no RESP."""
+
+
+class PushNotification(list[Any]):
+    """What the server sends by itself."""
+
+
+class _Incomplete(Exception):
+    """The rest of a reply has not come."""
+
+
+class Reader:
+    """Takes bytes as they come, and gives whole replies."""
+
+    def __init__(self, replyError: Callable[[str], Any], notEnoughData: object) -> None:  # noqa: N803 - as hiredis has them
+        self.error_of = replyError
+        self._nothing = notEnoughData
+        self._buffer = bytearray()
+        self._at = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take what was read."""
+        self._buffer += data
+
+    def gets(self) -> Any:
+        """The next reply if it has come whole, else what stands for nothing. Raises ProtocolError."""
+        self._at = 0
+        try:
+            reply = self.reply()
+        except _Incomplete:
+            return self._nothing
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+        del self._buffer[: self._at]
+        return reply
+
+    def reply(self) -> Any:
+        """The next reply, whole."""
+        line = self._line()
+        kind, rest = line[:1], line[1:]
+        read = _READ.get(kind)
+        if read is None:
+            raise ProtocolError(f"no reply begins with {kind!r}")
+        return read(self, rest)
+
+    def _line(self) -> bytes:
+        end = self._buffer.find(_END, self._at)
+        if end < 0:
+            raise _Incomplete
+        line = bytes(self._buffer[self._at : end])
+        self._at = end + len(_END)
+        return line
+
+    def bulk(self, length: bytes) -> bytes | None:
+        """So many bytes."""
+        size = int(length)
+        if size < 0:
+            return None
+        begin, self._at = self._at, self._at + size + len(_END)
+        if len(self._buffer) < self._at:
+            raise _Incomplete
+        return bytes(self._buffer[begin : begin + size])
+
+    def array(self, length: bytes) -> list[Any] | None:
+        """So many replies."""
+        size = int(length)
+        return None if size < 0 else [self.reply() for _ in range(size)]
+
+    def error(self, text: bytes) -> Any:
+        """What an error reply stands for."""
+        return self.error_of(text.decode(errors="replace"))
+
+
+_READ: Final[dict[bytes, Callable[[Reader, bytes], Any]]] = {
+    b"+": lambda _, text: text,
+    b"-": Reader.error,
+    b":": lambda _, text: int(text),
+    b"$": Reader.bulk,
+    b"*": Reader.array,
+    b">": lambda reader, text: PushNotification(reader.array(text) or ()),
+    b"_": lambda _, __: None,
+    b"#": lambda _, text: text == b"t",
+    b",": lambda _, text: float(text),
+    b"%": lambda reader, text: {reader.reply(): reader.reply() for _ in range(int(text))},
+    b"~": lambda reader, text: set(reader.array(text) or ()),
+    b"=": lambda reader, text: (reader.bulk(text) or b"")[len("txt:") :],
+}
