@@ -124,4 +124,9 @@ _NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendo
 def _why(error: Exception) -> str:
     # What a server replied, or what redis-py says of a connection.
     text = without_arguments(str(error))
-    return "it wants a password: write it as redis://:PASSWORD@HOST:PORT/0" if wants_password(text) else text
+    if wants_password(text):
+        return (
+            "it wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the "
+            "user before the colon if there is one"
+        )
+    return f"{text}: check user, password and its permissions (ACL) in redis_url" if is_denial(error) else text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
 from rota.client.answers import Exchange, value_of
-from rota.client.call import Call, CallOptions, call_of
+from rota.client.call import Call, CallOptions, call_of, why_not_positional
 from rota.client.interception import interception
 from rota.client.looking import Looking, cancelling
 from rota.client.open_waits import Goal, WaitQuestion
@@ -106,7 +106,7 @@ class Client(Looking):
         self,
         what: Call[Any] | str,
         /,
-        *,
+        *positional: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
@@ -117,6 +117,8 @@ class Client(Looking):
         ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
         it was accepted and its durability was not confirmed.
         """
+        if positional:
+            raise TypeError(why_not_positional(what, positional))
         call = call_of(what, args, kwargs, options)
         return self._send([prepare(call, default_registry, self._max_payload_kb)])[0]
 
@@ -127,6 +129,8 @@ class Client(Looking):
 
         Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
+        if not isinstance(calls, Iterable):
+            raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
         there, back = in_sending_order(tasks)
         return back(self._send(there))

@@ -10,6 +10,7 @@ from rota.client.prepare import require_name
 from rota.client.status import State, TaskStatus, status_of
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
+from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.options import check_queue
 from rota.protocol.command import Command, Steps
 from rota.protocol.order import DEFAULT_CLAIMS
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Looking(ABC):
+class Looking(KnowsHabits, ABC):
     """What only looks. `_follow` sends each command once, all by one deadline, and raises Unavailable or Uncertain."""
 
+    _habits = OF_A_CLIENT
     _store: Store
     _address: Address
     _timeout_seconds: float

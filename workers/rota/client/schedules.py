@@ -169,6 +169,14 @@ def _schedule(name: str, task: "Task[..., Any] | str", when: Periodic) -> Schedu
     if when.name not in (None, name):
         raise ValueError(f"put under the name {name!r}, and named {when.name!r}: leave one out")
     known = default_registry.get(task) if isinstance(task, str) else task
+    if not hasattr(known, "bind") and known is not None:
+        raise TypeError(
+            f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
+        )
+    if not hasattr(known, "bind") and known is not None:
+        raise TypeError(
+            f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
+        )
     if known is not None:
         return replace(dumped(known, when), name=name).of(name, known.name, known.options.queue, "client")
     assert isinstance(task, str)

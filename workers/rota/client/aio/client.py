@@ -12,7 +12,7 @@ from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.pool import AioPool
 from rota.client.aio.waiting import AioWaiting
 from rota.client.answers import Exchange, value_of
-from rota.client.call import Call, CallOptions, call_of
+from rota.client.call import Call, CallOptions, call_of, why_not_positional
 from rota.client.client import Client
 from rota.client.interception import interception
 from rota.client.looking import cancelling, explaining, looking_at, peeking, unknown_for, wanted_events
@@ -25,6 +25,7 @@ from rota.client.status import State, TaskStatus, status_of
 from rota.client.warned import Warned
 from rota.durations import Duration, positive_seconds
 from rota.errors import RotaError, Unavailable, Uncertain
+from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.options import check_queue
 from rota.protocol.command import Command, Steps
 from rota.protocol.order import DEFAULT_CLAIMS
@@ -69,7 +70,7 @@ class _Connections:
         self.confirming.close()
 
 
-class AsyncClient:
+class AsyncClient(KnowsHabits):
     """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
 
     The arguments are those of `Client`. It belongs to the event loop that uses it first, and to another one only when
@@ -77,6 +78,7 @@ class AsyncClient:
     """
 
     is_async: Final = True
+    _habits = OF_A_CLIENT
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class AsyncClient:
         self,
         what: Call[Any] | str,
         /,
-        *,
+        *positional: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
@@ -147,6 +149,8 @@ class AsyncClient:
         Cancelled, it goes on as CancelledError, whose cause is Uncertain when it was sent (`Uncertain.behind` finds it,
         and it can be repeated exactly), and Unavailable when it was not.
         """
+        if positional:
+            raise TypeError(why_not_positional(what, positional))
         call = call_of(what, args, kwargs, options)
         return (await self._send([prepare(call, default_registry, self._max_payload_kb)]))[0]
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rota.client.status import TaskStatus
 from rota.durations import Duration
+from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.replies import CancelWord
 
 if TYPE_CHECKING:
@@ -14,12 +15,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class AsyncHandle(Generic[R_co]):
+class AsyncHandle(KnowsHabits, Generic[R_co]):
     """An enqueued task, as `Handle`: `duplicate` and `id` are the same, its methods are awaited."""
 
     id: str
     duplicate: bool
     client: "AsyncClient" = field(repr=False, compare=False)
+
+    _habits = OF_A_HANDLE
 
     async def status(self) -> TaskStatus:
         """Where the task stands now. Never raises: see `AsyncClient.status`."""
