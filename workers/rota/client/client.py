@@ -11,6 +11,7 @@ from rota.client import settings
 from rota.client.call import Call, CallOptions
 from rota.client.interception import interception
 from rota.client.looking import Looking
+from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.prepare import KIB, prepare, require_name, sending_order
@@ -57,9 +58,10 @@ class Client(Looking):
         max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = settings.DEFAULT_DURABILITY,
+        on_commit: OnCommit | None = None,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or a durability that is none, or InvalidName for a
-        namespace that is none."""
+        """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
+        namespace that is none, or TypeError for an `on_commit` that takes no callback."""
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
@@ -71,6 +73,7 @@ class Client(Looking):
         failover = self._address.sentinels is not None
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(self._pool, self._store, self._handle, awaited)
+        self._on_commit = None if on_commit is None else check_on_commit(on_commit)
         self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -89,7 +92,7 @@ class Client(Looking):
     # Producing
 
     @overload
-    def enqueue(self, call: Call[R], /) -> Handle[R]: ...
+    def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> Handle[R]: ...
     @overload
     def enqueue(
         self,
@@ -98,6 +101,7 @@ class Client(Looking):
         *,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> Handle[Any]: ...
     def enqueue(
@@ -107,6 +111,7 @@ class Client(Looking):
         *,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> Handle[Any]:
         """Enqueue one call, or a task by its name; `queue` is required for a name not declared in this process.
@@ -114,14 +119,16 @@ class Client(Looking):
         Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
         ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
         it was accepted and its durability was not confirmed.
+
+        `on_commit` is called with a callback that sends the call, for when a transaction is committed: see `using`.
         """
         if isinstance(what, str):
             what = Call(what, args, {} if kwargs is None else kwargs, **options)
         elif args or kwargs or options:
             raise TypeError("a Call brings its arguments and options: give them where it is made")
-        return self._sender.send([prepare(what, default_registry, self._max_payload_kb)])[0]
+        return self._send([prepare(what, default_registry, self._max_payload_kb)], on_commit)[0]
 
-    def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+    def enqueue_many(self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ...) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
 
         Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
@@ -131,9 +138,20 @@ class Client(Looking):
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
         order = sending_order(tasks)
         if order is None:
-            return self._sender.send(tasks)
-        handles = dict(zip(order, self._sender.send([tasks[at] for at in order]), strict=True))
+            return self._send(tasks, on_commit)
+        handles = dict(zip(order, self._send([tasks[at] for at in order], on_commit), strict=True))
         return [handles[at] for at in range(len(tasks))]
+
+    def _send(self, tasks: Sequence[NewTask], on_commit: OnCommitOption) -> list[Handle[Any]]:
+        if on_commit is ...:
+            on_commit = self._on_commit
+        if on_commit is None:
+            return self._sender.send(tasks)
+        callback = OnceSent(tasks, self._sender.send)
+        check_on_commit(on_commit)(callback)
+        if callback.handles is None:
+            return [Handle(task.id, duplicate=False, client=self) for task in tasks]
+        return callback.handles
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
@@ -222,6 +240,11 @@ class Client(Looking):
         """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
         require_name("id", task_id)
         return bool(self._run(self._store.revive([task_id]), [task_id]))
+
+    def purge_dead(self, task_id: str) -> bool:
+        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return bool(self._run(self._store.purge_dead([task_id]), [task_id]))
 
     def _run(self, command: Command[T], ids: Sequence[str] = ()) -> T:
         """Send a command, once: without a nonce a second time would be a second call.

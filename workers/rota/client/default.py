@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
 from rota.client.settings import ClientSettings
 from rota.soft_limit import time_limit_deferred
 
@@ -25,6 +26,7 @@ class DefaultClient:
     def __init__(self) -> None:
         self.configured = ClientSettings()
         self.fleet = ClientSettings()
+        self.on_commit: OnCommit | None = None
         self.client: Client | None = None
 
     def get(self) -> "Client":
@@ -34,7 +36,7 @@ class DefaultClient:
             with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
                 from rota.client.resolve import make_client  # noqa: PLC0415 - brings redis-py, which `import rota` must not
 
-                client = self.client = make_client(self.configured.or_else(self.fleet))
+                client = self.client = make_client(self.configured.or_else(self.fleet), self.on_commit)
         return client
 
 
@@ -47,9 +49,12 @@ def configure(
     namespace: str | None = None,
     max_payload_kb: int | None = None,
     durability: "Durability | None" = None,
+    on_commit: OnCommitOption = ...,
 ) -> None:
     """Say where the default client enqueues, and what it waits for. What is not given stays as it is, or comes from the
-    environment."""
+    environment. `on_commit`: see `Task.using`; None for what is sent at once."""
+    if on_commit is not ...:
+        _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability)
     _default.configured = given.or_else(_default.configured)
     _default.client = None
@@ -66,6 +71,6 @@ def default_client() -> "Client":
     return _default.get()
 
 
-def enqueue_many(calls: "Iterable[Call[R]]") -> "list[Handle[R]]":
+def enqueue_many(calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ...) -> "list[Handle[R]]":
     """Enqueue many calls through the default client: see `Client.enqueue_many`."""
-    return default_client().enqueue_many(calls)
+    return default_client().enqueue_many(calls, on_commit=on_commit)

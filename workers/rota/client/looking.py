@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rota.client.events import TaskEvents, WantedEvents
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.prepare import require_name
+from rota.client.queues import QueueCounts, find_queues
 from rota.client.status import State, TaskStatus, status_of
 from rota.durations import Duration, seconds
 from rota.errors import RotaError
@@ -53,6 +54,10 @@ class Looking(ABC):
         _check_chosen(queue, task)
         wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
         return find(self._run, self._store, wanted).tasks
+
+    def queues(self) -> list[QueueCounts]:
+        """All queues that have or had tasks, by name, with how many tasks stand where. Raises as `cancel`."""
+        return find_queues(self._run, self._store)
 
     def explain(
         self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None

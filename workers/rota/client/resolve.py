@@ -14,6 +14,7 @@ from typing import Any
 from rota.client import settings
 from rota.client.client import Client
 from rota.client.interception import NO_SERVER, interception
+from rota.client.on_commit import OnCommit
 from rota.client.settings import ClientSettings
 from rota.errors import NotConfigured
 from rota.server.durability import level_of
@@ -26,7 +27,7 @@ _NOT_CONFIGURED = (
 )
 
 
-def make_client(configured: ClientSettings) -> Client:
+def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -> Client:
     """The default client of this process. Raises NotConfigured, InvalidName or ValueError."""
     found = resolve(configured, os.environ, Path.cwd())
     url = found.redis_url
@@ -39,6 +40,7 @@ def make_client(configured: ClientSettings) -> Client:
         found.namespace or settings.DEFAULT_NAMESPACE,
         max_payload_kb=found.max_payload_kb or settings.DEFAULT_MAX_PAYLOAD_KB,
         durability=level_of(found.durability or settings.DEFAULT_DURABILITY),
+        on_commit=on_commit,
     )
 
 

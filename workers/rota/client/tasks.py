@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 
 from rota.client.call import Call, CallOptions, plain_call
 from rota.client.default import default_client
+from rota.client.on_commit import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName
 from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
@@ -80,12 +81,18 @@ class Task(Generic[P, R]):
         """As `enqueue`, due at an aware datetime; one in the past is due now. Raises ValueError for a naive one."""
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
 
-    def using(self, *, client: "Client | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
+    def using(
+        self, *, client: "Client | None" = None, on_commit: OnCommitOption = ..., **options: Unpack[CallOptions]
+    ) -> "Using[P, R]":
         """This task with options for one call, apart from the function's own parameters.
 
         `client` is the one to enqueue through, instead of the default client.
+
+        `on_commit` is called with a callback, as `django.db.transaction.on_commit` is: the call is checked at once, and
+        sent when the callback is called, which raises what sending raises. Until then nothing is known of the handle's
+        `id`, and its `duplicate` is False; `delay` counts from then. None sends at once, whatever the client was given.
         """
-        return Using(self, options, client)
+        return Using(self, options, client, on_commit)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Fit arguments to the function's signature without calling it; returns them as it would take them.
@@ -146,19 +153,30 @@ class Task(Generic[P, R]):
 class Using(Generic[P, R]):
     """A task and options. The options stand apart from the arguments, so their names never collide."""
 
-    def __init__(self, task: Task[P, R], options: CallOptions | None = None, client: "Client | None" = None) -> None:
+    def __init__(
+        self,
+        task: Task[P, R],
+        options: CallOptions | None = None,
+        client: "Client | None" = None,
+        on_commit: OnCommitOption = ...,
+    ) -> None:
         self._task = task
         self._options: Mapping[str, Any] = dict(options or {})
         self._client = client
+        self._on_commit = on_commit
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call of the task with these options, for `enqueue_many` and `Client.enqueue`."""
+        """A call of the task with these options, for `enqueue_many` and `Client.enqueue`.
+
+        Raises TypeError with `on_commit`, which is theirs to be given: it says when a call is sent, not what it is."""
+        if self._on_commit is not ...:
+            raise TypeError("a call does not say when it is sent: give on_commit to enqueue_many, or to Client.enqueue")
         return Call(self._task.name, args, kwargs, **self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
         client = default_client() if self._client is None else self._client
-        return client.enqueue(self.call(*args, **kwargs))
+        return client.enqueue(Call(self._task.name, args, kwargs, **self._options), on_commit=self._on_commit)
 
 
 class AsyncTask(Task[P, R]):
