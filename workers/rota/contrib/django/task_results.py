@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from rota.client.accounts import AttemptAccount
 from rota.client.status import State, TaskStatus
-from rota.contrib.django.tasks_framework import Task, TaskError, TaskResult, TaskResultStatus
+from rota.contrib.django.tasks_framework import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus
 from rota.current import CurrentTask
 
 _STATUSES: Final = {
@@ -23,7 +23,7 @@ _STATUSES: Final = {
 }
 
 
-def new_result(task: Task, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], **known: Any) -> TaskResult:
+def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], **known: Any) -> AnyResult:
     """Of a task that has just been enqueued, but for what is known otherwise. Raises TypeError for arguments that JSON
     has not."""
     values: dict[str, Any] = {
@@ -39,7 +39,7 @@ def new_result(task: Task, task_id: str, args: Sequence[Any], kwargs: Mapping[st
     return TaskResult(task=task, id=task_id, args=list(args), kwargs=dict(kwargs), backend=task.backend, **values)
 
 
-def running_result(task: Task, current: CurrentTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyResult:
     """Of the task that runs now, in this process."""
     now = timezone.now()
     return new_result(
@@ -55,7 +55,7 @@ def running_result(task: Task, current: CurrentTask, args: Sequence[Any], kwargs
     )
 
 
-def result_of(task: Task, status: TaskStatus, returned: Any) -> TaskResult:
+def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
     """Of a task of which something is known. `returned`: of one that is done."""
     result = new_result(
         task,

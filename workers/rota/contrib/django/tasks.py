@@ -15,24 +15,26 @@ from django.utils import timezone
 from rota.client.call import Call
 from rota.client.default import default_client
 from rota.client.prepare import require_name
-from rota.client.status import State
 from rota.contrib.django.task_attempts import declared, rota_task
 from rota.contrib.django.task_results import new_result, result_of
 from rota.contrib.django.tasks_framework import (
     DEFAULT_TASK_QUEUE_NAME,
+    AnyResult,
+    AnyTask,
     BaseTaskBackend,
-    Task,
-    TaskResult,
     TaskResultDoesNotExist,
     task_enqueued,
 )
-from rota.errors import Unavailable
+from rota.errors import ResultNotStored, Unavailable
 from rota.options import TaskOptions, check_options, check_queue
 from rota.registry import default_registry
 
 PRIORITY_QUEUES: Final = "priority_queues"
 RESULT_SECONDS: Final = 86_400
 """For how long what a task returned is kept, unless OPTIONS has another `result_ttl`."""
+
+ANSWER_SECONDS: Final = 5.0
+"""How long a result that is there may take to arrive."""
 
 
 class RotaBackend(BaseTaskBackend):
@@ -55,7 +57,7 @@ class RotaBackend(BaseTaskBackend):
         self._task_options = _checked_options(alias, options)
         self.supports_priority = bool(self._queues_by_priority)
 
-    def validate_task(self, task: Task) -> None:
+    def validate_task(self, task: AnyTask) -> None:
         """Check a task as it is declared, or enqueued, and have workers know it. Raises InvalidTask or InvalidName."""
         super().validate_task(task)
         name = require_name("task name", task.module_path)
@@ -63,7 +65,9 @@ class RotaBackend(BaseTaskBackend):
             default_registry.add(rota_task(task, type(self), self._task_options, self._queue_of(task)))
             declared[name] = task
 
-    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+    def enqueue(  # type: ignore[override]  # the stubs tie the result to the task, as nothing in here can
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> AnyResult:
         """Enqueue one call. Raises as `rota.Task.enqueue`, and InvalidTask."""
         self.validate_task(task)
         result = new_result(task, str(uuid.uuid4()), args, kwargs)
@@ -73,7 +77,7 @@ class RotaBackend(BaseTaskBackend):
         task_enqueued.send(type(self), task_result=result)
         return result
 
-    def get_result(self, result_id: str) -> TaskResult:
+    def get_result(self, result_id: str) -> AnyResult:
         """Where a task stands. Its arguments are known as long as it has not ended.
 
         Raises TaskResultDoesNotExist, or Unavailable when the server cannot be asked.
@@ -85,11 +89,9 @@ class RotaBackend(BaseTaskBackend):
         if task is None:
             why = status.why or f"no task {status.name!r} is declared in this process"
             raise TaskResultDoesNotExist(f"{result_id}: {why}")
-        has_result = status.state is State.DONE and status.has_result
-        returned = default_client().result(result_id, timeout=0) if has_result else None
-        return result_of(task, status, returned)
+        return result_of(task, status, _returned(result_id) if status.has_result else None)
 
-    def _queue_of(self, task: Task) -> str:
+    def _queue_of(self, task: AnyTask) -> str:
         if task.queue_name != DEFAULT_TASK_QUEUE_NAME:
             return task.queue_name
         return queue_for(task.priority, self._queues_by_priority)
@@ -101,14 +103,21 @@ def queue_for(priority: int, queues: Mapping[int, str]) -> str:
     return queues[max(reached, key=abs)] if reached else DEFAULT_TASK_QUEUE_NAME
 
 
+def _returned(task_id: str) -> Any:
+    try:
+        return default_client().result(task_id, ANSWER_SECONDS)
+    except ResultNotStored:  # its time ended in between
+        return None
+
+
 def _aware(when: datetime) -> datetime:
     return timezone.make_aware(when) if timezone.is_naive(when) else when  # naive only where USE_TZ is off
 
 
 def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:
+    if "queue" in options:
+        raise ImproperlyConfigured(f'TASKS["{alias}"]["OPTIONS"]: each task names its queue, as queue_name')
     try:
-        if "queue" in options:
-            raise ValueError("queue is said by each task, as queue_name")
         return check_options({"result_ttl": RESULT_SECONDS, **options})  # type: ignore[typeddict-item]  # checked there
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(f'TASKS["{alias}"]["OPTIONS"]: {error}') from None
@@ -116,8 +125,8 @@ def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:
 
 def _checked_queues(alias: str, queues: Any) -> dict[int, str]:
     fault = ImproperlyConfigured(
-        f'TASKS["{alias}"]["OPTIONS"]["{PRIORITY_QUEUES}"] must say queues by priorities, as {{50: "urgent", -50: "bulk"}}, '
-        f"got {queues!r}"
+        f'TASKS["{alias}"]["OPTIONS"]["{PRIORITY_QUEUES}"] must say queues by priorities, '
+        f'as {{50: "urgent", -50: "bulk"}}, got {queues!r}'
     )
     if not isinstance(queues, dict) or not all(isinstance(limit, int) and limit for limit in queues):
         raise fault

@@ -1,0 +1,193 @@
+"""Rota's Django application in one process: when an enqueue is sent, what the settings may say, the admin page."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.checks import run_checks
+from django.db import transaction
+from django.test import Client as Browser
+
+import rota
+from django_project import set_up_again
+from protocol import Fleet, one_tier
+from rota.client.default import default_client
+from rota.protocol.outcome import DeadOutcome
+from rota.registry import default_registry
+from servers import Server
+
+
+@pytest.fixture(autouse=True)
+def _project(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    with set_up_again({"redis_url": server.url, "namespace": namespace}):
+        yield
+
+
+EPITAPH = b'{"reason":"failed","error":"ValueError: bad","attempt":1}'
+
+
+def send() -> rota.Handle[None]:
+    return default_client().enqueue("send", args=[7], queue="mail")
+
+
+class TestCommits:
+    def test_without_a_transaction_a_task_is_sent_at_once(self, fleet: Fleet) -> None:
+        assert [send().id] == fleet.lane("mail")
+
+    def test_in_a_transaction_it_is_sent_by_the_outermost_commit(self, fleet: Fleet) -> None:
+        with transaction.atomic():
+            with transaction.atomic():
+                handle = send()
+            assert fleet.lane("mail") == []
+        assert fleet.lane("mail") == [handle.id]
+
+    def test_after_a_rollback_it_is_never_sent(self, fleet: Fleet) -> None:
+        with pytest.raises(LookupError), transaction.atomic():
+            send()
+            raise LookupError
+        with transaction.atomic():
+            pass
+        assert fleet.lane("mail") == []
+
+    def test_what_a_savepoint_enqueued_goes_with_its_rollback_alone(self, fleet: Fleet) -> None:
+        with transaction.atomic():
+            kept = send()
+            with pytest.raises(LookupError), transaction.atomic():
+                send()
+                raise LookupError
+        assert fleet.lane("mail") == [kept.id]
+
+    @pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
+    def test_with_two_databases_it_waits_for_both(self, fleet: Fleet, outer: str, inner: str) -> None:
+        with transaction.atomic(using=outer):
+            with transaction.atomic(using=inner):
+                handle = send()
+            assert fleet.lane("mail") == []
+        assert fleet.lane("mail") == [handle.id]
+
+    def test_the_rollback_of_either_database_is_enough_to_send_nothing(self, fleet: Fleet) -> None:
+        with pytest.raises(LookupError), transaction.atomic(using="other"):
+            with transaction.atomic():
+                send()
+            raise LookupError
+        assert fleet.lane("mail") == []
+
+    def test_async_code_enqueues_without_a_word_of_its_connections(self, fleet: Fleet) -> None:
+        async def view() -> str:
+            return send().id
+
+        assert [asyncio.run(view())] == fleet.lane("mail")
+
+    def test_without_autocommit_nobody_can_tell_the_commit(self, fleet: Fleet) -> None:
+        transaction.set_autocommit(False)
+        try:
+            with pytest.raises(transaction.TransactionManagementError, match="manual transaction management"):
+                send()
+        finally:
+            transaction.set_autocommit(True)
+        assert fleet.lane("mail") == []
+
+    def test_the_setting_turns_it_off(self, server: Server, namespace: str, fleet: Fleet) -> None:
+        given = {"redis_url": server.url, "namespace": namespace, "on_commit": False}
+        with set_up_again(given), transaction.atomic():
+            assert [send().id] == fleet.lane("mail")
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ("redis://", "ROTA must be a dict, got str. Write ROTA = {"),
+            ({"redis_ulr": "redis://h"}, "ROTA has no setting 'redis_ulr'. Did you mean 'redis_url'?"),
+            ({"celery": 1}, "ROTA has no setting 'celery'. Its settings are redis_url, namespace,"),
+            ({"redis_url": "http://h"}, 'ROTA["redis_url"]: '),
+            ({"redis_url": 6379}, 'ROTA["redis_url"]: redis_url must be a string, got a value of type int. Correct'),
+            ({"redis_url": "redis://h", "namespace": "a b"}, "ROTA[\"namespace\"]: namespace 'a b' is not usable"),
+            ({"redis_url": "redis://h", "max_payload_kb": 0}, "max_payload_kb must be a whole number of KiB"),
+            ({"redis_url": "redis://h", "durability": "some"}, 'ROTA["durability"]: '),
+            ({"redis_url": "redis://h", "on_commit": None}, "on_commit must be True or False, got None"),
+            ({}, "Nothing says which server tasks go to: enqueueing will fail. Give ROTA["),
+        ],
+    )
+    def test_what_is_wrong_is_told_with_what_to_do(
+        self, given: object, told: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("ROTA_REDIS_URL", raising=False)
+        monkeypatch.delenv("REDIS_URL", raising=False)
+        with set_up_again(given):
+            [fault] = run_checks(tags=["rota"])
+        assert told in f"{fault.msg} {fault.hint}"
+
+    def test_what_is_right_is_no_fault(self) -> None:
+        assert run_checks(tags=["rota"]) == []
+
+    def test_a_wrong_one_is_refused_where_nobody_ran_the_checks(self) -> None:
+        with set_up_again({"redis_url": "redis://h", "namespace": "a b"}), pytest.raises(rota.InvalidName):
+            send()
+
+
+@pytest.fixture(name="dead")
+def _dead(fleet: Fleet) -> list[str]:
+    """The ids of two dead tasks of the queue q, beside one that waits there."""
+    fleet.push("first", "second", "waits")
+    owner, serving = fleet.register(), one_tier("q")
+    for _ in range(2):
+        [claim] = fleet.turn(owner, serving).claims
+        fleet.turn(owner, serving, (claim, DeadOutcome(EPITAPH)), limit=0)
+    return ["first", "second"]
+
+
+class TestAdminPage:
+    @pytest.fixture
+    def browser(self) -> Iterator[Browser]:
+        with transaction.atomic():
+            yield self.browser_of(is_staff=True)
+            transaction.set_rollback(True)
+
+    def browser_of(self, *, is_staff: bool) -> Browser:
+        browser = Browser()
+        browser.force_login(get_user_model().objects.create(username=f"{is_staff}", is_staff=is_staff))
+        return browser
+
+    def test_queues_and_dead_tasks_are_listed_with_their_reasons(self, browser: Browser, dead: list[str]) -> None:
+        page = browser.get("/admin/rota/").content.decode()
+        assert "<td>q</td><td>1</td>" in page
+        assert page.count("ValueError: bad") == len(dead)
+        assert "ValueError: bad" in browser.get("/admin/rota/?queue=q").content.decode()
+        assert "ValueError: bad" not in browser.get("/admin/rota/?queue=other").content.decode()
+
+    def test_the_chosen_are_revived_or_purged(self, browser: Browser, dead: list[str], fleet: Fleet) -> None:
+        page = browser.post("/admin/rota/dead/", {"revive": "1", "id": dead[0]}, follow=True).content.decode()
+        assert "1 task revived" in page
+        assert dead[0] in fleet.lane("q")
+        assert "1 task purged" in browser.post(
+            "/admin/rota/dead/", {"purge": "1", "id": [dead[1], "unknown"]}, follow=True
+        ).content.decode()
+        assert default_client().status(dead[1]).state == "unknown"
+
+    def test_a_task_is_shown_by_its_id(self, browser: Browser, dead: list[str]) -> None:
+        page = browser.get(f"/admin/rota/task/?id={dead[0]}").content.decode()
+        assert "<td>dead</td>" in page
+        assert "<td>unknown</td>" in browser.get("/admin/rota/task/?id=x").content.decode()
+
+    def test_what_a_task_says_of_itself_is_text_and_no_markup(self, browser: Browser, fleet: Fleet) -> None:
+        default_client().enqueue("send", args=["<script>"], queue="q", id="1", on_commit=None)
+        page = browser.get("/admin/rota/task/?id=1").content.decode()
+        assert "&lt;script&gt;" in page
+        assert "<script>" not in page.partition('id="content-main"')[2].partition("<footer")[0]
+
+    def test_who_is_not_staff_is_sent_to_the_login(self) -> None:
+        with transaction.atomic():
+            answers = [Browser().get("/admin/rota/"), self.browser_of(is_staff=False).post("/admin/rota/dead/")]
+            transaction.set_rollback(True)
+        assert [(each.status_code, each["Location"].partition("?")[0]) for each in answers] == [
+            (302, "/admin/login/")
+        ] * 2
+
+    def test_without_a_server_it_says_so(self, browser: Browser) -> None:
+        with set_up_again({"redis_url": "redis://127.0.0.1:1"}):
+            pages = [browser.get("/admin/rota/"), browser.post("/admin/rota/dead/", {"purge": "1", "id": "x"})]
+        assert (pages[0].status_code, "127.0.0.1:1" in pages[0].content.decode()) == (503, True)
+        assert pages[1].status_code == 302
