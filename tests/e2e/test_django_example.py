@@ -1,5 +1,5 @@
-"""examples/django on a real fleet: a view enqueues in its transaction, workers run tasks with the ORM. It has two more
-applications' worth of tasks here: those of Django's own framework, and an async one."""
+"""examples/django on a real fleet: a view enqueues in its transaction, workers run tasks with the ORM. It has more tasks
+here: an async one, and those of Django's own framework."""
 
 import json
 import os
@@ -183,12 +183,12 @@ while not all(each.is_finished for each in results) and time.monotonic() < deadl
     [each.refresh() for each in results]
 added, told, failed = results
 print(json.dumps([added.return_value, told.return_value == [told.id, 1, "hi"], failed.status, failed.attempts]))
-print(json.dumps([failed.errors[0].exception_class.__name__, failed.errors[0].traceback]))
+print(json.dumps([failed.errors[0].exception_class.__name__, "in fail" in failed.errors[0].traceback]))
 print(json.dumps(add.get_result(added.id).status))""",
     )
     assert [json.loads(line) for line in told.splitlines()] == [
         [5, True, "FAILED", 1],
-        ["ValueError", "ValueError: no good"],
+        ["ValueError", True],
         "SUCCESSFUL",
     ]
 

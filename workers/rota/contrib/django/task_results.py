@@ -2,12 +2,12 @@
 
 import builtins
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.utils import timezone
 
-from rota.client.accounts import AttemptAccount
 from rota.client.status import State, TaskStatus
 from rota.contrib.django.tasks_framework import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus
 from rota.current import CurrentTask
@@ -21,6 +21,7 @@ _STATUSES: Final = {
     State.CANCELLED: TaskResultStatus.FAILED,
     State.EXPIRED: TaskResultStatus.FAILED,
 }
+_CLASS: Final = re.compile(r"(?:attempt \d+ of \d+: )?(?P<name>\w+)(?::|$)")
 
 
 def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], **known: Any) -> AnyResult:
@@ -67,7 +68,7 @@ def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
         started_at=status.started_at,
         last_attempted_at=status.started_at,
         finished_at=status.ended_at,
-        errors=[_error_of(each) for each in status.attempts],
+        errors=_errors_of(status),
         worker_ids=[f"{each.node}:{each.pid}" for each in status.attempts] + _last_worker(status),
     )
     object.__setattr__(result, "_return_value", returned)
@@ -79,7 +80,19 @@ def _last_worker(status: TaskStatus) -> list[str]:
     return [f"{status.node}:{status.pid or 0}"] if status.state in (State.RUNNING, State.DONE) else []
 
 
-def _error_of(attempt: AttemptAccount) -> TaskError:
-    name = attempt.error.partition(":")[0]
-    path = f"builtins.{name}" if hasattr(builtins, name) else name
-    return TaskError(exception_class_path=path, traceback=attempt.error)
+def _errors_of(status: TaskStatus) -> list[TaskError]:
+    errors = [_error_of(each.error, "") for each in status.attempts]
+    last = str((status.epitaph or {}).get("traceback", ""))
+    if errors and last:  # of those before a line is kept
+        errors[-1] = _error_of(status.attempts[-1].error, last)
+    return errors
+
+
+def _error_of(line: str, traceback: str) -> TaskError:
+    found = _CLASS.match(line)
+    name = found["name"] if found else ""
+    paths = re.findall(rf"^([\w.]*\b{re.escape(name)})(?::|$)", traceback, re.MULTILINE) if name else []
+    path = paths[-1] if paths else name
+    return TaskError(
+        exception_class_path=f"builtins.{path}" if hasattr(builtins, path) else path, traceback=traceback or line
+    )
