@@ -1,7 +1,7 @@
 """Django set up in the process of a test: Rota's application, the admin, and two databases in memory.
 
-Django's settings are those of a whole process. What Rota's application adds to that, its hook and the default client, is
-taken back by `set_up_again`.
+Django's settings are those of a whole process. What Rota's application adds to that, its hook and the default client,
+is taken back by `set_up_again`.
 """
 
 from collections.abc import Iterator

@@ -57,8 +57,8 @@ def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
 class FleetProcess:
     """A master and what it starts. Its configuration, which names the socket `control`, and its log are in the folder.
 
-    For the next launch: `prefix` (words before the command), `command` (what `run` follows), `environment` (variables beside those of
-    `environment()`), `log_fd` (in place of its log file).
+    For the next launch: `prefix` (words before the command), `command` (what `run` follows), `environment`
+    (variables beside those of `environment()`), `log_fd` (in place of its log file).
     """
 
     in_own_session = True

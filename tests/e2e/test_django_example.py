@@ -1,5 +1,5 @@
-"""examples/django on a real fleet: a view enqueues in its transaction, workers run tasks with the ORM. It has more tasks
-here: an async one, and those of Django's own framework."""
+"""examples/django on a real fleet: a view enqueues in its transaction, workers run tasks with the ORM. It has more
+tasks here: an async one, and those of Django's own framework."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 """Enqueues that wait for a commit: checked at the call, sent by the callback."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +10,8 @@ from protocol import Fleet
 from rota.client.client import Client
 from rota.registry import default_registry
 from servers import Server
+
+Resize = rota.Task[[int], str]
 
 
 class Transaction:
@@ -36,7 +38,7 @@ def transaction() -> Transaction:
 
 
 @pytest.fixture(name="resize")
-def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[rota.Task[[int], str]]:
+def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Resize:
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.setattr("rota.client.default._default", type(rota.client.default._default)())
     rota.configure(redis_url=server.url, namespace=namespace)
@@ -46,9 +48,6 @@ def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
         return f"resized {image_id}"
 
     return resize
-
-
-Resize = rota.Task[[int], str]
 
 
 def test_the_task_is_sent_by_the_commit_under_the_id_that_was_known_before(

@@ -1,8 +1,8 @@
 """The shop's own tests: python manage.py test. They need neither Redis nor a fleet."""
 
-import rota.testing
 from django.test import TestCase
 
+import rota.testing
 from orders.models import Order
 from orders.tasks import confirm_order
 from orders.views import TooExpensive
@@ -24,7 +24,7 @@ class PlacingAnOrder(TestCase):
             self.assertRaises(TooExpensive),
         ):
             self.client.post("/orders/", {"customer": "Bob", "amount": "7000"})
-        assert not captured.calls
+        captured.assert_not_enqueued()
         assert not Order.objects.exists()
 
 

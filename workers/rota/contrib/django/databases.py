@@ -13,16 +13,23 @@ from rota.registry import default_registry
 
 
 def on_commit(send: Callable[[], None]) -> None:
-    """Call `send` once no transaction is open on any database of this thread; at once when none is. If one of those
-    that are open now is rolled back, it is never called.
+    """Call `send` once every transaction that is open now, on any database of this thread, is committed; at once when
+    none is open. If one of them is rolled back, it is never called.
 
     Opens no connection, so that it may be called in async code too, where no transaction is ever open.
     """
-    open_one = next(filter(_is_in_transaction, connections.all(initialized_only=True)), None)
-    if open_one is None:
+    waits_for = list(filter(_is_in_transaction, connections.all(initialized_only=True)))
+    if not waits_for:
         send()
-    else:
-        open_one.on_commit(partial(on_commit, send))
+        return
+
+    def commit_of(connection: BaseDatabaseWrapper) -> None:
+        waits_for.remove(connection)
+        if not waits_for:
+            send()
+
+    for connection in list(waits_for):
+        connection.on_commit(partial(commit_of, connection))
 
 
 def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
