@@ -5,7 +5,6 @@ from flask.typing import ResponseReturnValue
 
 import rota
 from gallery_tasks import make_thumbnail
-from rota.client.default import default_client
 
 
 def create_app() -> Flask:
@@ -26,7 +25,7 @@ def upload() -> ResponseReturnValue:
 
 def progress(task_id: str) -> ResponseReturnValue:
     """How far a task is: asked at the server, without waiting."""
-    status = default_client().status(task_id)
+    status = rota.status(task_id)
     return {"state": status.state, "error": status.error}, 503 if status.error else 200
 
 

@@ -1,7 +1,5 @@
 """The gallery's own tests: the first two need no server, the last one starts a fleet with a server of its own."""
 
-from pathlib import Path
-
 import pytest
 from flask.testing import FlaskClient
 
@@ -27,12 +25,8 @@ def test_without_a_server_an_upload_is_refused(browser: FlaskClient) -> None:
     assert (answer.status_code, "127.0.0.1:1" in answer.text) == (503, True)
 
 
-@pytest.fixture
-def rota_fleet_settings() -> dict[str, object]:
-    return {"imports": ["gallery_tasks"]}
-
-
-def test_a_fleet_makes_it(browser: FlaskClient, rota_fleet: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("rota_fleet")
+def test_a_fleet_makes_it(browser: FlaskClient) -> None:
     task_id = browser.post("/pictures", data={"name": "cat.png"}).get_json()["task"]
     assert rota.default_client().result(task_id, timeout=30) == "small-cat.png"
-    assert browser.get(f"/tasks/{task_id}").get_json()["state"] == "done"
+    assert browser.get(f"/tasks/{task_id}").get_json() == {"state": "done", "error": ""}

@@ -98,24 +98,11 @@ def book(transfer_id: int) -> None:
     transfer.state = "booked"
 
 
-def request_transfer(amount: int) -> int:
-    """Note a transfer and have it booked, both or neither; returns its id."""
+def request_transfer(amount: int) -> tuple[int, str]:
+    """Note a transfer and have it booked, both or neither; returns the ids of the transfer and the task."""
     with new_session.begin() as opened:
         transfer = Transfer(amount=amount)
         opened.add(transfer)
         opened.flush()  # gives it its id
-        book.using(on_commit=on_commit(opened)).enqueue(transfer.id)
-        return transfer.id
-
-
-def main() -> None:
-    """Make the tables, and request three transfers."""
-    Base.metadata.create_all(engine)
-    for amount in (10, 20, 30):
-        print(f"requested transfer {request_transfer(amount)}")
-
-
-if __name__ == "__main__":
-    from ledger import main as main_of_module  # so that the task has the name of the module that workers import
-
-    main_of_module()
+        task = book.using(on_commit=on_commit(opened)).enqueue(transfer.id)
+        return transfer.id, task.id

@@ -27,14 +27,14 @@ def state_of(transfer_id: int) -> str:
 
 
 def test_a_transfer_is_booked_by_its_task(rota_capture: Capture) -> None:
-    transfer_id = request_transfer(10)
+    transfer_id, _ = request_transfer(10)
     rota_capture.assert_enqueued(book, args=[transfer_id])
     rota_capture.drain()
     assert state_of(transfer_id) == "booked"
 
 
 def test_what_a_failing_task_wrote_is_rolled_back(rota_capture: Capture) -> None:
-    transfer_id = request_transfer(-1)
+    transfer_id, _ = request_transfer(-1)
     rota_capture.drain(raises=False)
     assert state_of(transfer_id) == "requested"
 

@@ -42,12 +42,11 @@ def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.setattr("rota.client.default._default", type(rota.client.default._default)())
     rota.configure(redis_url=server.url, namespace=namespace)
+    return rota.task(queue="images")(_resized)
 
-    @rota.task(queue="images")
-    def resize(image_id: int) -> str:
-        return f"resized {image_id}"
 
-    return resize
+def _resized(image_id: int) -> str:
+    return f"resized {image_id}"
 
 
 def test_the_task_is_sent_by_the_commit_under_the_id_that_was_known_before(
