@@ -55,7 +55,8 @@ def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
         with server() as url:
             yield url
     except Failure as failure:
-        pytest.fail(f"{failure}; or name a server by {_URL} in the configuration of pytest", pytrace=False)
+        why = f"rota_client and rota_fleet need a server, and none was started: {failure}; or have {_URL} in the"
+        raise pytest.fail.Exception(f"{why} configuration of pytest name one", pytrace=False) from None
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def rota_fleet(rota_client: "Client", rota_server_url: str, rota_fleet_settings:
         with fleet(rota_client, settings) as started:
             yield started
     except FleetFailed as failure:
-        pytest.fail(str(failure), pytrace=False)
+        raise pytest.fail.Exception(str(failure), pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,9 @@
 """The client's connections: whose answers they carry, where they go, and how much goes over one at a time."""
 
+import math
 import select
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -11,8 +13,10 @@ import redis
 
 import rota
 from protocol import Fleet, body_of
+from rota.client.answers import Answer, Answered, Exchange, Unanswered
 from rota.client.client import Client
-from rota.client.pool import Answer, Answered, ClientPool, Unanswered
+from rota.client.pool import ClientPool
+from rota.client.primary_connection import make_connection
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH, NewTask, Store
 from rota.server.address import DEFAULT_PORT, Address, parse_address
@@ -29,10 +33,14 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
+def exchange(client: Client, commands: Iterable[Command[T]]) -> list[Answer[T]]:
+    return client._pool.exchange(Exchange(commands, None, time.monotonic() + 5))
+
+
 @contextmanager
 def borrowed(pool: ClientPool) -> Iterator[Any]:
     """The connection that the next exchange uses, on which anything may be done."""
-    connection = pool._take()
+    connection = pool._take(math.inf)
     yield connection
     pool._kept.append(connection)
 
@@ -110,12 +118,12 @@ def test_a_round_of_many_large_tasks_is_bounded(
     client: Client, server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    exchange = client._pool.exchange
+    send_all = client._pool.exchange
 
-    def weighed(commands: Iterable[Command[T]], _: object) -> list[Answer[T]]:
-        made = list(commands)
+    def weighed(asked: Exchange[T]) -> list[Answer[T]]:
+        made = list(asked.commands)
         sizes.append(sum(len(command.by_sha()) for command in made))
-        return exchange(made)
+        return send_all(asked._replace(commands=made))
 
     monkeypatch.setattr(client._pool, "exchange", weighed)
     handles = client.enqueue_many(rota.Call("work", ["x" * 200_000], queue="q") for _ in range(50))
@@ -140,7 +148,7 @@ def test_a_command_is_carried_out_while_the_next_is_made(client: Client, fleet: 
         until(lambda: "a" in fleet.lane(), "the first command to be carried out")
         yield second
 
-    answers = client._pool.exchange(made_when_the_server_has_done_the_first())
+    answers = exchange(client, made_when_the_server_has_done_the_first())
     assert [type(answer) for answer in answers] == [Answered, Answered]
     assert fleet.lane()[-2:] == ["a", "b"]
 
@@ -154,7 +162,7 @@ def test_an_interruption_between_two_commands_leaves_no_answer_to_the_next_call(
         raise rota.TimeLimit
 
     with pytest.raises(rota.TimeLimit):
-        client._pool.exchange(interrupted())
+        exchange(client, interrupted())
     assert client.cancel("nobody") == "unknown"
     assert client.enqueue(call("after")).id == "after"
 
@@ -173,9 +181,9 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
         yield second
         yield third
 
-    answers = client._pool.exchange(cut_after_the_first())
+    answers = exchange(client, cut_after_the_first())
     assert [type(answer) for answer in answers] == [Unanswered] * 3
-    assert [type(answer) for answer in client._pool.exchange([first, second, third])] == [Answered] * 3
+    assert [type(answer) for answer in exchange(client, [first, second, third])] == [Answered] * 3
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
@@ -189,9 +197,9 @@ def test_a_client_closed_between_two_commands_mixes_up_no_answers(client: Client
         yield second
         yield third
 
-    answers = client._pool.exchange(closed_after_the_first())
+    answers = exchange(client, closed_after_the_first())
     assert [type(answer) for answer in answers] == [Unanswered] * 3
-    assert [type(answer) for answer in client._pool.exchange([first, second, third])] == [Answered] * 3
+    assert [type(answer) for answer in exchange(client, [first, second, third])] == [Answered] * 3
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
@@ -250,13 +258,13 @@ def test_client_and_fleet_understand_a_url_alike(
 
 
 def test_tls_checks_who_answers_by_the_systems_authorities() -> None:
-    connection = ClientPool("rediss://shop.example", 5.0)._pool.make_connection()
+    connection = make_connection(parse_address("rediss://shop.example"), 5.0)
     assert isinstance(connection, redis.SSLConnection)
     assert (connection.check_hostname, connection.ca_certs, connection.ca_path) == (True, None, None)
 
 
 def test_timeouts_and_retries_are_ours() -> None:
-    connection: Any = ClientPool("redis://localhost", 1.5)._pool.make_connection()
+    connection: Any = make_connection(parse_address("redis://localhost"), 1.5)
     assert (connection.socket_timeout, connection.socket_connect_timeout) == (1.5, 1.5)
     assert connection.retry._retries == 0
     assert (connection.host, connection.port) == ("localhost", DEFAULT_PORT)

@@ -4,7 +4,7 @@ import itertools
 import pickle
 import socketserver
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
@@ -15,9 +15,8 @@ import redis
 import rota
 from faulty_link import FaultyLink
 from protocol import Fleet
+from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.client import Client
-from rota.client.pool import Answer, Unanswered
-from rota.protocol.command import Command
 from rota.protocol.store import BATCH
 from servers import Server, free_port
 
@@ -182,10 +181,10 @@ def test_many_name_those_accepted_and_those_in_doubt(
     exchange = client._pool.exchange
     rounds = itertools.count(1)
 
-    def exchange_losing_the_second_round(commands: Iterable[Command[T]], _: object) -> list[Answer[T]]:
+    def exchange_losing_the_second_round(asked: Exchange[T]) -> list[Answer[T]]:
         if next(rounds) >= 2:  # and its repetition
             link.lose_replies(1)
-        return exchange(commands)
+        return exchange(asked)
 
     monkeypatch.setattr(client._pool, "exchange", exchange_losing_the_second_round)
     with pytest.raises(rota.Uncertain) as caught:
@@ -227,8 +226,8 @@ def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, 
 
 
 def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(commands: Iterable[Command[T]], _: object) -> list[Answer[T]]:
-        return [Unanswered("the way there was cut") for _ in commands]
+    def lose(asked: Exchange[T]) -> list[Answer[T]]:
+        return [Unanswered("the way there was cut") for _ in asked.commands]
 
     monkeypatch.setattr(client._pool, "exchange", lose)
     with pytest.raises(rota.Uncertain) as caught:

@@ -2,11 +2,13 @@
 
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from rota.client.pool import Answered, ClientPool, Unanswered
+from rota.client.answers import Answered, Exchange, Unanswered
+from rota.client.pool import ClientPool
 from rota.protocol.store import Store
 from rota.server.durability import Confirmation
 
@@ -64,6 +66,6 @@ def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
     pool = ClientPool(f"redis://127.0.0.1:{scripted.server_address[1]}", 5.0)
-    answers = pool.exchange(commands, WAIT)
+    answers = pool.exchange(Exchange(commands, WAIT, time.monotonic() + 5))
     pool.close()
     assert [type(answer) for answer in answers] == [expected, expected]

@@ -80,10 +80,10 @@ def never_up(_original: Callable[..., bool], _self: "Fence", _at_ns: int) -> boo
 
 
 def send_again_under_another_nonce(
-    original: Callable[..., list[Any]], self: "Sender", batches: "Sequence[Batch]"
-) -> list[Any]:
+    original: Callable[..., Any], self: "Sender[Any]", batches: "Sequence[Batch]", deadline: float
+) -> Any:
     """What got no answer is sent again, and the server cannot know that it saw it before."""
-    return original(self, [batch._replace(nonce=os.urandom(16).hex()) for batch in batches])
+    return original(self, [batch._replace(nonce=os.urandom(16).hex()) for batch in batches], deadline)
 
 
 def died_without_outcomes(

@@ -100,7 +100,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "an enqueue that got no answer is sent again under another nonce",
-        PythonFunction("rota.client.sender", "Sender._exchange_again", bugs.send_again_under_another_nonce),
+        PythonFunction("rota.client.sender", "Sender._again", bugs.send_again_under_another_nonce),
         Soak(
             16,
             ("silence_replies producers 7 2.5", "silence_replies producers 12 2.5"),

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rota.client.accounts import AttemptAccount
+    from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
+    from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
-    from rota.client.default import cancel, configure, default_client, enqueue_many, status
+    from rota.client.default import (
+        aenqueue_many,
+        cancel,
+        configure,
+        default_async_client,
+        default_client,
+        enqueue_many,
+        status,
+    )
     from rota.client.explain import Explanation
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
     from rota.errors import (
+        BlockingCall,
         Cancelled,
         Dead,
         DuplicateTask,
@@ -56,7 +67,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncHandle",
+    "AsyncLeasedTask",
+    "AsyncTaskEvents",
     "AttemptAccount",
+    "BlockingCall",
     "Call",
     "Cancelled",
     "Client",
@@ -101,10 +118,12 @@ __all__ = [
     "UnservedQueue",
     "WaitTimeout",
     "__version__",
+    "aenqueue_many",
     "around_task",
     "cancel",
     "configure",
     "current_task",
+    "default_async_client",
     "default_client",
     "enqueue_many",
     "on_dead",
@@ -116,11 +135,21 @@ __all__ = [
 
 _HOMES = {
     "client.accounts": ("AttemptAccount",),
+    "client.aio": ("AsyncClient", "AsyncHandle", "AsyncTaskEvents"),
+    "client.aio.consumer": ("AsyncConsumer", "AsyncLeasedTask"),
     "client.call": ("Call",),
     "client.client": ("Client",),
     "client.consumer": ("Consumer", "LeasedTask"),
     "current": ("CurrentTask", "current_task"),
-    "client.default": ("cancel", "configure", "default_client", "enqueue_many", "status"),
+    "client.default": (
+        "aenqueue_many",
+        "cancel",
+        "configure",
+        "default_async_client",
+        "default_client",
+        "enqueue_many",
+        "status",
+    ),
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),

@@ -5,11 +5,12 @@ by tasks to choose their own end; `TimeLimit` and `Cancelled` are raised inside 
 so that an `except Exception` in a task does not swallow them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rota.client.aio.handle import AsyncHandle
     from rota.client.status import Handle, TaskStatus
 
 
@@ -64,6 +65,9 @@ class ServerFull(Unavailable):
     """The server has no memory left (maxmemory) and takes no new tasks; workers go on with what is there."""
 
 
+_NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in the process that made it"
+
+
 class Uncertain(RotaError, TimeoutError):
     """The call was sent and no answer came: it may have been carried out. Or it was, and what the client's durability
     asks for was not confirmed in time: the message says what is missing.
@@ -71,6 +75,9 @@ class Uncertain(RotaError, TimeoutError):
     `ids` are the tasks in doubt, and `id` the first of them. `accepted`: ids of an `enqueue_many` that the server
     has certainly taken; those in neither were not sent. `repeat` sends an enqueue again, exactly; a new enqueue
     with the same id adds nothing while the first copy lives, but a second copy when that has ended meanwhile.
+
+    An await of `AsyncClient` that is cancelled goes on as CancelledError, and has this as its cause if the call was
+    sent, or Unavailable if it was not: see `behind`.
     """
 
     def __init__(
@@ -79,11 +86,13 @@ class Uncertain(RotaError, TimeoutError):
         ids: Sequence[str] = (),
         accepted: Sequence[str] = (),
         again: "Callable[[], list[Handle[Any]]] | None" = None,
+        aagain: "Callable[[], Awaitable[list[AsyncHandle[Any]]]] | None" = None,
     ) -> None:
         super().__init__(message)
         self.ids = tuple(ids)
         self.accepted = tuple(accepted)
         self._again = again
+        self._aagain = aagain
 
     def __reduce__(self) -> tuple[type["Uncertain"], tuple[str, tuple[str, ...], tuple[str, ...]]]:
         # What `repeat` needs holds connections, which stay in their process.
@@ -96,8 +105,22 @@ class Uncertain(RotaError, TimeoutError):
         the server knows it for 60 s. Raises ValueError when it was no enqueue, or was made in another process.
         """
         if self._again is None:
-            raise ValueError("only an enqueue can be repeated exactly, and only in the process that made it")
+            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "it was awaited: `await error.arepeat()`")
         return self._again()
+
+    async def arepeat(self) -> "list[AsyncHandle[Any]]":
+        """As `repeat`, of an enqueue of `AsyncClient`, and in the event loop that made it."""
+        if self._aagain is None:
+            raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: error.repeat()")
+        return await self._aagain()
+
+    @classmethod
+    def behind(cls, error: BaseException | None) -> "Uncertain | None":
+        """The Uncertain that a CancelledError, or a TimeoutError of `asyncio.timeout`, comes from. None when nothing is
+        in doubt: nothing was sent."""
+        while error is not None and not isinstance(error, cls):
+            error = error.__cause__
+        return error
 
     @property
     def id(self) -> str:
@@ -171,6 +194,10 @@ class UnservedQueue(RotaWarning):
 
 class UnseenNamespace(RotaWarning):
     """Tasks were accepted in a namespace in which no fleet was ever seen; they wait until one is started there."""
+
+
+class BlockingCall(RotaWarning):
+    """A call of `rota.Client` that waits for the server was made where an event loop runs, which it holds up."""
 
 
 class Retry(Exception):

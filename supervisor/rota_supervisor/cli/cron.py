@@ -9,6 +9,7 @@ import click
 
 from rota.client.schedules import all_schedules, find_schedule, require_found, run_schedule_now
 from rota.errors import Unavailable, UnknownSchedule
+from rota.protocol.command import follow
 from rota.protocol.schedules import PauseWord, ScheduleStore
 from rota.schedules.schedule import fault_in_schedule_name
 from rota.schedules.status import FoundSchedule, ScheduleStatus
@@ -34,7 +35,7 @@ def list_schedules(times: int) -> None:
     """List all schedules, those first that are due next, with the next N times of each."""
     state = command.current_state()
     with state.redis() as (config, _, connection):
-        found = list(all_schedules(connection.run, ScheduleStore(config.namespace)))
+        found = follow(connection.run, all_schedules(ScheduleStore(config.namespace)))
     rows = [row for each in found for row in _rows(each, times)]
     state.table([_facts(each, times) for each in found], _HEADER, rows)
 
@@ -93,7 +94,7 @@ def show(name: str) -> None:
 
 def _found(connection: Connection, store: ScheduleStore, name: str) -> FoundSchedule:
     try:
-        return require_found(find_schedule(connection.run, store, name), name)
+        return require_found(follow(connection.run, find_schedule(store, name)), name)
     except UnknownSchedule as error:
         raise Failure(ExitCode.NO, str(error)) from None
 
@@ -106,7 +107,7 @@ def run(name: str) -> None:
     _check_names((name,))
     with state.redis() as (config, _, connection):
         try:
-            task_id, overlaps = run_schedule_now(connection.run, ScheduleStore(config.namespace), name)
+            task_id, overlaps = follow(connection.run, run_schedule_now(ScheduleStore(config.namespace), name))
         except UnknownSchedule as error:
             raise Failure(ExitCode.NO, str(error)) from None
         except Unavailable as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from rota.protocol.command import follow
 from rota.protocol.patterns import is_pattern, served_as
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import Store
@@ -30,7 +31,7 @@ def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connecti
 
 
 def _known_ones(store: Store, connection: Connection) -> Iterator[str]:
-    overview = look_further(connection.run, store, connection.run(store.overview(())))
+    overview = follow(connection.run, look_further(store, connection.run(store.overview(()))))
     return (each.queue for each in overview.queues if _is_known(each))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import click
 
 from rota.durations import MICROSECONDS, in_seconds
+from rota.protocol.command import follow
 from rota.protocol.names import fault_in_queue_name
 from rota.protocol.patterns import fault_in_pattern, is_pattern, served_as
 from rota.protocol.queue_walk import look_further
@@ -41,7 +42,7 @@ def list_queues(queues: tuple[str, ...]) -> None:
     state = command.current_state()
     with state.redis() as (config, store, connection):
         largest = Largest(queues or served_queues(config), config.metrics.top_queues)
-        overview = look_further(connection.run, store, connection.run(store.overview(largest.served)))
+        overview = follow(connection.run, look_further(store, connection.run(store.overview(largest.served))))
         warn_of_unknown(queues, config, store, connection)
     if queues:
         shown = [each for each in overview.queues if served_as(each.queue, queues) and not is_pattern(each.queue)]

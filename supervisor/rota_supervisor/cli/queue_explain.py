@@ -5,8 +5,9 @@ from typing import Final
 import click
 
 from rota.client.explain import Explanation, UnknownPool, WantedClaims
-from rota.client.explain import explain as ask
+from rota.client.explain import explain as explaining
 from rota.client.outlook import NOBODY, ExpectedClaim, PoolOutlook, QueueOutlook
+from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota_supervisor.cli import command, output
@@ -38,7 +39,7 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
     state = command.current_state()
     with state.redis() as (_, store, connection):
         try:
-            found = ask(connection.run, store, WantedClaims(count, queue or "", task_id, pool))
+            found = follow(connection.run, explaining(store, WantedClaims(count, queue or "", task_id, pool)))
         except UnknownPool as error:
             raise Failure(ExitCode.NO, str(error)) from None
     if found.task:

@@ -7,6 +7,7 @@ import click
 
 from rota.client.peek import DEFAULT_LIMIT, PLACES, Found, QueuedTask, WantedTasks, find
 from rota.client.status import State
+from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
 from rota_supervisor.cli import command, output
@@ -44,7 +45,7 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
         raise Failure(ExitCode.USAGE, fault)
     context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
     with context.redis() as (config, store, connection):
-        found = find(connection.run, store, wanted)
+        found = follow(connection.run, find(store, wanted))
         if queue and not found.tasks:
             warn_of_unknown((queue,), config, store, connection)
     header, rows = table_of(wanted.state, found.tasks)

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 from rota.child.settings import ServerSettings
 from rota.durations import in_seconds
 from rota.protocol import store, views
-from rota.protocol.command import Command, RunCommand
+from rota.protocol.command import Command, RunCommand, follow
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.queue_walk import look_further
 from rota.protocol.schedules import Page, ScheduleStore
@@ -96,7 +96,7 @@ class QueueLook:
     def go_on(self, run: RunCommand, begun: views.Overview) -> views.Overview:
         """Look at others; `more`: there are some that were never looked at."""
         deadline = time.monotonic() + self._seconds
-        looked = look_further(run, self._scripts, begun, lambda: time.monotonic() > deadline)
+        looked = follow(run, look_further(self._scripts, begun, lambda: time.monotonic() > deadline))
         self._cursor = looked.cursor
         self._seen |= {row.queue: row for row in looked.queues}
         if looked.more:

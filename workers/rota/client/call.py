@@ -73,6 +73,20 @@ def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
     return call
 
 
+def call_of(
+    what: Call[Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
+) -> Call[Any]:
+    """What `enqueue` of a client was given, as a call. Raises TypeError for what is none, and for a Call and more."""
+    if isinstance(what, str):
+        if not CALL_OPTIONS.issuperset(options):
+            raise TypeError(fault_in_call_options(options, "enqueue()"))
+        return Call(what, args, {} if kwargs is None else kwargs, **options)
+    if args or kwargs or options:
+        brought = "a Call brings its arguments and options: give them where it is made"
+        raise TypeError(brought if isinstance(what, Call) else why_no_call(what))
+    return what
+
+
 # What is said of mistakes
 
 

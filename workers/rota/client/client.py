@@ -1,29 +1,29 @@
 """The application's client: enqueues tasks and asks about them. Thread-safe, and safe to use after a fork."""
 
-import inspect
 import os
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, overload
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
-from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, why_no_call, why_not_positional
+from rota.client.answers import Exchange, value_of
+from rota.client.call import Call, CallOptions, call_of, why_not_positional
 from rota.client.interception import interception
-from rota.client.looking import Looking
+from rota.client.looking import Looking, cancelling
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import Goal, WaitQuestion
-from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
-from rota.client.prepare import KIB, prepare, require_name, sending_order
+from rota.client.pool import ClientPool
+from rota.client.prepare import KIB, in_sending_order, prepare, require_name
 from rota.client.results import result_of
-from rota.client.sender import Sender
+from rota.client.sender import Sender, Sending
 from rota.client.status import Handle, TaskStatus, status_of
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
-from rota.durations import Duration, positive_milliseconds, positive_seconds
-from rota.errors import RotaWarning, Uncertain, UnseenNamespace, UnservedQueue
+from rota.client.warned import Warned
+from rota.durations import Duration, positive_seconds
+from rota.errors import Unavailable, Uncertain
 from rota.options import check_queue
-from rota.protocol.command import Command
+from rota.protocol.command import Command, Steps, follow
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.protocol.views import TaskState
@@ -33,22 +33,23 @@ from rota.server.durability import Durability, confirmation, level_of
 from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
-    from rota.client.consumer import Consumer
+    from rota.client.consumer import Consumer, Terms
     from rota.client.schedules import Schedules
 
 R = TypeVar("R")
 T = TypeVar("T")
 
-_PACKAGE = str(Path(__file__).parent.parent)
-
 
 class Client(Looking):
     """A connection pool to one namespace of one server.
 
-    `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each wait for a connection and for
-    an answer. `durability`: what an enqueue waits for beyond the server's answer, "none", "wait" (a replica has the
-    task) or "waitaof" (it is on disk). Close it, or use it as a context manager, when it is not needed any more.
+    `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
+    connect and however often it asks; of `enqueue_many` each 4,000 tasks. `durability`: what an enqueue waits for
+    beyond the server's answer, "none", "wait" (a replica has the task) or "waitaof" (it is on disk). Close it, or use
+    it as a context manager, when it is not needed any more.
     """
+
+    is_async: Final = False
 
     def __init__(
         self,
@@ -72,9 +73,9 @@ class Client(Looking):
         self._waiting = Waiting(self._access)
         failover = self._address.sentinels is not None
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
-        self._sender = Sender(self._pool, self._store, self._handle, awaited)
+        self._sender = Sender(self._store, self._handle, self._doubt, self._timeout_seconds, awaited)
+        self._warned = Warned(namespace, self._address.place)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
-        self._warned: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -124,15 +125,8 @@ class Client(Looking):
         """
         if positional:
             raise TypeError(why_not_positional(what, positional))
-        if isinstance(what, str):
-            if not CALL_OPTIONS.issuperset(options):
-                raise TypeError(fault_in_call_options(options, "enqueue()"))
-            what = Call(what, args, {} if kwargs is None else kwargs, **options)
-        elif args or kwargs or options:
-            is_call = isinstance(what, Call)
-            brought = "a Call brings its arguments and options: give them where it is made"
-            raise TypeError(brought if is_call else why_no_call(what))
-        return self._send([prepare(what, default_registry, self._max_payload_kb)], on_commit)[0]
+        call = call_of(what, args, kwargs, options)
+        return self._send([prepare(call, default_registry, self._max_payload_kb)], on_commit)[0]
 
     def enqueue_many(self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ...) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
@@ -144,22 +138,8 @@ class Client(Looking):
         if not isinstance(calls, Iterable):
             raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
-        order = sending_order(tasks)
-        if order is None:
-            return self._send(tasks, on_commit)
-        handles = dict(zip(order, self._send([tasks[at] for at in order], on_commit), strict=True))
-        return [handles[at] for at in range(len(tasks))]
-
-    def _send(self, tasks: Sequence[NewTask], on_commit: OnCommitOption) -> list[Handle[Any]]:
-        if on_commit is ...:
-            on_commit = self._on_commit
-        if on_commit is None:
-            return self._sender.send(tasks)
-        callback = OnceSent(tasks, self._sender.send)
-        check_on_commit(on_commit)(callback)
-        if callback.handles is None:
-            return [Handle(task.id, duplicate=False, client=self) for task in tasks]
-        return callback.handles
+        there, back = in_sending_order(tasks)
+        return back(self._send(there, on_commit))
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
@@ -176,17 +156,23 @@ class Client(Looking):
         Raises InvalidName, TypeError or ValueError; Unavailable or Uncertain when it cannot be registered.
         """
         # Imported only here: it brings what a program that only enqueues does without.
-        from rota.client.consumer import Consumer, Lines, terms_of  # noqa: PLC0415
+        from rota.client.consumer import terms_of  # noqa: PLC0415
 
         terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
+        return self.consumer_of(terms)
+
+    def consumer_of(self, terms: "Terms") -> "Consumer":
+        """The consumer of these terms, which were checked. Raises Unavailable or Uncertain."""
+        from rota.client.consumer import Consumer, Lines  # noqa: PLC0415 - as above
+
         return Consumer(Lines(self._store, self._run, self._address, self._timeout_seconds), terms)
 
     @property
     def schedules(self) -> "Schedules":
         """What is enqueued periodically, to be looked at and steered: see `Schedules`."""
-        from rota.client.schedules import Schedules  # noqa: PLC0415 - as above
+        from rota.client.schedules import Schedules, ScheduleSteps  # noqa: PLC0415 - as above
 
-        return Schedules(self, self._run, self._max_payload_kb)
+        return Schedules(self, self._follow, ScheduleSteps(self.namespace, self._max_payload_kb))
 
     # Waiting
 
@@ -215,6 +201,7 @@ class Client(Looking):
 
     def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         require_name("id", task_id)
+        self._warned.of_blocking()
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, WaitQuestion(goal, task_id))
         if self._waiting.pid != os.getpid():
@@ -230,9 +217,7 @@ class Client(Looking):
         `kill_after`: so long after it was told its process is killed if it still runs. Raises InvalidName, ValueError
         for a time that is none, Unavailable or Uncertain.
         """
-        require_name("id", task_id)
-        kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "kill_after")
-        return self._run(self._store.cancel(task_id, kill_after_ms), [task_id])
+        return self._run(cancelling(self._store, task_id, kill_after), [task_id])
 
     def pause(self, queue: str) -> bool:
         """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
@@ -254,51 +239,62 @@ class Client(Looking):
         require_name("id", task_id)
         return bool(self._run(self._store.purge_dead([task_id]), [task_id]))
 
-    def _run(self, command: Command[T], ids: Sequence[str] = ()) -> T:
+    # Talking to the server
+
+    def _send(self, tasks: Sequence[NewTask], on_commit: OnCommitOption) -> list[Handle[Any]]:
+        if on_commit is ...:
+            on_commit = self._on_commit
+        if on_commit is None:
+            return self._send_now(tasks)
+        callback = OnceSent(tasks, self._send_now)
+        check_on_commit(on_commit)(callback)
+        if callback.handles is None:
+            return [Handle(task.id, duplicate=False, client=self) for task in tasks]
+        return callback.handles
+
+    def _send_now(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
+        self._warned.of_blocking()
+        if (interceptor := interception.interceptor) is not None:
+            words = interceptor.enqueue(self.namespace, tasks)
+            return [self._handle(task, word) for task, word in zip(tasks, words, strict=True)]
+        return self._drive(self._sender.send(tasks))
+
+    def _drive(self, sending: Sending[Handle[Any]]) -> list[Handle[Any]]:
+        with time_limit_deferred:
+            try:
+                exchange = next(sending)
+                while True:
+                    try:
+                        answers = self._pool.exchange(exchange)
+                    except Unavailable as error:
+                        exchange = sending.throw(error)
+                    else:
+                        exchange = sending.send(answers)
+            except StopIteration as end:
+                handles: list[Handle[Any]] = end.value
+                return handles
+
+    def _doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Handle[Any]]]) -> Uncertain:
+        return Uncertain(why, ids, again=lambda: self._drive(again()))
+
+    def _follow(self, steps: Steps[T], /) -> T:
+        deadline = time.monotonic() + self._timeout_seconds
+        return follow(lambda command: self._run(command, (), deadline), steps)
+
+    def _run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
         """Send a command, once: without a nonce a second time would be a second call.
 
         Raises Unavailable, or Uncertain when no answer came.
         """
+        self._warned.of_blocking()
         if (interceptor := interception.interceptor) is not None:
             return interceptor.run(self.namespace, command)
+        until = time.monotonic() + self._timeout_seconds if deadline is None else deadline
         with time_limit_deferred:
-            [answer] = self._pool.exchange([command])
-        match answer:
-            case Answered(value):
-                return value
-            case NotAccepted(error):
-                raise error
-            case Unanswered(why) | Unconfirmed(why):
-                raise Uncertain(f"{why}; it may have been carried out", ids)
-            case _:
-                assert_never(answer)
+            [answer] = self._pool.exchange(Exchange([command], None, until))
+        return value_of(answer, ids)
 
     def _handle(self, task: NewTask, word: Enqueued) -> Handle[Any]:
-        if word.unserved:
-            self._warn_once(
-                f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
-                "(is it in `tiers` of rota.toml, and the fleet running?)",
-                UnservedQueue,
-            )
-        elif word.unseen:
-            self._warn_once(
-                f"no fleet was ever seen in namespace {self.namespace!r} on {self._address.place}: tasks wait until "
-                "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
-                UnseenNamespace,
-            )
+        if word.unserved or word.unseen:
+            self._warned.of_answer(task, word)
         return Handle(word.holder or task.id, word.duplicate, self)
-
-    def _warn_once(self, message: str, category: type[RotaWarning]) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
-            warnings.warn(message, category, stacklevel=_frames_of_ours())
-
-
-def _frames_of_ours() -> int:
-    # A warning should name the application's line, however many of our frames the call went through.
-    level = 0
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-        level += 1
-    return level

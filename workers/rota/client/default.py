@@ -1,4 +1,4 @@
-"""The default client: the one tasks are enqueued through when nobody names another."""
+"""The default clients: those that tasks are enqueued through when nobody names another."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
 from rota.client.settings import ClientSettings
+from rota.durations import positive_seconds
 from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.status import Handle, TaskStatus
@@ -21,7 +25,8 @@ R = TypeVar("R")
 
 
 class DefaultClient:
-    """Holds the default client, made at the first use. What `configure` was given goes before what the fleet runs on.
+    """Holds the default clients, one that blocks and one for each event loop, made at the first use. What `configure`
+    was given goes before what the fleet runs on.
 
     There is no lock, since a fork could leave one locked: two threads that meet at the first use make two
     clients, of which one stays.
@@ -32,6 +37,7 @@ class DefaultClient:
         self.fleet = ClientSettings()
         self.on_commit: OnCommit | None = None
         self.client: Client | None = None
+        self._of_loops: dict[AbstractEventLoop, AsyncClient] = {}
 
     def get(self) -> "Client":
         """The client. Raises NotConfigured or, for a URL that is none, ValueError."""
@@ -45,6 +51,25 @@ class DefaultClient:
                 self.client = client
         return client
 
+    def of_loop(self, loop: "AbstractEventLoop") -> "AsyncClient":
+        """The client of a running loop. Raises as `get`."""
+        client = self._of_loops.get(loop)
+        if client is None:
+            from rota.client.resolve import make_async_client  # noqa: PLC0415 - as above
+
+            client = make_async_client(self.configured.or_else(self.fleet))
+            if interception.interceptor is None:
+                open_ones = {each: of_it for each, of_it in self._of_loops.items() if not each.is_closed()}
+                self._of_loops = open_ones | {loop: client}
+        return client
+
+    def forget(self) -> None:
+        """Have the next use make clients anew."""
+        self.client = None
+        of_loops, self._of_loops = self._of_loops, {}
+        for client in of_loops.values():
+            client.close_soon()
+
 
 _default = DefaultClient()
 
@@ -55,33 +80,39 @@ def configure(
     namespace: str | None = None,
     max_payload_kb: int | None = None,
     durability: "Durability | None" = None,
+    timeout_seconds: float | None = None,
     on_commit: OnCommitOption = ...,
 ) -> None:
-    """Say where the default client enqueues, and what it waits for. What is not given stays as it is, or comes from the
-    environment. `on_commit`: see `Task.using`; None for what is sent at once."""
+    """Say where the default clients enqueue, what they wait for, and for how long. What is not given stays as it is, or
+    comes from the environment. `on_commit`, of the client that blocks: see `Task.using`; None for what is sent at once.
+    Raises TypeError or ValueError for a time that is none, or an `on_commit` that takes no callback."""
+    if timeout_seconds is not None:
+        timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
     if on_commit is not ...:
         _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
-    given = ClientSettings(redis_url, namespace, max_payload_kb, durability)
+    given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds)
     _default.configured = given.or_else(_default.configured)
-    _default.client = None
+    _default.forget()
 
 
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
     """Have the default client enqueue there for the length of a block, and then where it did before; for tests."""
-    before = dict(vars(_default))
+    configured, client_before = _default.configured, _default.client
     configure(redis_url=redis_url, namespace=namespace)
     try:
         with default_client() as client:
             yield client
     finally:
-        vars(_default).update(before)
+        _default.configured = configured
+        _default.forget()
+        _default.client = client_before
 
 
 def inherit_from_fleet(fleet: ClientSettings) -> None:
     """Have tasks that enqueue tasks reach their own fleet. A worker calls it before any user code runs."""
     _default.fleet = fleet
-    _default.client = None
+    _default.forget()
 
 
 def default_client() -> "Client":
@@ -102,3 +133,15 @@ def status(task_id: str, *, args: bool = False) -> "TaskStatus":
 def cancel(task_id: str, kill_after: "Duration | None" = None) -> "CancelWord":
     """End a task that waits, have one that runs told to end, through the default client: see `Client.cancel`."""
     return default_client().cancel(task_id, kill_after)
+
+
+def default_async_client() -> "AsyncClient":
+    """The default client of the event loop that runs. Raises NotConfigured, or RuntimeError where none runs."""
+    from asyncio import get_running_loop  # noqa: PLC0415 - `import rota` leaves asyncio out
+
+    return _default.of_loop(get_running_loop())
+
+
+async def aenqueue_many(calls: "Iterable[Call[R]]") -> "list[AsyncHandle[R]]":
+    """Enqueue many calls through the default client of this event loop: see `AsyncClient.enqueue_many`."""
+    return await default_async_client().enqueue_many(calls)

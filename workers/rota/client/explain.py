@@ -1,6 +1,5 @@
 """What is claimed next, and why: asked of the server, pool by pool."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
@@ -19,7 +18,7 @@ from rota.client.outlook import (
 )
 from rota.client.status import State, TaskStatus, status_of
 from rota.durations import utc_datetime
-from rota.protocol.command import RunCommand
+from rota.protocol.command import Steps, ask
 from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS, Node
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import BATCH, Store
@@ -70,27 +69,31 @@ class UnknownPool(ValueError):
     """No master announces a pool of this name."""
 
 
-def explain(run: RunCommand, store: Store, wanted: WantedClaims) -> Explanation:
+def explain(store: Store, wanted: WantedClaims) -> Steps[Explanation]:
     """Ask the server. Raises UnknownPool."""
-    task = status_of(wanted.task_id, run(store.status(wanted.task_id))) if wanted.task_id else None
+    found_task = (yield from ask(store.status(wanted.task_id))) if wanted.task_id else None
+    task = status_of(wanted.task_id, found_task) if found_task else None
     queue = task.queue if task else wanted.queue
-    overview = run(store.overview((queue,) if queue else ()))
+    overview = yield from ask(store.overview((queue,) if queue else ()))
     if not queue:
-        overview = look_further(run, store, overview)
-    pools = tuple(_outlooks(run, store, replace(wanted, queue=queue, task_id=""), overview))
+        overview = yield from look_further(store, overview)
+    pools = yield from _outlooks(store, replace(wanted, queue=queue, task_id=""), overview)
     unserved = tuple(each.queue for each in overview.queues if each.ready and not each.served and not queue)
     found = Explanation(utc_datetime(overview.now_us), pools, unserved, queue, task)
     if not queue:
         return replace(found, about=about_gone(task)) if task else found
     [state] = [each for each in overview.queues if each.queue == queue]
-    return replace(found, about="\n".join(_about(run, store, found, state)))
+    return replace(found, about="\n".join((yield from _about(store, found, state))))
 
 
-def _outlooks(run: RunCommand, store: Store, wanted: WantedClaims, overview: Overview) -> Iterator[PoolOutlook]:
+def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[tuple[PoolOutlook, ...]]:
     closed = [each for each in overview.queues if each.closed_age_us]
     closed_since = {each.queue: utc_datetime(overview.now_us - each.closed_age_us) for each in closed}
-    for (pool, tiers), nodes in _pools(run(store.nodes()), wanted.pool).items():
-        yield outlook_of(pool, nodes, run(store.explain(tiers, wanted.count, wanted.queue)), closed_since)
+    found = []
+    for (pool, tiers), nodes in _pools((yield from ask(store.nodes())), wanted.pool).items():
+        asked = yield from ask(store.explain(tiers, wanted.count, wanted.queue))
+        found.append(outlook_of(pool, nodes, asked, closed_since))
+    return tuple(found)
 
 
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:
@@ -107,32 +110,30 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
     return {key: its_nodes for key, its_nodes in found.items() if key[0] == wanted}
 
 
-def _about(run: RunCommand, store: Store, found: Explanation, state: QueueState) -> Iterator[str]:
+def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[str]]:
     """How it is with the queue that was asked of, or with the task, which stands in that queue."""
     task = found.task
-    if not found.pools:
-        yield f"pools: {NOBODY}"
+    lines = [] if found.pools else [f"pools: {NOBODY}"]
+    if task and task.state not in (State.READY, State.SCHEDULED):
+        return [*lines, about_gone(task)]
     if task and task.state is State.READY:
-        yield from about_ready(task, found.pools, _ahead(run, store, task))
-    elif task and task.state is not State.SCHEDULED:
-        yield about_gone(task)
-        return
+        lines += about_ready(task, found.pools, (yield from _ahead(store, task)))
     elif task:
-        yield about_scheduled(task, found.at)
-        yield from about_shut(found.queue, found.pools)
+        lines += [about_scheduled(task, found.at), *about_shut(found.queue, found.pools)]
     else:
-        yield from about_queue(found.queue, found.pools)
+        lines += about_queue(found.queue, found.pools)
         if state.scheduled and not state.ready:
-            yield about_delayed(state, _next_due(run, store, state.queue), found.at)
+            lines.append(about_delayed(state, (yield from _next_due(store, state.queue)), found.at))
     if not state.served:
-        yield "no master says that it serves this queue: is it in `tiers`, and the fleet running?"
+        lines.append("no master says that it serves this queue: is it in `tiers`, and the fleet running?")
+    return lines
 
 
-def _ahead(run: RunCommand, store: Store, task: TaskStatus) -> int | None:
+def _ahead(store: Store, task: TaskStatus) -> Steps[int | None]:
     """How many tasks of its queue are served before this one; None when it is not among the first thousands."""
     ahead, offset = 0, 0
     while offset < _MOST_LOOKED_AT:
-        page = run(store.peek(State.READY, task.queue, "", offset, BATCH))
+        page = yield from ask(store.peek(State.READY, task.queue, "", offset, BATCH))
         for each in page.tasks:
             if each.id == task.id:
                 return ahead
@@ -143,7 +144,8 @@ def _ahead(run: RunCommand, store: Store, task: TaskStatus) -> int | None:
     return None
 
 
-def _next_due(run: RunCommand, store: Store, queue: str) -> datetime | None:
+def _next_due(store: Store, queue: str) -> Steps[datetime | None]:
     """When the next task of a queue is due, None when that is not among the next of the fleet."""
-    tasks = run(store.peek(State.SCHEDULED, queue, "", 0, BATCH)).tasks
+    page = yield from ask(store.peek(State.SCHEDULED, queue, "", 0, BATCH))
+    tasks = page.tasks
     return utc_datetime(tasks[0].due_us) if tasks else None

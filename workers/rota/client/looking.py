@@ -1,7 +1,6 @@
 """The client's looking side: where tasks stand, what happens to them, and what is claimed next."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.client.events import TaskEvents, WantedEvents
@@ -10,12 +9,13 @@ from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place
 from rota.client.prepare import require_name
 from rota.client.queues import QueueCounts, find_queues
 from rota.client.status import State, TaskStatus, status_of
-from rota.durations import Duration, seconds
+from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.options import check_queue
-from rota.protocol.command import Command
+from rota.protocol.command import Command, Steps, ask
 from rota.protocol.order import DEFAULT_CLAIMS
+from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
 from rota.server.address import Address
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Looking(KnowsHabits, ABC):
-    """What only looks. `_run` sends a command, once, and raises Unavailable or Uncertain."""
+    """What only looks. `_follow` sends each command once, all by one deadline, and raises Unavailable or Uncertain."""
 
     _habits = OF_A_CLIENT
     _store: Store
@@ -34,16 +34,15 @@ class Looking(KnowsHabits, ABC):
     _timeout_seconds: float
 
     @abstractmethod
-    def _run(self, command: Command[T], ids: Sequence[str] = ()) -> T: ...
+    def _follow(self, steps: Steps[T], /) -> T: ...
 
     def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
         """Where a task stands, with its arguments if they are asked for. Never raises: what cannot be found out is
         `unknown`, with the reason in `error`."""
         try:
-            require_name("id", task_id)
-            return status_of(task_id, self._run(self._store.status(task_id)), args=args)
+            return self._follow(looking_at(self._store, task_id, args=args))
         except RotaError as error:
-            return TaskStatus(task_id, State.UNKNOWN, error=str(error))
+            return unknown_for(task_id, error)
 
     def peek(
         self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
@@ -54,13 +53,11 @@ class Looking(KnowsHabits, ABC):
         Nothing is looked at beyond those; where some are left out, the search ends after 10,000. Raises ValueError for
         a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
         """
-        _check_chosen(queue, task)
-        wanted = WantedTasks(place_named(state), queue or "", task or "", limit)
-        return find(self._run, self._store, wanted).tasks
+        return self._follow(peeking(self._store, queue, state, task, limit))
 
     def queues(self) -> list[QueueCounts]:
         """All queues that have or had tasks, by name, with how many tasks stand where. Raises as `cancel`."""
-        return find_queues(self._run, self._store)
+        return self._follow(find_queues(self._store))
 
     def explain(
         self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None
@@ -71,13 +68,7 @@ class Looking(KnowsHabits, ABC):
         The claim itself is run over a copy: nothing is changed. Raises InvalidName, TypeError, ValueError for a number
         that is none or a pool that no master has, else as `cancel`.
         """
-        # Imported only here, as the consumer is.
-        from rota.client.explain import WantedClaims, explain  # noqa: PLC0415
-
-        _check_chosen(queue, pool)
-        if task_id is not None:
-            require_name("id", task_id)
-        return explain(self._run, self._store, WantedClaims(n, queue or "", task_id or "", pool or ""))
+        return self._follow(explaining(self._store, n, queue, task_id, pool))
 
     def events(
         self,
@@ -94,12 +85,56 @@ class Looking(KnowsHabits, ABC):
         Raises InvalidName; ValueError for an `after` that is none, EventsOff, or Unavailable; later as `TaskEvents`
         says.
         """
-        _check_chosen(queue, task)
-        waits = None if timeout is None else seconds(timeout, "timeout")
-        if (interceptor := interception.interceptor) is not None:
-            interceptor.run(self._store.keys.namespace, self._store.events("$"))  # raises: it has none
-        wanted = WantedEvents(after, queue or "", task or "", waits)
+        wanted = wanted_events(after, queue, task, timeout)
+        if interception.interceptor is not None:
+            self._follow(ask(self._store.events("$")))  # raises: it answers no such question
         return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
+
+
+# What is asked, for clients that block and those that do not.
+
+
+def looking_at(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
+    """`status`, but that it raises."""
+    require_name("id", task_id)
+    return status_of(task_id, (yield from ask(store.status(task_id))), args=args)
+
+
+def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
+    """The status of a task that could not be asked for."""
+    return TaskStatus(task_id, State.UNKNOWN, error=str(error))
+
+
+def peeking(store: Store, queue: str | None, state: str, task: str | None, limit: int) -> Steps[list[QueuedTask]]:
+    """`peek`."""
+    _check_chosen(queue, task)
+    found = yield from find(store, WantedTasks(place_named(state), queue or "", task or "", limit))
+    return found.tasks
+
+
+def explaining(store: Store, n: int, queue: str | None, task_id: str | None, pool: str | None) -> "Steps[Explanation]":
+    """`explain`."""
+    # Imported only here, as the consumer is.
+    from rota.client.explain import WantedClaims, explain  # noqa: PLC0415
+
+    _check_chosen(queue, pool)
+    if task_id is not None:
+        require_name("id", task_id)
+    return explain(store, WantedClaims(n, queue or "", task_id or "", pool or ""))
+
+
+def cancelling(store: Store, task_id: str, kill_after: Duration | None) -> Command[CancelWord]:
+    """`cancel`."""
+    require_name("id", task_id)
+    kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "kill_after")
+    return store.cancel(task_id, kill_after_ms)
+
+
+def wanted_events(after: str | None, queue: str | None, task: str | None, timeout: Duration | None) -> WantedEvents:
+    """What readers of `events` give."""
+    _check_chosen(queue, task)
+    waits = None if timeout is None else seconds(timeout, "timeout")
+    return WantedEvents(after, queue or "", task or "", waits)
 
 
 def _check_chosen(queue: str | None, task: str | None) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from rota.protocol.ends import PURGED
 from rota.protocol.store import BATCH
@@ -27,6 +27,16 @@ class WaitQuestion(NamedTuple):
 
     goal: Goal
     task_id: str
+
+
+class Waiter(Protocol):
+    """Who waits, as far as those are concerned who know the end. `is_over`: nobody waits any more."""
+
+    question: WaitQuestion
+    is_over: bool
+
+    def tell(self, found: TaskState | None, why: str = "") -> None:
+        """This was found, or, with None, nobody looks any more for this reason."""
 
 
 class Wait:
@@ -64,13 +74,13 @@ class OpenWaits:
     """
 
     def __init__(self) -> None:
-        self._waits: dict[WaitQuestion, list[Wait]] = {}
+        self._waits: dict[WaitQuestion, list[Waiter]] = {}
         self._to_ask: dict[WaitQuestion, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
 
-    def add(self, wait: Wait) -> None:
+    def add(self, wait: Waiter) -> None:
         """Keep a wait; it is to be asked about."""
         self._waits.setdefault(wait.question, []).append(wait)
         self._to_ask.setdefault(wait.question, "")

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from rota.client.accounts import AttemptAccount, attempts_of
 from rota.client.status import State
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.command import RunCommand
+from rota.protocol.command import Steps, ask
 from rota.protocol.epitaph import read_epitaph
 from rota.protocol.progress import Progress, read_progress
 from rota.protocol.queue_walk import look_further
@@ -87,29 +87,29 @@ def place_named(state: str) -> State:
     return State(state)
 
 
-def find(run: RunCommand, store: Store, wanted: WantedTasks) -> Found:
+def find(store: Store, wanted: WantedTasks) -> Steps[Found]:
     """Look until as many are found as wanted, or, where some are left out, 10,000 were looked at."""
     tasks: list[QueuedTask] = []
     looked_at, most = 0, max(MOST_LOOKED_AT, wanted.limit)
-    for queue in _queues(run, store, wanted):
+    for queue in (yield from _queues(store, wanted)):
         offset: int | None = 0
         while offset is not None:
             room = wanted.limit - len(tasks)
             if room <= 0 or looked_at >= most:
                 return Found(tasks[: wanted.limit], looked_at, more=True)
             count = BATCH if wanted.chooses else min(room, BATCH)
-            page = run(store.peek(wanted.state, queue, wanted.task, offset, count))
+            page = yield from ask(store.peek(wanted.state, queue, wanted.task, offset, count))
             tasks += [_queued(each, wanted.state, page.now_us) for each in page.tasks]
             looked_at += page.looked_at
             offset = page.next_offset
     return Found(tasks[: wanted.limit], looked_at, more=len(tasks) > wanted.limit)
 
 
-def _queues(run: RunCommand, store: Store, wanted: WantedTasks) -> list[str]:
+def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
     """Of which queues to ask: one after the other where each has lanes of its own."""
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
-    every = look_further(run, store, run(store.overview(())))
+    every = yield from look_further(store, (yield from ask(store.overview(()))))
     return sorted(each.queue for each in every.queues if each.ready)
 
 

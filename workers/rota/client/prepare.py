@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rota.client.arguments import check_arguments
 from rota.client.call import Call, why_no_call
@@ -26,6 +26,8 @@ from rota.protocol.body import Body, encode_body
 from rota.protocol.names import fault_in_name
 from rota.protocol.store import FRONT, NewTask
 from rota.registry import Registry
+
+H = TypeVar("H")
 
 KIB = 1024
 _LONGEST_WAIT_US = 3653 * 86_400 * MICROSECONDS  # ten years; as in lua/adopt_scheduled.lua
@@ -64,6 +66,18 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound))
+
+
+def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
+    """Tasks in the order in which they are to be sent, and what puts things that came in that order into their own."""
+    order = sending_order(tasks)
+    if order is None:
+        return tasks, lambda things: things
+    return [tasks[at] for at in order], lambda things: [things[at] for at in _inverse(order)]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:

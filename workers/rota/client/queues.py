@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rota.durations import MICROSECONDS
-from rota.protocol.command import RunCommand
+from rota.protocol.command import Steps, ask
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import Store
 from rota.protocol.views import QueueState
@@ -28,9 +28,9 @@ class QueueCounts:
     closed_by: str
 
 
-def find_queues(run: RunCommand, store: Store) -> list[QueueCounts]:
-    """All queues that have or had tasks, by name. Raises as `run` does."""
-    overview = look_further(run, store, run(store.overview(())))
+def find_queues(store: Store) -> Steps[list[QueueCounts]]:
+    """All queues that have or had tasks, by name."""
+    overview = yield from look_further(store, (yield from ask(store.overview(()))))
     return sorted(map(_counts_of, overview.queues), key=lambda each: each.queue)
 
 

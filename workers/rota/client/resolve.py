@@ -1,23 +1,27 @@
-"""Which server and namespace the default client gets, and which durability.
+"""Which server and namespace the default clients get, which durability, and how long they wait.
 
 Each value comes from the first that has it: `rota.configure`; the environment (ROTA_REDIS_URL or the file in
-ROTA_REDIS_URL_FILE, ROTA_NAMESPACE, ROTA_DURABILITY); the file in ROTA_CONFIG, else ./rota.toml; REDIS_URL. In a
-worker, what its fleet runs on stands between the first and the second.
+ROTA_REDIS_URL_FILE, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS); the file in ROTA_CONFIG, else ./rota.toml;
+REDIS_URL. In a worker, what its fleet runs on stands between the first and the second.
 """
 
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from rota.client import settings
 from rota.client.client import Client
 from rota.client.interception import NO_SERVER, interception
 from rota.client.on_commit import OnCommit
 from rota.client.settings import ClientSettings
+from rota.durations import positive_seconds
 from rota.errors import NotConfigured
-from rota.server.durability import level_of
+from rota.server.durability import Durability, level_of
+
+if TYPE_CHECKING:
+    from rota.client.aio import AsyncClient
 
 CONFIG_FILE = "rota.toml"
 _NOT_CONFIGURED = (
@@ -29,19 +33,43 @@ _NOT_CONFIGURED = (
 
 def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -> Client:
     """The default client of this process. Raises NotConfigured, InvalidName or ValueError."""
+    given = _arguments(configured)
+    return Client(given.redis_url, given.namespace, on_commit=on_commit, **given.options)
+
+
+def make_async_client(configured: ClientSettings) -> "AsyncClient":
+    """The default client of an event loop. Raises as `make_client`."""
+    from rota.client.aio import AsyncClient  # noqa: PLC0415 - for those alone who use asyncio
+
+    given = _arguments(configured)
+    return AsyncClient(given.redis_url, given.namespace, **given.options)
+
+
+class _Options(TypedDict):
+    max_payload_kb: int
+    durability: Durability
+    timeout_seconds: float
+
+
+class _Arguments(NamedTuple):
+    redis_url: str
+    namespace: str
+    options: _Options
+
+
+def _arguments(configured: ClientSettings) -> _Arguments:
     found = resolve(configured, os.environ, Path.cwd())
     url = found.redis_url
     if url is None and interception.interceptor is not None:
         url = NO_SERVER
     if url is None:
         raise NotConfigured(_NOT_CONFIGURED)
-    return Client(
-        url,
-        found.namespace or settings.DEFAULT_NAMESPACE,
+    options = _Options(
         max_payload_kb=found.max_payload_kb or settings.DEFAULT_MAX_PAYLOAD_KB,
         durability=level_of(found.durability or settings.DEFAULT_DURABILITY),
-        on_commit=on_commit,
+        timeout_seconds=found.timeout_seconds or settings.DEFAULT_TIMEOUT_SECONDS,
     )
+    return _Arguments(url, found.namespace or settings.DEFAULT_NAMESPACE, options)
 
 
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -65,7 +93,8 @@ def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
     if not payload.isdecimal():
         raise NotConfigured(f"ROTA_LIMITS__MAX_PAYLOAD_KB must be a whole number, got {payload!r}")
     durability = _level("ROTA_DURABILITY", environment.get("ROTA_DURABILITY"))
-    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
+    timeout = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
+    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability, timeout)
 
 
 def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -109,6 +138,13 @@ def _level(where: str, text: str | None) -> str | None:
         return level_of(text) if text else None
     except ValueError as error:
         raise NotConfigured(f"{where}: {error}") from None
+
+
+def _seconds(where: str, text: str | None) -> float | None:
+    try:
+        return positive_seconds(float(text), where) if text else None
+    except ValueError:
+        raise NotConfigured(f"{where} must be a number of seconds above 0, got {text!r}") from None
 
 
 def _value(path: Path, table: Mapping[str, Any], key: str, kind: type[Any]) -> Any:

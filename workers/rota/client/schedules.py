@@ -1,7 +1,6 @@
 """`client.schedules`: the schedules of a fleet, wherever they were declared, and those that clients put."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +8,7 @@ from rota.client.periodic import Periodic
 from rota.client.prepare import KIB, require_name
 from rota.client.status import Handle
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
-from rota.protocol.command import RunCommand
+from rota.protocol.command import FollowSteps, Steps, ask
 from rota.protocol.schedules import SCHEDULES_A_PAGE, Page, PauseWord, PutWord, RemoveWord, RunWord, ScheduleStore
 from rota.registry import default_registry
 from rota.schedules.advancing import body_of
@@ -25,33 +24,35 @@ _TRIES: Final = 20  # while pollers change a record between our look at it and o
 _RANDOM_BYTES: Final = 8
 
 
-def all_schedules(run: RunCommand, store: ScheduleStore) -> Iterator[FoundSchedule | ScheduleStatus]:
+def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleStatus]]:
     """All there are, those first that are due next; a ScheduleStatus with its error for what is no schedule."""
+    found: list[FoundSchedule | ScheduleStatus] = []
     offset, page = 0, Page(0, 1, ())
     while offset < page.total:
-        page = run(store.page(offset))
+        page = yield from ask(store.page(offset))
         offset += SCHEDULES_A_PAGE
-        for kept in page.schedules:
-            yield read_schedule(kept, page.now_us)
+        found += [read_schedule(kept, page.now_us) for kept in page.schedules]
+    return found
 
 
-def find_schedule(run: RunCommand, store: ScheduleStore, name: str) -> FoundSchedule | ScheduleStatus | None:
+def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | ScheduleStatus | None]:
     """What stands under a name, None when nothing does."""
-    page = run(store.find([require_name("the name of a schedule", name)]))
+    page = yield from ask(store.find([require_name("the name of a schedule", name)]))
     return read_schedule(page.schedules[0], page.now_us) if page.schedules else None
 
 
-def run_schedule_now(run: RunCommand, store: ScheduleStore, name: str) -> tuple[str, bool]:
+def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]:
     """Enqueue an occurrence out of turn: its id and False, or that of one before it which has not ended, and True.
 
     Raises UnknownSchedule; Unavailable when the schedule goes on changing.
     """
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
-        found = require_found(find_schedule(run, store, name), name)
+        found = require_found((yield from find_schedule(store, name)), name)
         schedule, may_overlap = found.schedule, found.schedule.overlap == "queue"
         body = body_of(schedule, task_id)
-        word, other = run(store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap))
+        again = store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap)
+        word, other = yield from ask(again)
         if word is not RunWord.CHANGED:
             return (other, True) if word is RunWord.OVERLAPS else (task_id, False)
     raise Unavailable(f"schedule {name!r} was changed at each of {_TRIES} tries; nothing was enqueued")
@@ -64,29 +65,70 @@ def require_found(found: FoundSchedule | ScheduleStatus | None, name: str) -> Fo
     raise UnknownSchedule(f"there is no schedule {name!r}" + (f": {found.error}" if found else ""))
 
 
+class ScheduleSteps:
+    """What can be asked of schedules, as steps: the methods of `Schedules`, which say what each does and raises."""
+
+    def __init__(self, namespace: str, max_payload_kb: int) -> None:
+        self._store = ScheduleStore(namespace)
+        self._max_payload_kb = max_payload_kb
+
+    def list(self) -> Steps["list[ScheduleStatus]"]:
+        found = yield from all_schedules(self._store)
+        return [each.status() if isinstance(each, FoundSchedule) else each for each in found]
+
+    def get(self, name: str) -> Steps[ScheduleStatus | None]:
+        found = yield from find_schedule(self._store, name)
+        return found.status() if isinstance(found, FoundSchedule) else found
+
+    def upcoming(self, name: str, count: int) -> Steps[Times]:
+        return require_found((yield from find_schedule(self._store, name)), name).upcoming(count)
+
+    def put(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> Steps[PutWord]:
+        schedule = _schedule(name, task, when)
+        size = len(body_of(schedule, name))
+        if size > self._max_payload_kb * KIB:
+            raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, the limit is {self._max_payload_kb} KiB")
+        word = yield from ask(self._store.put(name, encode_schedule(schedule)))
+        if word is PutWord.DECLARED:
+            raise _declared(name)
+        return word
+
+    def remove(self, name: str) -> Steps[bool]:
+        word = yield from ask(self._store.remove(require_name("the name of a schedule", name)))
+        if word is RemoveWord.DECLARED:
+            raise _declared(name)
+        return word is RemoveWord.REMOVED
+
+    def pause(self, name: str) -> Steps[bool]:
+        return _switched(name, (yield from ask(self._store.pause(require_name("the name of a schedule", name)))))
+
+    def resume(self, name: str) -> Steps[bool]:
+        return _switched(name, (yield from ask(self._store.resume(require_name("the name of a schedule", name)))))
+
+    def run_now(self, name: str) -> Steps[tuple[str, bool]]:
+        return run_schedule_now(self._store, name)
+
+
 class Schedules:
     """What a client can ask of schedules. Everything raises Unavailable or Uncertain as `Client.cancel` does, and
     InvalidName for what is no name."""
 
-    def __init__(self, client: "Client", run: RunCommand, max_payload_kb: int) -> None:
+    def __init__(self, client: "Client", follow: FollowSteps, steps: ScheduleSteps) -> None:
         self._client = client
-        self._store = ScheduleStore(client.namespace)
-        self._run = run
-        self._max_payload_kb = max_payload_kb
+        self._follow = follow
+        self._steps = steps
 
-    def list(self) -> list[ScheduleStatus]:
+    def list(self) -> "list[ScheduleStatus]":
         """All schedules, those first that are due next."""
-        found = all_schedules(self._run, self._store)
-        return [each.status() if isinstance(each, FoundSchedule) else each for each in found]
+        return self._follow(self._steps.list())
 
     def get(self, name: str) -> ScheduleStatus | None:
         """A schedule; None when there is none of that name."""
-        found = find_schedule(self._run, self._store, name)
-        return found.status() if isinstance(found, FoundSchedule) else found
+        return self._follow(self._steps.get(name))
 
     def upcoming(self, name: str, count: int = 10) -> Times:
         """The times of its next occurrences, as if it were not paused. Raises UnknownSchedule."""
-        return require_found(find_schedule(self._run, self._store, name), name).upcoming(count)
+        return self._follow(self._steps.upcoming(name, count))
 
     def put(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> PutWord:
         """Have a task enqueued periodically, or change that: `put("nightly", report, rota.Cron("0 3 * * *"))`.
@@ -95,64 +137,56 @@ class Schedules:
         removes it. Returns "new", "changed" or "same". Raises ScheduleDeclared when a node's code or configuration has
         one of that name; InvalidArguments, PayloadTooLarge, ValueError or TypeError for what cannot be.
         """
-        schedule = self._schedule(name, task, when)
-        size = len(body_of(schedule, name))
-        if size > self._max_payload_kb * KIB:
-            raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, the limit is {self._max_payload_kb} KiB")
-        word = self._run(self._store.put(name, encode_schedule(schedule)))
-        if word is PutWord.DECLARED:
-            raise _declared(name)
-        return word
-
-    def _schedule(self, name: str, task: "Task[..., Any] | str", when: Periodic) -> Schedule:
-        require_name("the name of a schedule", name)
-        if not isinstance(when, Periodic):
-            raise TypeError(f"a schedule is put as rota.Cron(...) or rota.Every(...), got {when!r}")
-        if when.name not in (None, name):
-            raise ValueError(f"put under the name {name!r}, and named {when.name!r}: leave one out")
-        known = default_registry.get(task) if isinstance(task, str) else task
-        if not hasattr(known, "bind") and known is not None:
-            raise TypeError(
-                f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
-            )
-        if known is not None:
-            known.bind(when.args, when.kwargs)
-            return replace(when, name=name).of(name, known.name, known.options.queue, "client")
-        assert isinstance(task, str)
-        if when.queue is None:
-            raise InvalidName(
-                f'{task}: say which queue, as in queue="default": no task of that name is declared in this process'
-            )
-        return replace(when, name=name).of(name, task, when.queue, "client")
+        return self._follow(self._steps.put(name, task, when))
 
     def remove(self, name: str) -> bool:
         """Remove what a client has put; False when there is none of that name. What of it waits or runs goes on.
 
         Raises ScheduleDeclared for one of a node's code or configuration: it goes with that, and can be paused.
         """
-        word = self._run(self._store.remove(require_name("the name of a schedule", name)))
-        if word is RemoveWord.DECLARED:
-            raise _declared(name)
-        return word is RemoveWord.REMOVED
+        return self._follow(self._steps.remove(name))
 
     def pause(self, name: str) -> bool:
         """Have nothing of it enqueued any more; False when it was paused already. Raises UnknownSchedule."""
-        return self._switched(name, self._run(self._store.pause(require_name("the name of a schedule", name))))
+        return self._follow(self._steps.pause(name))
 
     def resume(self, name: str) -> bool:
         """Let it go on with its next occurrence: those of the pause were not missed. False when it was not paused.
         Raises UnknownSchedule."""
-        return self._switched(name, self._run(self._store.resume(require_name("the name of a schedule", name))))
-
-    def _switched(self, name: str, word: PauseWord) -> bool:
-        if word is PauseWord.UNKNOWN:
-            raise UnknownSchedule(f"there is no schedule {name!r}")
-        return word is not PauseWord.SAME
+        return self._follow(self._steps.resume(name))
 
     def run_now(self, name: str) -> Handle[Any]:
         """Enqueue it once more, due now, also while it is paused. Where occurrences may not overlap and one has not
         ended, the handle is of that one, and says `duplicate`. Raises UnknownSchedule."""
-        return Handle(*run_schedule_now(self._run, self._store, name), self._client)
+        return Handle(*self._follow(self._steps.run_now(name)), self._client)
+
+
+def _schedule(name: str, task: "Task[..., Any] | str", when: Periodic) -> Schedule:
+    require_name("the name of a schedule", name)
+    if not isinstance(when, Periodic):
+        raise TypeError(f"a schedule is put as rota.Cron(...) or rota.Every(...), got {when!r}")
+    if when.name not in (None, name):
+        raise ValueError(f"put under the name {name!r}, and named {when.name!r}: leave one out")
+    known = default_registry.get(task) if isinstance(task, str) else task
+    if not hasattr(known, "bind") and known is not None:
+        raise TypeError(
+            f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
+        )
+    if known is not None:
+        known.bind(when.args, when.kwargs)
+        return replace(when, name=name).of(name, known.name, known.options.queue, "client")
+    assert isinstance(task, str)
+    if when.queue is None:
+        raise InvalidName(
+            f'{task}: say which queue, as in queue="default": no task of that name is declared in this process'
+        )
+    return replace(when, name=name).of(name, task, when.queue, "client")
+
+
+def _switched(name: str, word: PauseWord) -> bool:
+    if word is PauseWord.UNKNOWN:
+        raise UnknownSchedule(f"there is no schedule {name!r}")
+    return word is not PauseWord.SAME
 
 
 def _declared(name: str) -> ScheduleDeclared:

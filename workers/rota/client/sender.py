@@ -1,4 +1,5 @@
-"""Enqueues on their way: in rounds of bounded size, each call exact by its nonce.
+"""Enqueues on their way: in rounds of bounded size, each call exact by its nonce. No I/O: whoever has connections, that
+block or not, drives the `Sending`.
 
 The server remembers a nonce for 60 s. A call sent again within that time is answered from memory, even when
 its tasks have ended meanwhile; later it would be a new call.
@@ -6,27 +7,46 @@ its tasks have ended meanwhile; later it would be a new call.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rota.client.interception import interception
-from rota.client.pool import Answer, Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
-from rota.client.status import Handle
+from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Unconfirmed
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.server.durability import Confirmation
-from rota.soft_limit import time_limit_deferred
 
+
+class _WithId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+H = TypeVar("H", bound=_WithId)
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 50.0  # of the server's 60; the rest is for the way there
 _BATCH_TASKS: Final = 125  # a script of half a millisecond, while the next batch is packed
 _BATCH_BYTES: Final = 1 << 20  # a server does nothing else while it takes one in
 _ROUND_BATCHES: Final = 32
-_ROUND_BYTES: Final = 4 << 20  # what may be on its way without an answer; each batch of it is sent under one timeout
+_ROUND_BYTES: Final = 4 << 20  # what may be on its way without an answer, under one timeout
+_FIRST_SHARE: Final = 0.5  # of the time for an answer: the rest is for the same once more, on another connection
 _PERHAPS: Final = "the tasks may have been accepted"
+
+EnqueueExchange = Exchange[list[Enqueued]]
+EnqueueAnswers = list[Answer[list[Enqueued]]]
+Sending = Generator[EnqueueExchange, EnqueueAnswers, list[H]]
+"""Exchanges, one after the other: it is sent their answers, or thrown Unavailable when nothing was sent, or Cut when
+nobody waits any more. Returns the handles."""
+
+
+class Cut(Exception):
+    """Nobody waits for the answers of an exchange any more."""
+
+    def __init__(self, *, is_sent: bool) -> None:
+        super().__init__()
+        self.is_sent = is_sent
 
 
 class Batch(NamedTuple):
@@ -36,69 +56,80 @@ class Batch(NamedTuple):
     nonce: str
 
 
-class Sender:
-    """Sends enqueues over a pool; `handle_of` makes what callers get of each. A `confirmation` is waited for by each
-    round: two rounds may go to two servers, of which only the second would confirm."""
+class Sender(Generic[H]):
+    """How enqueues are sent; `handle_of` makes what callers get of each, and `doubt` the Uncertain that takes the
+    `Sending` which repeats it. A `confirmation` is waited for by each round: two rounds may go to two servers, of which
+    only the second would confirm. `seconds` are those of a round, whatever happens in it. `repeats`: what callers write to repeat one."""
 
     def __init__(
         self,
-        pool: ClientPool,
         store: Store,
-        handle_of: Callable[[NewTask, Enqueued], Handle[Any]],
+        handle_of: Callable[[NewTask, Enqueued], H],
+        doubt: "Callable[[str, Sequence[str], Callable[[], Sending[H]]], Uncertain]",
+        seconds: float,
         confirmation: Confirmation | None = None,
+        repeats: str = "repeat()",
     ) -> None:
-        self._pool = pool
         self._store = store
+        self._repeats = repeats
         self._handle_of = handle_of
+        self._doubt = doubt
+        self._seconds = seconds
         self._confirmation = confirmation
 
-    def send(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
+    def send(self, tasks: Sequence[NewTask]) -> Sending[H]:
         """Send tasks, in order, each round once, and what got no answer a second time.
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
-        if (interceptor := interception.interceptor) is not None:
-            words = interceptor.enqueue(self._store.keys.namespace, tasks)
-            return [self._handle_of(task, word) for task, word in zip(tasks, words, strict=True)]
-        handles: list[Handle[Any]] = []
-        with time_limit_deferred:
-            for batches in _rounds(tasks):
-                try:
-                    handles += self._send_round(batches)
-                except (Unavailable, Uncertain) as error:
-                    error.accepted = (*(handle.id for handle in handles), *error.accepted)
-                    raise
+        handles: list[H] = []
+        for batches in _rounds(tasks):
+            try:
+                handles += yield from self._send_round(batches)
+            except (Unavailable, Uncertain) as error:
+                error.accepted = (*(handle.id for handle in handles), *error.accepted)
+                raise
         return handles
 
-    def _send_round(self, batches: Sequence[Batch]) -> list[Handle[Any]]:
+    def _send_round(self, batches: Sequence[Batch]) -> Sending[H]:
         sent_at = time.monotonic()
-        answers = self._exchange(batches)
-        unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
-        if unanswered and _is_remembered(sent_at):
-            repeated = self._exchange_again([batches[n] for n in unanswered])
-            for n, answer in zip(unanswered, repeated, strict=True):
-                if isinstance(answer, Answered | Unconfirmed):  # else what went wrong first says more
-                    answers[n] = answer
+        # What waits for a confirmation may wait long: it has all the time, and is sent again when the connection broke.
+        share = _FIRST_SHARE if self._confirmation is None else WHOLE
+        try:
+            answers = yield self._exchange(batches, sent_at + self._seconds, share)
+            unanswered = [n for n, answer in enumerate(answers) if isinstance(answer, Unanswered)]
+            if unanswered and self._may_repeat(sent_at):
+                repeated = yield from self._again([batches[n] for n in unanswered], sent_at + self._seconds)
+                for n, answer in zip(unanswered, repeated, strict=True):
+                    if isinstance(answer, Answered | Unconfirmed):  # else what went wrong first says more
+                        answers[n] = answer
+        except Cut as cut:
+            raise self._cut(cut, batches, sent_at) from None
         return self._handles(batches, answers, sent_at)
 
-    def _exchange(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
-        # One command after another, as the pool sends them: it packs the next while the server works on the last.
-        commands = (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
-        return self._pool.exchange(commands, self._confirmation)
+    def _may_repeat(self, sent_at: float) -> bool:
+        return _is_remembered(sent_at) and time.monotonic() < sent_at + self._seconds
 
-    def _exchange_again(self, batches: Sequence[Batch]) -> list[Answer[list[Enqueued]]]:
+    def _exchange(self, batches: Sequence[Batch], deadline: float, share: float = WHOLE) -> EnqueueExchange:
+        # One command after another, as they are sent: the next is packed while the server works on the last.
+        commands = (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
+        return Exchange(commands, self._confirmation, deadline, share)
+
+    def _again(
+        self, batches: Sequence[Batch], deadline: float
+    ) -> Generator[EnqueueExchange, EnqueueAnswers, EnqueueAnswers]:
         # If the second try is refused, or cannot be sent, the first may have counted all the same: it stays Unanswered.
         try:
-            answers = self._exchange(batches)
+            answers = yield self._exchange(batches, deadline)
         except Unavailable as error:
             return [Unanswered(str(error)) for _ in batches]
+        except Cut:
+            raise Cut(is_sent=True) from None  # the first time
         return [Unanswered(str(answer.error)) if isinstance(answer, NotAccepted) else answer for answer in answers]
 
-    def _handles(
-        self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float
-    ) -> list[Handle[Any]]:
+    def _handles(self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float) -> list[H]:
         # Raises when not all was answered; what is in doubt says more than what was refused.
-        handles: list[Handle[Any]] = []
+        handles: list[H] = []
         refused: list[Unavailable] = []
         doubts: list[tuple[Batch, str]] = []
         for batch, answer in zip(batches, answers, strict=True):
@@ -114,16 +145,24 @@ class Sender:
         failure.accepted = tuple(handle.id for handle in handles)
         raise failure
 
+    def _cut(self, cut: Cut, batches: Sequence[Batch], sent_at: float) -> Unavailable | Uncertain:
+        if cut.is_sent:
+            return self._uncertain(f"the await was cancelled; {_PERHAPS}", batches, sent_at)
+        return Unavailable("the await was cancelled before anything was sent")
+
     def _uncertain(self, why: str, batches: Sequence[Batch], sent_at: float) -> Uncertain:
         ids = [task.id for batch in batches for task in batch.tasks]
-        how = f"repeat() of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
-        return Uncertain(f"{why}: {how}", ids, again=partial(self._repeat, batches, sent_at))
+        how = f"{self._repeats} of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
+        return self._doubt(f"{why}: {how}", ids, partial(self._repeat, batches, sent_at))
 
-    def _repeat(self, batches: Sequence[Batch], sent_at: float) -> list[Handle[Any]]:
+    def _repeat(self, batches: Sequence[Batch], sent_at: float) -> Sending[H]:
         if not _is_remembered(sent_at):
             raise self._uncertain(f"it is too late to repeat the enqueue; {_PERHAPS}", batches, sent_at)
-        with time_limit_deferred:
-            return self._handles(batches, self._exchange_again(batches), sent_at)
+        try:
+            answers = yield from self._again(batches, time.monotonic() + self._seconds)
+        except Cut as cut:
+            raise self._cut(cut, batches, sent_at) from None
+        return self._handles(batches, answers, sent_at)
 
 
 def _rounds(tasks: Sequence[NewTask]) -> Iterator[list[Batch]]:

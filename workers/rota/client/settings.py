@@ -18,6 +18,7 @@ class ClientSettings(NamedTuple):
     namespace: str | None = None
     max_payload_kb: int | None = None
     durability: str | None = None
+    timeout_seconds: float | None = None
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
         """These, and the other's where these do not say."""

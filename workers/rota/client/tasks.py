@@ -6,11 +6,11 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
 from rota.client.declarable import showing, signature_of, why_no_task
-from rota.client.default import default_client
+from rota.client.default import default_async_client, default_client
 from rota.client.on_commit import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName, RotaError
@@ -24,6 +24,7 @@ from rota.rates import fault_in_rate_key, key_of
 from rota.registry import default_registry, written_at
 
 if TYPE_CHECKING:
+    from rota.client.aio import AsyncClient, AsyncHandle
     from rota.client.client import Client
     from rota.client.periodic import Periodic
     from rota.client.status import Handle
@@ -89,6 +90,11 @@ class Task(KnowsHabits, Generic[P, R]):
             error.__traceback__ = None  # what is wrong is in the caller's line, or with the server: in none of ours
             raise
 
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
+        """As `enqueue`, in an event loop, which goes on meanwhile. Raises the same; cancelled as `AsyncClient.enqueue`
+        says."""
+        return await default_async_client().enqueue(plain_call(self.name, args, kwargs))
+
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due `delay` (seconds or timedelta) from now."""
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
@@ -99,11 +105,15 @@ class Task(KnowsHabits, Generic[P, R]):
 
     @showing(CallOptions, Call)
     def using(
-        self, *, client: "Client | None" = None, on_commit: OnCommitOption = ..., **options: Unpack[CallOptions]
+        self,
+        *,
+        client: "Client | AsyncClient | None" = None,
+        on_commit: OnCommitOption = ...,
+        **options: Unpack[CallOptions],
     ) -> "Using[P, R]":
         """This task with options for one call, apart from the function's own parameters.
 
-        `client` is the one to enqueue through, instead of the default client.
+        `client` is the one to enqueue through, instead of the default client: an AsyncClient for `aenqueue`.
 
         `on_commit` is called with a callback, as `django.db.transaction.on_commit` is: the call is checked at once, and
         sent when the callback is called, which raises what sending raises. Until then nothing is known of the handle's
@@ -182,7 +192,7 @@ class Using(KnowsHabits, Generic[P, R]):
         self,
         task: Task[P, R],
         options: CallOptions | None = None,
-        client: "Client | None" = None,
+        client: "Client | AsyncClient | None" = None,
         on_commit: OnCommitOption = ...,
     ) -> None:
         self._task = task
@@ -200,13 +210,25 @@ class Using(KnowsHabits, Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
+        client = default_client() if self._client is None else self._client
+        if client.is_async:
+            raise TypeError("this client is an AsyncClient: `await task.using(client=...).aenqueue(...)`")
+        call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         try:
-            client = default_client() if self._client is None else self._client
-            call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
-            return client.enqueue(call, on_commit=self._on_commit)
+            return cast("Client", client).enqueue(call, on_commit=self._on_commit)
         except RotaError as error:
             error.__traceback__ = None  # as in Task
             raise
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
+        """As `enqueue`, in an event loop: see `Task.aenqueue`. Raises TypeError with `on_commit`."""
+        if self._on_commit is not ... and self._on_commit is not None:
+            raise TypeError("nobody awaits what a commit calls back: leave on_commit out, or use enqueue")
+        client = default_async_client() if self._client is None else self._client
+        if not client.is_async:
+            raise TypeError("this client is no AsyncClient: `task.using(client=...).enqueue(...)`")
+        call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
+        return await cast("AsyncClient", client).enqueue(call)
 
 
 class AsyncTask(Task[P, R]):

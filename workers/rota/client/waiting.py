@@ -8,10 +8,10 @@ import os
 from threading import Lock
 from typing import Final
 
-from rota.client.open_waits import Goal, Wait, WaitQuestion
+from rota.client.open_waits import Wait, WaitQuestion
+from rota.client.wait_rounds import given_up, limit_of, too_late
 from rota.client.waiting_thread import Access, WaitingThread
-from rota.durations import Duration, seconds
-from rota.errors import Unavailable, WaitTimeout
+from rota.durations import Duration
 from rota.protocol.views import TaskState
 from rota.soft_limit import time_limit_deferred
 
@@ -31,14 +31,14 @@ class Waiting:
     def wait(self, question: WaitQuestion, timeout: Duration | None) -> TaskState:
         """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
         the server does not let it ask."""
-        limit = _FOREVER if timeout is None else max(0.0, seconds(timeout, "timeout"))
+        limit = limit_of(timeout)
         wait = Wait(question)
         with time_limit_deferred:
             thread = self._leave(wait)
-        if not wait.sleep(limit):
-            raise WaitTimeout(_too_late(question, limit, thread.trouble))
+        if not wait.sleep(_FOREVER if limit is None else limit):
+            raise too_late(question, limit or 0.0, thread.trouble)
         if wait.found is None:
-            raise Unavailable(f"{wait.why} while it waited for task {question.task_id}")
+            raise given_up(question, wait.why)
         return wait.found
 
     def close(self) -> None:
@@ -55,9 +55,3 @@ class Waiting:
                 thread.start()
                 self._thread = thread
             return self._thread
-
-
-def _too_late(question: WaitQuestion, limit: float, trouble: str) -> str:
-    what = "started" if question.goal is Goal.START else "ended"
-    away = f"; the server could not be asked: {trouble}" if trouble else ""
-    return f"task {question.task_id} has not {what} within {limit:g} s{away}"

@@ -8,33 +8,26 @@
    on through a lost connection, a failover, and a server that lost its last second.
 """
 
-import math
-import os
 import select
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Final
 
-from rota.backoff import Backoff
+from rota.client.answers import Exchange
 from rota.client.failures import Denied
-from rota.client.open_waits import OpenWaits, Wait, WaitQuestion
-from rota.client.pool import Answered, ClientPool, NotAccepted
+from rota.client.open_waits import Wait, WaitQuestion
+from rota.client.pool import ClientPool
 from rota.client.reply_list import ReplyList
+from rota.client.wait_rounds import CLOSED, Answers, WaitRounds, answered
 from rota.errors import Unavailable
 from rota.protocol.store import Store
-from rota.protocol.views import TaskState
 from rota.server.address import Address
 
-ASK_ALL_SECONDS: Final = 10.0
-LINGER_SECONDS: Final = 3.0  # that the thread stays when nobody waits
-_FIRST_SECONDS: Final = 0.05
-_MOST_SECONDS: Final = 2.0
 _RINGS: Final = 4096
-_CLOSED: Final = "the client was closed"
 _FAILED: Final = "the client's waiting thread failed (standard error has its traceback)"
 
 
@@ -100,24 +93,19 @@ class _Mail:
 
 
 class WaitingThread(Thread):
-    """Lives from its first wait until nobody has waited for LINGER_SECONDS, or it is stopped.
-
-    `trouble`: why the server cannot be asked, "" while it can.
-    """
+    """Lives from its first wait until nobody has waited for LINGER_SECONDS, or it is stopped."""
 
     def __init__(self, access: Access, first: Wait) -> None:
         super().__init__(name="rota-waiting", daemon=True)
-        self.trouble = ""
         self._mail = _Mail(first)
-        self._name_there = os.urandom(8).hex()
         self._access = access
-        key = access.store.keys.replies(self._name_there)
-        self._replies = ReplyList(access.address, access.timeout_seconds, key)
-        self._open = OpenWaits()
-        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
-        self._retry_at = 0.0
-        self._ask_all_at = 0.0
-        self._idle_at = math.inf
+        self._rounds = WaitRounds(access.store)
+        self._replies = ReplyList(access.address, access.timeout_seconds, self._rounds.key)
+
+    @property
+    def trouble(self) -> str:
+        """Why the server cannot be asked, "" while it can."""
+        return self._rounds.trouble
 
     def take(self, wait: Wait) -> bool:
         """Take a wait; False when it has ended, and takes none."""
@@ -132,19 +120,19 @@ class WaitingThread(Thread):
         why = _FAILED
         try:
             while self._goes_on():
-                if time.monotonic() >= self._retry_at:
+                if time.monotonic() >= self._rounds.retry_at:
                     self._converse()
                 self._rest()
-            why = _CLOSED
+            why = CLOSED
         finally:  # also by a fault of ours: nobody may wait for a thread that is gone
             for wait in self._mail.close():
                 self._keep(wait)
-            self._open.give_up(why)
+            self._rounds.open.give_up(why)
             self._replies.close()
 
     def _keep(self, wait: Wait | None) -> None:
         if wait is not None:
-            self._open.add(wait)
+            self._rounds.open.add(wait)
 
     def _goes_on(self) -> bool:
         left = self._mail.take()
@@ -152,54 +140,28 @@ class WaitingThread(Thread):
             self._keep(wait)
         if None in left:
             return False
-        return bool(self._open) or time.monotonic() < self._idle_at or not self._mail.close_if_empty()
+        return self._rounds.has_more or not self._mail.close_if_empty()
 
     def _converse(self) -> None:
         try:
-            self._listen()
-            self._ask()
-            if self._open and not self._replies.is_parked:
+            words = self._replies.words()
+            if words is not None:
+                self._rounds.hear(words)
+            while asked := self._rounds.next_questions():
+                self._rounds.answer(asked, self._answers(asked))
+            if self._rounds.open and not self._replies.is_parked:
                 self._replies.park()
         except Denied as error:  # by no fault of the network: it would be so for ever
             self._replies.close()
-            self._open.give_up(str(error))
+            self._rounds.open.give_up(str(error))
         except Unavailable as error:
-            self._failed(str(error))
+            self._replies.close()
+            self._rounds.fail(str(error))
 
-    def _listen(self) -> None:
-        words = self._replies.words()
-        for word in words or ():
-            how, _, task_id = word.partition(" ")
-            self._open.wake(how, task_id)
-        if words is not None:
-            self._backoff.reset()
-
-    def _ask(self) -> None:
-        if time.monotonic() >= self._ask_all_at:
-            self._open.ask_all()
-            self._ask_all_at = time.monotonic() + ASK_ALL_SECONDS
-        while asked := self._open.next_questions():
-            self._open.answer(asked, self._answers(asked))
-            self.trouble = ""
-
-    def _answers(self, asked: Mapping[WaitQuestion, str]) -> Sequence[TaskState | None]:
-        questions = [(question.goal, question.task_id) for question in asked]
-        [answer] = self._access.pool.exchange([self._access.store.wait(self._name_there, questions)])
-        if isinstance(answer, Answered):
-            return answer.value
-        raise answer.error if isinstance(answer, NotAccepted) else Unavailable(answer.why)
-
-    def _failed(self, why: str) -> None:
-        self.trouble = why
-        self._replies.close()
-        self._ask_all_at = 0.0
-        self._retry_at = time.monotonic() + self._backoff.next_seconds()
+    def _answers(self, asked: Mapping[WaitQuestion, str]) -> Answers:
+        until = time.monotonic() + self._access.timeout_seconds
+        [answer] = self._access.pool.exchange(Exchange([self._rounds.asking(asked)], None, until))
+        return answered(answer)
 
     def _rest(self) -> None:
-        now = time.monotonic()
-        if self._open:
-            self._idle_at = math.inf
-        elif self._idle_at == math.inf:
-            self._idle_at = now + LINGER_SECONDS
-        until = min(self._ask_all_at, self._idle_at, self._replies.silent_at)
-        self._mail.sleep(max(until, self._retry_at) - now, self._replies)
+        self._mail.sleep(self._rounds.seconds_to_rest(self._replies.silent_at), self._replies)

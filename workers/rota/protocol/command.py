@@ -1,9 +1,9 @@
 """One call of one script, as bytes to send and a reply to read: whoever has a connection runs it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rota.protocol.replies import Raw
 from rota.protocol.scripts import Script
@@ -39,3 +39,32 @@ class RunCommand(Protocol):
     """Runs a command, once, on some connection; raises as that does. Where it is used says from which threads."""
 
     def __call__(self, command: Command[T], /) -> T: ...
+
+
+Steps = Generator[Command[Any], Any, T]
+"""Commands of which each may depend on the answers before: it yields one, is sent its answer, and returns what follows
+from all. `follow` takes them where connections block, `AsyncClient` where they do not."""
+
+
+class FollowSteps(Protocol):
+    """Takes steps one by one, and returns what they return."""
+
+    def __call__(self, steps: Steps[T], /) -> T: ...
+
+
+def ask(command: Command[T]) -> Steps[T]:
+    """One step, for `yield from`, which tells type checkers what comes back."""
+    answer: T = yield command
+    return answer
+
+
+def follow(run: RunCommand, steps: Steps[T]) -> T:
+    """Take the steps one by one. Raises as `run` does."""
+    answer: Any = None
+    while True:
+        try:
+            command = steps.send(answer)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        answer = run(command)

@@ -4,9 +4,6 @@ One command at a time, in the order of the callers. A connection that broke is m
 """
 
 import asyncio
-import contextlib
-import socket
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -15,14 +12,12 @@ from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import Address
-from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS, Question, search
+from rota.server.aio_streams import AioStreams, Opener
+from rota.server.sentinel import PRIMARY_SECONDS, SENTINEL_SECONDS
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
-from rota.server.session import NO_REPLY, READ_BYTES, Session, greeting, tls_context
 
 T = TypeVar("T")
 
-_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
-Found = list[str] | OSError
 FIRST_RETRY_SECONDS: Final = 0.05  # for the back-off of callers that repeat
 MOST_RETRY_SECONDS: Final = 1.0
 
@@ -48,13 +43,11 @@ class AioConnection:
     ) -> None:
         """`seconds`: how long an answer may take, and a connection too; a search for the primary has its own bound."""
         self._address = address
-        self._name = name
         self._seconds = seconds
         self._watch = watch or ConnectionWatch()
         self._lock = asyncio.Lock()
-        self._resolver = Resolver()
-        self._session = Session()
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._opener = Opener(address, name)
+        self._streams: AioStreams | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -71,7 +64,11 @@ class AioConnection:
 
     async def execute(self, *args: Arg) -> Any:
         """Run a plain command; the reply as hiredis reads it. Raises ServerError."""
-        return await self._watched(command((pack(args),)))
+        return await self.ask(command((pack(args),)))
+
+    async def ask(self, data: bytes) -> Any:
+        """Run a command in wire form; the reply as hiredis reads it. Raises ServerError."""
+        return await self._watched(data)
 
     async def close(self) -> None:
         """Close at once. May be repeated; the next command connects again."""
@@ -97,8 +94,8 @@ class AioConnection:
                 # A sentinel that is silent costs its own step and no more, however short the patience with the server
                 # is: the next search begins with it again, so one bound for all would never let it be passed over.
                 seconds = len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
-                await _within(seconds, self._connect(self._open_primary()))
-            return await _within(self._seconds(), self._connect_and_exchange(data))
+                self._streams = await _within(seconds, self._opener.open())
+            return await _within(self._seconds(), self._connect_and_ask(data))
         except OSError as error:
             self._drop()
             raise ConnectionLost(f"no connection to {self._address.place}: {error}", REASON_NETWORK) from error
@@ -106,77 +103,14 @@ class AioConnection:
             self._drop()
             raise
 
-    async def _connect_and_exchange(self, data: bytes) -> Any:
+    async def _connect_and_ask(self, data: bytes) -> Any:
         if self._streams is None:
-            await self._connect(self._open(self._address))
-        return await self._exchange(data)
-
-    async def _connect(self, opening: Awaitable[None]) -> None:
-        try:
-            await opening
-        except BaseException:  # whatever it was: a connection half greeted is none
-            self._drop()
-            raise
-
-    async def _open_primary(self) -> None:
-        searching = search(self._address)
-        question = next(searching)
-        while True:
-            answer = await self._ask_once(question)
-            try:
-                question = searching.send(answer)
-            except StopIteration:  # that was the primary: this connection stays
-                return
-            self._drop()
-
-    async def _ask_once(self, question: Question) -> Any:
-        try:
-            async with asyncio.timeout(question.seconds):
-                await self._open(question.address)
-                return await self._exchange(command((pack(question.args),)))
-        except TimeoutError:
-            return ConnectionLost(f"it took longer than {question.seconds:g} s", REASON_SILENT)
-        except OSError as error:
-            return ConnectionLost(f"no connection: {error.strerror or error}", REASON_NETWORK)
-        except ServerError as error:
-            return error
-
-    async def _open(self, address: Address) -> None:
-        self._session = Session()
-        if address.path:
-            self._streams = await asyncio.open_unix_connection(address.path)
-        else:
-            self._streams = await self._open_tcp(address)
-        commands = greeting(address, self._name)
-        for each in commands[:-1]:
-            await self._exchange(each)
-        with contextlib.suppress(errors.Refused):
-            await self._exchange(commands[-1])
-
-    async def _open_tcp(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        secure = tls_context() if address.tls else None
-        failed: OSError = OSError("its name has no address")
-        for each in await self._resolver.addresses_of(address.host):
-            try:
-                called = address.host if address.tls else None
-                return await asyncio.open_connection(each, address.port, ssl=secure, server_hostname=called)
-            except OSError as error:
-                failed = error
-        raise failed
-
-    async def _exchange(self, data: bytes) -> Any:
-        assert self._streams is not None
-        reader, writer = self._streams
-        writer.write(data)
-        await writer.drain()
-        while (reply := self._session.reply()) is NO_REPLY:
-            self._session.take(await reader.read(READ_BYTES))
-        return reply
+            self._streams = await self._opener.open()
+        return await self._streams.ask(data)
 
     def _drop(self) -> None:
         if self._streams is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closing
-                self._streams[1].close()
+            self._streams.close()
             self._streams = None
 
 
@@ -186,62 +120,3 @@ async def _within(seconds: float, step: Awaitable[T]) -> T:
             return await step
     except TimeoutError as error:
         raise ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT) from error
-
-
-class Resolver:
-    """Looks up names in threads that nobody waits for at the end.
-
-    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins: a resolver that hung for 20 s
-    held a master's TERM for as long, beyond every deadline. Whoever asks for a name that is being looked up waits for
-    the same answer, so a resolver that hangs takes one thread a name, however often it is asked again.
-    """
-
-    def __init__(self) -> None:
-        self._going: dict[str, asyncio.Future[Found]] = {}
-
-    async def addresses_of(self, host: str) -> list[str]:
-        """The addresses of a host, the best first; its own text when that is one. Raises OSError."""
-        if _is_address(host):
-            return [host]
-        going = self._going.get(host) or self._begin(host)
-        found = await asyncio.shield(going)  # whoever gives up leaves it to the others
-        if isinstance(found, OSError):
-            raise found
-        return found
-
-    def _begin(self, host: str) -> "asyncio.Future[Found]":
-        loop = asyncio.get_running_loop()
-
-        def look_up() -> None:
-            found = _look_up(host)
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(self._end, host, found)
-
-        try:
-            threading.Thread(target=look_up, daemon=True, name="rota-resolver").start()
-        except RuntimeError as error:  # there may be no further thread now
-            raise OSError(str(error)) from error
-        self._going[host] = going = loop.create_future()
-        return going
-
-    def _end(self, host: str, found: Found) -> None:
-        going = self._going.pop(host)
-        if not going.done():
-            going.set_result(found)
-
-
-def _look_up(host: str) -> Found:
-    try:
-        return list(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)))
-    except OSError as error:
-        return error
-    except UnicodeError as error:  # a label that is empty or too long
-        return OSError(f"{host!r} is no host name: {error}")
-
-
-def _is_address(host: str) -> bool:
-    for family in _FAMILIES:
-        with contextlib.suppress(OSError, ValueError):
-            socket.inet_pton(family, host)
-            return True
-    return False

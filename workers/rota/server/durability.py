@@ -4,7 +4,7 @@ The promise of each level is in docs/reliability.md. The command that waits goes
 connection, in the same round trip: WAIT and WAITAOF speak of what their own connection has written.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast, get_args
 
 from rota.protocol.wire import command, pack
@@ -12,6 +12,7 @@ from rota.protocol.wire import command, pack
 Durability = Literal["none", "wait", "waitaof"]
 # Of the time an answer may take, since servers look at their timers each tenth of a second and we want their word.
 _WAITING_SHARE: Final = 0.75
+_NO_MATTER_SECONDS: Final = 0.01
 
 
 def level_of(text: str) -> Durability:
@@ -43,6 +44,11 @@ class Confirmation:
     def trial(self) -> bytes:
         """The command on a connection that wrote nothing: answered at once, unless the server knows no such thing."""
         return self._command(1)
+
+    def within(self, seconds: float) -> "Confirmation":
+        """The same, to be over when no more than so many seconds are left."""
+        share = round(seconds * _WAITING_SHARE, 3)
+        return self if self.seconds - share < _NO_MATTER_SECONDS else replace(self, seconds=share)
 
     def lack(self, reply: Any) -> str:
         """What is missing by the server's answer; "" when all is confirmed."""

@@ -17,6 +17,7 @@ REASON_PROTOCOL: Final = "protocol"
 REASON_SENTINEL: Final = "sentinel"
 REASON_OTHER: Final = "other"
 
+_OF_CONNECTIONS: Final = (REASON_NETWORK, REASON_SILENT, REASON_PROTOCOL, REASON_SENTINEL)
 LOCKED: Final = "NOAUTH Authentication required."
 _FULL: Final = "ERR max number of clients"
 
@@ -27,6 +28,11 @@ class ServerError(Exception):
     def __init__(self, text: str, reason: str = REASON_OTHER) -> None:
         super().__init__(text)
         self.reason = reason
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether the server said it, by which it has not done what it was asked; else it is of the connection."""
+        return self.reason not in _OF_CONNECTIONS
 
 
 class ConnectionLost(ServerError):

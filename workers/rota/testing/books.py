@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from rota.child.slots import Slot
 from rota.client.status import State
 from rota.durations import MICROSECONDS
+from rota.protocol.body import decode_body
 from rota.protocol.ends import parse_ended, ran_by
 from rota.protocol.entry import Entry, Kind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Release, RetryOutcome
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 OWNER = "testing:0:1"  # node, slot and life of what runs tasks in tests
 _NO_RUN = b" 0 0"
-_WAITS = (State.READY, State.SCHEDULED)
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class KeptTask:
         return self._standing() if self.ended is None else self.ended
 
     def _standing(self) -> TaskState:
-        entry, waits_for_due = self.entry, self.state is State.SCHEDULED
+        entry = self.entry
         return TaskState(
             self.state,
             entry.queue,
@@ -58,7 +58,7 @@ class KeptTask:
             body=self.body,
             accounts=b"\n".join(self.accounts),
             kind=entry.kind.label,
-            ready_us=0 if waits_for_due else entry.ready_us,
+            ready_us=entry.ready_us,
         )
 
 
@@ -84,9 +84,10 @@ class Books:
             return Enqueued(duplicate=True, holder=holder), None
         now_us = self._now_us()
         due_us = _due_us(new.due, now_us)
-        came = Kind.IMMEDIATE if due_us <= now_us else Kind.DELAYED
-        entry = _written(Entry(b"", new.id, new.queue, kind or came, due_us, now_us, 0, 0, 0, 0, "-"))
-        state = State.READY if due_us <= now_us else State.SCHEDULED
+        state, came, ready_us = (
+            (State.READY, Kind.IMMEDIATE, now_us) if due_us <= now_us else (State.SCHEDULED, Kind.DELAYED, 0)
+        )
+        entry = _written(Entry(b"", new.id, new.queue, kind or came, due_us, ready_us, 0, 0, 0, 0, "-"))
         kept = KeptTask(namespace, new.body, entry, new.due.endswith(FRONT), state)
         self._tasks[namespace, new.id] = kept
         if new.unique_key:
@@ -104,9 +105,9 @@ class Books:
         return TaskState(State.UNKNOWN) if kept is None else kept.found()
 
     def promote(self, kept: KeptTask) -> None:
-        """Its due time has come."""
-        kept.state = State.READY
-        kept.entry = _written(kept.entry._replace(ready_us=self._now_us()))
+        """Its due time has come, or is not waited for."""
+        kept.state, now_us = State.READY, self._now_us()
+        self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelWord:
         """End one that waits; tell one that runs."""
@@ -115,12 +116,14 @@ class Books:
             return CancelWord.UNKNOWN
         if kept.state is State.DEAD:
             return CancelWord.DEAD
-        if kept.state in _WAITS:
-            self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, ""), "-")
-            return CancelWord.CANCELLED
-        if kept.slot is not None:
+        if kept.state is State.RUNNING and kept.slot is not None:
             kept.slot.cancelled = kept.slot.task_number
-        return CancelWord.RUNNING
+            return CancelWord.RUNNING
+        # As `lua/cancel.lua` finds it: of what is ready it knows no times.
+        due_us = kept.entry.due_us if kept.state is State.SCHEDULED else 0
+        self._become(kept, due_us=due_us, ready_us=0)
+        self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, decode_body(kept.body).name), "-")
+        return CancelWord.CANCELLED
 
     def settle(self, kept: KeptTask, attempt: "Attempt") -> None:
         """What an attempt came to, as `lua/shared/settle.lua` has it."""
@@ -134,7 +137,7 @@ class Books:
                 self._end(kept, State.EXPIRED, account)
             case RetryOutcome(delay_us, failed):
                 self._fail(kept, failed, State.SCHEDULED)
-                kept.entry = _written(kept.entry._replace(kind=Kind.RETRY, due_us=self._now_us() + delay_us))
+                self._become(kept, kind=Kind.RETRY, due_us=self._now_us() + delay_us, ready_us=0)
             case DeadOutcome(epitaph):
                 self._fail(kept, epitaph, State.DEAD)
                 self._end_dead(kept)
@@ -146,7 +149,10 @@ class Books:
     def _fail(self, kept: KeptTask, account: bytes, state: State) -> None:
         kept.accounts.append(account)
         kept.state = state
-        kept.entry = _written(kept.entry._replace(failures=kept.entry.failures + 1))
+        self._become(kept, failures=kept.entry.failures + 1)
+
+    def _become(self, kept: KeptTask, **changes: Any) -> None:
+        kept.entry = _written(kept.entry._replace(**changes))
 
     def _end_dead(self, kept: KeptTask) -> None:
         entry = kept.entry

@@ -133,9 +133,7 @@ class Wanted:
 
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
-            raise TypeError(
-                f"{unknown.pop()!r} is nothing to expect of a call: {', '.join(Expected.__annotations__)} are"
-            )
+            raise TypeError(f"a call has no {min(unknown)!r}: expect some of {', '.join(Expected.__annotations__)}")
         self.name = task if isinstance(task, str) else task.name
         self._values = {name: _comparable(name, value) for name, value in expected.items() if name not in _ARGUMENTS}
         if "args" in expected or "kwargs" in expected:

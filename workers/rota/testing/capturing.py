@@ -4,6 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, overload
 
@@ -11,10 +12,10 @@ from rota.client.default import default_client
 from rota.client.status import State
 from rota.protocol.entry import Kind
 from rota.protocol.store import NewTask
+from rota.registry import default_registry
 from rota.testing.books import Books, KeptTask
 from rota.testing.calls import CapturedCall, Expected, Wanted, captured_call, said_of
 from rota.testing.clock import Clock
-from rota.testing.occurring import occurrences_between
 from rota.testing.stand_in import StandIn, standing_in
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class Capture(Sequence[CapturedCall]):
     A test has it of `capture()`.
     """
 
-    def __init__(self, *, schedules: bool = True) -> None:
-        self.clock = Clock(self._moved)
+    def __init__(self, *, at: datetime | None = None, schedules: bool = True) -> None:
+        self.clock = Clock(self._moved, at)
         self._schedules = schedules
         self._calls: list[CapturedCall] = []
         self._books = Books(lambda: self.clock.now_us)
@@ -132,8 +133,10 @@ class Capture(Sequence[CapturedCall]):
             self._waiting.add(kept)
 
     def _moved(self, before_us: int, now_us: int) -> None:
-        if not self._schedules:
+        if not self._schedules or not any(task.schedules for task in default_registry):
             return
+        from rota.testing.occurring import occurrences_between  # noqa: PLC0415 - reads cron expressions
+
         namespace = default_client().namespace
         for new in occurrences_between(before_us, now_us):
             _, kept = self._books.accept(namespace, new, Kind.PERIODIC)
@@ -197,13 +200,14 @@ def _endless(ran: "Sequence[Ran]", most: int) -> str:
 
 
 @contextmanager
-def capture(*, schedules: bool = True) -> Iterator[Capture]:
+def capture(*, at: datetime | None = None, schedules: bool = True) -> Iterator[Capture]:
     """Collect what is enqueued in the block, by whichever client of this process, instead of sending it; no server and
     no configuration is needed. Gives the calls, with a clock to move and `drain` to run them.
 
-    `schedules`: whether the declared tasks' own occur as the clock is moved. Handles answer inside the block: `status`
-    and `cancel` as with a server; `wait` and `result` raise NotRun for what was not drained.
+    `at`: an aware datetime at which the clock is to begin, instead of now. `schedules`: whether the declared tasks' own
+    occur as the clock is moved. Handles answer inside the block: `status` and `cancel` as with a server; `wait` and
+    `result` raise NotRun for what was not drained.
     """
-    calls = Capture(schedules=schedules)
+    calls = Capture(at=at, schedules=schedules)
     with standing_in(calls._stand_in):  # noqa: SLF001 - of this module
         yield calls

@@ -8,10 +8,11 @@ from rota.durations import MICROSECONDS, Duration, microseconds, unix_microsecon
 
 
 class Clock:
-    """Stands still at the time when the capture began, until it is moved; then what is due by then may be run."""
+    """Stands still, at the time when the capture began or at which it was to begin, until it is moved; then what is due
+    by then may be run."""
 
-    def __init__(self, moved: Callable[[int, int], None]) -> None:
-        self.now_us = round(time.time() * MICROSECONDS)
+    def __init__(self, moved: Callable[[int, int], None], at: datetime | None = None) -> None:
+        self.now_us = round(time.time() * MICROSECONDS) if at is None else unix_microseconds(at, "at")
         self._moved = moved
 
     def __repr__(self) -> str:
@@ -35,5 +36,9 @@ class Clock:
         if now_us < self.now_us:
             raise ValueError(f"the clock only moves on: it is {self.now}, {utc_datetime(now_us)} is before that")
         before_us, self.now_us = self.now_us, now_us
-        self._moved(before_us, now_us)
+        try:
+            self._moved(before_us, now_us)
+        except ValueError:  # too far at once
+            self.now_us = before_us
+            raise
         return self.now

@@ -62,6 +62,7 @@ class _Line:
     def _run(self, kept: KeptTask) -> None:
         ran = self._attempt(kept)
         while ran.outcome == RETRY:
+            self.books.promote(kept)
             ran = self._attempt(kept)
         if self._raises and ran.outcome == State.DEAD:
             raise_failure(ran, kept)

@@ -1,7 +1,6 @@
 """What the schedules of declared tasks enqueue while a clock is moved: each occurrence, as by a fleet that keeps up."""
 
-from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from rota.protocol.schedules import occurrence_id
@@ -25,14 +24,15 @@ def occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
     return [_new(schedule, each) for _, schedule, each in sorted(found, key=lambda one: one[0])]
 
 
-def _of(schedule: Schedule, after_us: int, until_us: int) -> Iterator[Occurrence]:
-    for each in islice(occurrences(schedule, after_us), _MOST + 1):
-        if each.at_us > until_us:
-            return
-        yield each
-    raise ValueError(
-        f"the schedule {schedule.name!r} occurs more than {_MOST:,} times: move the clock less far at once"
-    )
+def _of(schedule: Schedule, after_us: int, until_us: int) -> list[Occurrence]:
+    passed = takewhile(lambda each: each.at_us <= until_us, occurrences(schedule, after_us))
+    found = list(islice(passed, _MOST + 1))
+    if len(found) > _MOST:
+        raise ValueError(
+            f"the schedule {schedule.name!r} occurs more than {_MOST:,} times: move the clock in steps, or have it "
+            "begin where the test plays, as in capture(at=...)"
+        )
+    return found
 
 
 def _new(schedule: Schedule, occurrence: Occurrence) -> NewTask:

@@ -1,7 +1,7 @@
 """Taking tasks in a program's own process: `client.consumer("queue")`."""
 
 from rota.client.consumer.consumer import Consumer
-from rota.client.consumer.lease import Lines, terms_of
-from rota.client.consumer.task import LeasedTask
+from rota.client.consumer.lease import Lines, Terms, terms_of
+from rota.client.consumer.task import ClaimedTask, LeasedTask
 
-__all__ = ["Consumer", "LeasedTask", "Lines", "terms_of"]
+__all__ = ["ClaimedTask", "Consumer", "LeasedTask", "Lines", "Terms", "terms_of"]

@@ -67,16 +67,8 @@ class Hold(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LeasedTask:
-    """A task that this process holds, until it is settled or the lease is lost.
-
-    `args` and `kwargs` as they were enqueued. `kind`: immediate, delayed, retry, periodic or throttled. `attempt`
-    counts from 1; `crashes` and `losses` are the attempts that ended with their process or node. `due_at` by Redis
-    time; `lag_seconds`, how late it was claimed. `at_most_once`: it was declared with `crash_limit=0`.
-
-    As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
-    `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
-    """
+class ClaimedTask:
+    """A task that this process holds, and how it ends. No I/O: see LeasedTask, and AsyncLeasedTask."""
 
     id: str
     name: str
@@ -101,6 +93,70 @@ class LeasedTask:
         """Whether somebody asked to cancel it: told at once, or by the next renewal of the lease if that was missed."""
         return self._hold.cancelled
 
+    def _when_done(self, result: object) -> Outcome:
+        seconds = self._options.result_ttl
+        return kept_result(result, seconds, DEFAULT_MAX_RESULT_KB) if seconds else DONE
+
+    def _when_retried(self, delay: Duration | None) -> Outcome:
+        return self._when_failed(Retry(None if delay is None else not_negative_seconds(delay, "delay")))
+
+    def _when_failed(self, error: Exception) -> Outcome:
+        """By the rule of workers."""
+        decided = decide(self._options, self._entry.failures + 1, error, random)
+        match decided:
+            case RetryOutcome(delay_us):
+                return RetryOutcome(delay_us, self._account(FAILED, error_line(error)))
+            case GiveUp(reason, why):
+                trace = "" if error.__traceback__ is None else traceback_text(error)
+                return DeadOutcome(self._account(reason, why, trace))
+            case _:
+                assert_never(decided)
+
+    def _at_exit(self, error: BaseException | None) -> Outcome | None:
+        """How it ends with its block; None when it has ended, or that is not for the block to say."""
+        if self._hold.fate is Fate.SETTLED or isinstance(error, LeaseLost):
+            return None
+        match error:
+            case None:
+                return self._when_done(None)
+            case Cancelled():
+                return CancelledOutcome()
+            case Exception():
+                if not isinstance(error, Retry | Dead):
+                    LOG.error("task %s (%s) raised", self.id, self.name, exc_info=error)
+                return self._when_failed(error)
+            case _:
+                return Release()
+
+    def _settlement(self, outcome: Outcome) -> Settlement:
+        account = b""
+        if self._options.remember:
+            refused = outcome.refused if isinstance(outcome, Done) else ""
+            run_us = self._run_seconds * MICROSECONDS
+            account = account_of(self._claimed_us, run_us, ran_by(os.getpid(), self.name), refused)
+        return Settlement(self._entry, outcome, account)
+
+    def _account(self, reason: str, error: str, trace: str = "") -> bytes:
+        who = self._hold.owner, os.getpid(), self._run_seconds
+        return Account(reason, error, self.attempt, trace, *who).to_json(datetime.now(UTC))
+
+    @property
+    def _run_seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeasedTask(ClaimedTask):
+    """A task that this process holds, until it is settled or the lease is lost.
+
+    `args` and `kwargs` as they were enqueued. `kind`: immediate, delayed, retry, periodic or throttled. `attempt`
+    counts from 1; `crashes` and `losses` are the attempts that ended with their process or node. `due_at` by Redis
+    time; `lag_seconds`, how late it was claimed. `at_most_once`: it was declared with `crash_limit=0`.
+
+    As a context manager it is done at the end of the block, and retried when an exception comes out of it: see
+    `__exit__`. All its methods may be called from any thread; a second call for the same task raises RuntimeError.
+    """
+
     def done(self, result: object = None) -> None:
         """End it: it is done. The result is kept if the task was declared or enqueued with a `result_ttl`; one that is
         no JSON is refused, as that of a worker's task.
@@ -109,18 +165,17 @@ class LeasedTask:
         asked for as long as the lease lasts, and Uncertain when it was asked and no answer came: the task is then held
         as before, and may be settled again.
         """
-        seconds = self._options.result_ttl
-        self._settle(kept_result(result, seconds, DEFAULT_MAX_RESULT_KB) if seconds else DONE)
+        self._settle(self._when_done(result))
 
     def retry(self, delay: Duration | None = None) -> None:
         """End this attempt as failed: there is another one after `delay` (seconds or timedelta), or as the task's
         back-off says; or the task is dead, when it has had all its retries. Raises as `done`, and TypeError or
         ValueError for a delay that is none: the task is then held as before."""
-        self._fail(Retry(None if delay is None else not_negative_seconds(delay, "delay")))
+        self._settle(self._when_retried(delay))
 
     def dead(self, why: str = "") -> None:
         """End it as dead, without another attempt. Raises as `done`."""
-        self._fail(Dead(why))
+        self._settle(self._when_failed(Dead(why)))
 
     def release(self) -> None:
         """Give it back to the head of its lane; that counts as no failure. Raises as `done`."""
@@ -139,49 +194,14 @@ class LeasedTask:
         LeaseLost and what is no Exception, as KeyboardInterrupt, go on their way; the latter releases the task. Raises
         as `done`.
         """
-        if self._hold.fate is Fate.SETTLED or isinstance(error, LeaseLost):
+        outcome = self._at_exit(error)
+        if outcome is None:
             return False
-        match error:
-            case None:
-                self.done()
-            case Cancelled():
-                self._settle(CancelledOutcome())
-            case Exception():
-                if not isinstance(error, Retry | Dead):
-                    LOG.error("task %s (%s) raised", self.id, self.name, exc_info=error)
-                self._fail(error)
-            case _:
-                self.release()
-                return False
-        return True
-
-    def _fail(self, error: Exception) -> None:
-        """By the rule of workers."""
-        decided = decide(self._options, self._entry.failures + 1, error, random)
-        match decided:
-            case RetryOutcome(delay_us):
-                self._settle(RetryOutcome(delay_us, self._account(FAILED, error_line(error))))
-            case GiveUp(reason, why):
-                trace = "" if error.__traceback__ is None else traceback_text(error)
-                self._settle(DeadOutcome(self._account(reason, why, trace)))
-            case _:
-                assert_never(decided)
+        self._settle(outcome)
+        return not isinstance(outcome, Release)
 
     def _settle(self, outcome: Outcome) -> None:
-        account = b""
-        if self._options.remember:
-            refused = outcome.refused if isinstance(outcome, Done) else ""
-            run_us = self._run_seconds * MICROSECONDS
-            account = account_of(self._claimed_us, run_us, ran_by(os.getpid(), self.name), refused)
-        self._hold.settle(Settlement(self._entry, outcome, account))
-
-    def _account(self, reason: str, error: str, trace: str = "") -> bytes:
-        who = self._hold.owner, os.getpid(), self._run_seconds
-        return Account(reason, error, self.attempt, trace, *who).to_json(datetime.now(UTC))
-
-    @property
-    def _run_seconds(self) -> float:
-        return time.monotonic() - self._began
+        self._hold.settle(self._settlement(outcome))
 
 
 class Found(NamedTuple):

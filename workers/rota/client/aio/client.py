@@ -1,0 +1,338 @@
+"""The application's client for asyncio: enqueues tasks and asks about them, and never holds up its event loop."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
+
+from rota.client import settings
+from rota.client.aio.events import AsyncTaskEvents
+from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.pool import AioPool
+from rota.client.aio.waiting import AioWaiting
+from rota.client.answers import Exchange, value_of
+from rota.client.call import Call, CallOptions, call_of
+from rota.client.client import Client
+from rota.client.interception import interception
+from rota.client.looking import cancelling, explaining, looking_at, peeking, unknown_for, wanted_events
+from rota.client.open_waits import Goal, WaitQuestion
+from rota.client.peek import DEFAULT_LIMIT, QueuedTask
+from rota.client.prepare import KIB, in_sending_order, prepare, require_name
+from rota.client.results import result_of
+from rota.client.sender import Cut, Sender, Sending
+from rota.client.status import State, TaskStatus, status_of
+from rota.client.warned import Warned
+from rota.durations import Duration, positive_seconds
+from rota.errors import RotaError, Unavailable, Uncertain
+from rota.options import check_queue
+from rota.protocol.command import Command, Steps
+from rota.protocol.order import DEFAULT_CLAIMS
+from rota.protocol.replies import CancelWord, Enqueued
+from rota.protocol.store import NewTask, Store
+from rota.protocol.views import TaskState
+from rota.registry import default_registry
+from rota.server.address import parse_address
+from rota.server.durability import Durability, confirmation, level_of
+
+if TYPE_CHECKING:
+    from rota.client.aio.consumer import AsyncConsumer
+    from rota.client.aio.schedules import AsyncSchedules
+    from rota.client.explain import Explanation
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_PREPARED_AT_ONCE: Final = 100  # some milliseconds
+
+
+class _Connections:
+    """What a client has open in one event loop of one process."""
+
+    def __init__(self, url: str, seconds: float, store: Store) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
+        self.pool = AioPool(url, seconds)
+        self.confirming = AioPool(url, seconds)  # WAIT holds up what comes behind it
+        self.waiting = AioWaiting(parse_address(url), seconds, store, self.pool)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they are of no use any more: their loop was closed, or they are the parent's of a fork."""
+        return self.pid != os.getpid() or self.loop.is_closed()
+
+    def close(self) -> None:
+        """Close all of them, in their own loop."""
+        self.waiting.close()
+        self.pool.close()
+        self.confirming.close()
+
+
+class AsyncClient:
+    """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
+
+    The arguments are those of `Client`. It belongs to the event loop that uses it first, and to another one only when
+    that was closed. `await aclose()`, or use it as an async context manager, when it is not needed any more.
+    """
+
+    is_async: Final = True
+
+    def __init__(
+        self,
+        redis_url: str,
+        namespace: str = settings.DEFAULT_NAMESPACE,
+        *,
+        max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
+        timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
+        durability: Durability = settings.DEFAULT_DURABILITY,
+    ) -> None:
+        """Connects at the first call. Raises ValueError for a URL or a durability that is none, or InvalidName for a
+        namespace that is none."""
+        self.namespace = require_name("namespace", namespace)
+        self._url = redis_url
+        self._address = parse_address(redis_url)
+        self._max_payload_kb = max_payload_kb
+        self._seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+        self._store = Store(namespace)
+        failover = self._address.sentinels is not None
+        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._seconds)
+        self._sender = Sender(self._store, self._handle, self._doubt, self._seconds, awaited, "await arepeat()")
+        self._warned = Warned(namespace, self._address.place)
+        self._connections: _Connections | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections; whoever waits is told so by Unavailable. May be repeated; a later call connects
+        anew."""
+        self.close_soon()
+        await asyncio.sleep(0)  # for the transports' last callbacks
+
+    def close_soon(self) -> None:
+        """Close the connections, from whichever thread."""
+        there, self._connections = self._connections, None
+        if there is not None and not there.is_over:
+            there.loop.call_soon_threadsafe(there.close)
+
+    # Producing
+
+    @overload
+    async def enqueue(self, call: Call[R], /) -> AsyncHandle[R]: ...
+    @overload
+    async def enqueue(
+        self,
+        name: str,
+        /,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AsyncHandle[Any]: ...
+    async def enqueue(
+        self,
+        what: Call[Any] | str,
+        /,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> AsyncHandle[Any]:
+        """Enqueue one call, or a task by its name: takes and raises what `Client.enqueue` does.
+
+        Cancelled, it goes on as CancelledError, whose cause is Uncertain when it was sent (`Uncertain.behind` finds it,
+        and it can be repeated exactly), and Unavailable when it was not.
+        """
+        call = call_of(what, args, kwargs, options)
+        return (await self._send([prepare(call, default_registry, self._max_payload_kb)]))[0]
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[AsyncHandle[R]]:
+        """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled as
+        `enqueue`: `accepted` of the cause names those taken before."""
+        tasks: list[NewTask] = []
+        for call in calls:
+            tasks.append(prepare(call, default_registry, self._max_payload_kb))
+            if len(tasks) % _PREPARED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        there, back = in_sending_order(tasks)
+        return back(await self._send(there))
+
+    # Looking
+
+    async def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
+        """Where a task stands. Never raises: what cannot be found out is `unknown`, with the reason in `error`."""
+        try:
+            return await self._follow(looking_at(self._store, task_id, args=args))
+        except RotaError as error:
+            return unknown_for(task_id, error)
+
+    async def peek(
+        self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
+    ) -> list[QueuedTask]:
+        """The first tasks that stand in a queue, or in all: see `Client.peek`."""
+        return await self._follow(peeking(self._store, queue, state, task, limit))
+
+    async def explain(
+        self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None
+    ) -> "Explanation":
+        """The next `n` claims in order, and why it is these: see `Client.explain`."""
+        return await self._follow(explaining(self._store, n, queue, task_id, pool))
+
+    def events(
+        self,
+        after: str | None = None,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        timeout: Duration | None = None,
+    ) -> AsyncTaskEvents:
+        """Follow task events on a connection of its own, with `async for`: see `Client.events`. It stands at its place,
+        and raises what cannot be, when it is entered with `async with`, else at the first event."""
+        wanted = wanted_events(after, queue, task, timeout)
+        if (interceptor := interception.interceptor) is not None:
+            interceptor.run(self.namespace, self._store.events("$"))  # raises: it answers no such question
+        return AsyncTaskEvents(self._address, self._seconds, self._store, wanted)
+
+    # Consuming
+
+    def consumer(
+        self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = settings.DEFAULT_LEASE_SECONDS
+    ) -> "AsyncConsumer":
+        """Take tasks of these queues with `async with` and `async for`: see `AsyncConsumer` and `Client.consumer`. It
+        is registered when it is entered. Raises InvalidName, TypeError or ValueError."""
+        from rota.client.aio.consumer import AsyncConsumer, terms_of  # noqa: PLC0415 - as in Client
+
+        terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
+        blocking = Client(self._url, self.namespace, max_payload_kb=self._max_payload_kb, timeout_seconds=self._seconds)
+        return AsyncConsumer(blocking, terms)
+
+    @property
+    def schedules(self) -> "AsyncSchedules":
+        """What is enqueued periodically, to be looked at and steered: see `AsyncSchedules`."""
+        from rota.client.aio.schedules import AsyncSchedules, ScheduleSteps  # noqa: PLC0415 - as in Client
+
+        return AsyncSchedules(self, self._follow, ScheduleSteps(self.namespace, self._max_payload_kb))
+
+    # Waiting
+
+    async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a task has ended, however that may be, and return its status: as `Client.wait`."""
+        return status_of(task_id, await self._await(Goal.END, task_id, timeout))
+
+    async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended, and return its status: see `Client`."""
+        return status_of(task_id, await self._await(Goal.START, task_id, timeout))
+
+    async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
+        """Wait until a task has ended, and return what its function returned. Raises as `Client.result`."""
+        found = await self._await(Goal.RESULT, task_id, timeout)
+        return result_of(status_of(task_id, found), found.result)
+
+    async def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
+        question = WaitQuestion(goal, require_name("id", task_id))
+        if (interceptor := interception.interceptor) is not None:
+            return interceptor.wait(self.namespace, question)
+        return await self._here().waiting.wait(question, timeout)
+
+    # Steering
+
+    async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
+        """End a task that waits, have `rota.Cancelled` raised in one that runs: see `Client.cancel`."""
+        return await self._run(cancelling(self._store, task_id, kill_after), [task_id])
+
+    async def pause(self, queue: str) -> bool:
+        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
+        check_queue(queue)
+        return await self._run(self._store.pause(queue)) > 0
+
+    async def resume(self, queue: str) -> bool:
+        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
+        check_queue(queue)
+        return await self._run(self._store.resume(queue)) > 0
+
+    async def revive(self, task_id: str) -> bool:
+        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return await self._run(self._store.revive([task_id]), [task_id]) > 0
+
+    # Talking to the server
+
+    def _here(self) -> _Connections:
+        there = self._connections
+        if there is None or there.is_over:
+            there = self._connections = _Connections(self._url, self._seconds, self._store)
+        elif there.loop is not asyncio.get_running_loop():
+            raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
+        return there
+
+    async def _send(self, tasks: Sequence[NewTask]) -> list[AsyncHandle[Any]]:
+        if (interceptor := interception.interceptor) is not None:
+            words = interceptor.enqueue(self.namespace, tasks)
+            return [self._handle(task, word) for task, word in zip(tasks, words, strict=True)]
+        return await self._drive(self._sender.send(tasks))
+
+    async def _drive(self, sending: Sending[AsyncHandle[Any]]) -> list[AsyncHandle[Any]]:
+        here = self._here()
+        try:
+            exchange = next(sending)
+            while True:
+                pool, line = here.pool if exchange.confirmation is None else here.confirming, None
+                try:
+                    line = await pool.ready(exchange)
+                    answers = await pool.exchange(line, exchange)  # sends by its first step
+                except Unavailable as error:
+                    exchange = sending.throw(error)
+                except asyncio.CancelledError as cancelled:
+                    raise cancelled from _cut(sending, is_sent=line is not None)
+                else:
+                    exchange = sending.send(answers)
+        except StopIteration as end:
+            handles: list[AsyncHandle[Any]] = end.value
+            return handles
+
+    def _doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[AsyncHandle[Any]]]) -> Uncertain:
+        return Uncertain(why, ids, aagain=lambda: self._drive(again()))
+
+    async def _follow(self, steps: Steps[T], /) -> T:
+        deadline = time.monotonic() + self._seconds
+        answer: Any = None
+        try:
+            while True:
+                answer = await self._run(steps.send(answer), (), deadline)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    async def _run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
+        """Send a command, once: without a nonce a second time would be a second call.
+
+        Raises Unavailable, or Uncertain when no answer came.
+        """
+        if (interceptor := interception.interceptor) is not None:
+            return interceptor.run(self.namespace, command)
+        until = time.monotonic() + self._seconds if deadline is None else deadline
+        exchange = Exchange([command], None, until)
+        pool = self._here().pool
+        line = await pool.ready(exchange)
+        try:
+            [answer] = await pool.exchange(line, exchange)
+        except asyncio.CancelledError as cancelled:
+            raise cancelled from Uncertain("the await was cancelled; it may have been carried out", ids)
+        return value_of(answer, ids)
+
+    def _handle(self, task: NewTask, word: Enqueued) -> AsyncHandle[Any]:
+        if word.unserved or word.unseen:
+            self._warned.of_answer(task, word)
+        return AsyncHandle(word.holder or task.id, word.duplicate, self)
+
+
+def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:
+    """What an enqueue raises for which nobody waits any more."""
+    try:
+        sending.throw(Cut(is_sent=is_sent))
+    except (Unavailable, Uncertain) as cause:
+        return cause
+    return None

@@ -1,0 +1,43 @@
+"""A task as whoever awaits its enqueue sees it."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rota.client.status import TaskStatus
+from rota.durations import Duration
+from rota.protocol.replies import CancelWord
+
+if TYPE_CHECKING:
+    from rota.client.aio.client import AsyncClient
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class AsyncHandle(Generic[R_co]):
+    """An enqueued task, as `Handle`: `duplicate` and `id` are the same, its methods are awaited."""
+
+    id: str
+    duplicate: bool
+    client: "AsyncClient" = field(repr=False, compare=False)
+
+    async def status(self) -> TaskStatus:
+        """Where the task stands now. Never raises: see `AsyncClient.status`."""
+        return await self.client.status(self.id)
+
+    async def wait(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until the task has ended, however that may be; returns its status. Raises as `AsyncClient.wait`."""
+        return await self.client.wait(self.id, timeout)
+
+    async def wait_started(self, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended; returns its status."""
+        return await self.client.wait_started(self.id, timeout)
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait until the task has ended, and return what its function returned. Raises as `AsyncClient.result`."""
+        returned: R_co = await self.client.result(self.id, timeout)
+        return returned
+
+    async def cancel(self, kill_after: Duration | None = None) -> CancelWord:
+        """End the task if it still waits, have `rota.Cancelled` raised in it if it runs: see `AsyncClient.cancel`."""
+        return await self.client.cancel(self.id, kill_after)

@@ -1,0 +1,136 @@
+"""The connection of an asyncio client, made anew when it is lost, and exchanges over it."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+from rota.client.aio.line import Line
+from rota.client.answers import Answer, Exchange, Judge
+from rota.protocol.command import Command
+from rota.server.address import parse_address
+from rota.server.aio_streams import Opener
+from rota.server.durability import Confirmation
+from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, UnknownScript
+
+T = TypeVar("T")
+
+_NAME: Final = "rota:client"
+
+
+class AioPool:
+    """One connection to a server, or a primary, for one event loop."""
+
+    def __init__(self, url: str, timeout_seconds: float) -> None:
+        """Connects at the first use. Raises ValueError for a URL that is none."""
+        self._opener = Opener(parse_address(url), _NAME)
+        self._seconds = timeout_seconds
+        self._judge = Judge(url)
+        self._line: Line | None = None
+        self._opening: asyncio.Task[Line | Exception] | None = None
+        self._tried: Confirmation | None = None
+
+    async def ready(self, asked: Exchange[Any]) -> Line:
+        """The connection, on which nothing of this was sent yet. Raises Unavailable when there is none, or the server
+        can never confirm."""
+        line = self._line
+        if line is None or not line.takes_more:
+            line = await self._connected(asked.deadline)
+        if asked.confirmation is not None and asked.confirmation != self._tried:
+            await self._try(line, asked.confirmation, asked.deadline)
+        return line
+
+    async def exchange(self, line: Line, asked: Exchange[T]) -> list[Answer[T]]:
+        """Send all commands, the first one at once, and collect an answer for each."""
+        seconds = asked.deadline - time.monotonic()
+        give_up_at = time.monotonic() + seconds * asked.share
+        confirmation = None if asked.confirmation is None else asked.confirmation.within(seconds)
+        tail = [] if confirmation is None else [confirmation.waiting]
+        commands: list[Command[T]] = []
+
+        def packed() -> Iterable[bytes]:
+            for command in asked.commands:
+                commands.append(command)
+                yield command.by_sha()
+            yield from tail
+
+        replies = await _replies(line, packed(), give_up_at)
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
+        if unknown:
+            taught = await _replies(line, [*[commands[n].by_text() for n in unknown], *tail], give_up_at)
+            for n, reply in zip([*unknown, *[-1 for _ in tail]], taught, strict=True):
+                replies[n] = reply
+        confirmed = replies.pop() if tail else None
+        answers = [self._judge.judge(command, reply) for command, reply in zip(commands, replies, strict=True)]
+        return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
+
+    def close(self) -> None:
+        """Close the connection. May be repeated; the next use opens another."""
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    async def _connected(self, deadline: float) -> Line:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                found = await asyncio.shield(self._opening)  # whoever gives up leaves it to the others
+        except TimeoutError:
+            found = _silent(self._seconds)
+        if isinstance(found, Exception):
+            raise self._judge.no_connection(found) from found
+        return found
+
+    async def _open(self) -> Line | Exception:
+        try:
+            async with asyncio.timeout(self._seconds):
+                self._line = Line(await self._opener.open())
+        except TimeoutError:
+            return _silent(self._seconds)
+        except OSError as error:
+            return ConnectionLost(str(error), REASON_NETWORK)
+        except ServerError as error:
+            return error
+        finally:
+            self._opening = None
+        return self._line
+
+    async def _try(self, line: Line, confirmation: Confirmation, deadline: float) -> None:
+        [reply] = await _replies(line, [confirmation.trial], deadline)
+        if isinstance(reply, ConnectionLost):
+            raise self._judge.no_connection(reply) from reply
+        if isinstance(reply, ServerError):
+            raise self._judge.never_confirms(confirmation, reply) from reply
+        self._tried = confirmation
+
+
+async def _replies(line: Line, commands: Iterable[bytes], deadline: float) -> list[Any]:
+    """A reply, or the error in its place, for each command."""
+    replies: list[asyncio.Future[Any]] = []
+    coming = iter(commands)
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()):
+            for data in coming:
+                if replies:
+                    await asyncio.sleep(0)  # packing many takes a while, in which nothing else runs
+                replies.append(line.send(data))
+                await line.drain()
+            await asyncio.wait(replies)
+    except TimeoutError:
+        pass  # told below
+    finally:
+        for reply in replies:
+            reply.cancel()  # what was answered stays so; the rest nobody waits for
+    if any(reply.cancelled() for reply in replies):
+        line.retire()
+    silent = ConnectionLost("nothing came in time", REASON_SILENT)
+    found = [silent if reply.cancelled() else reply.result() for reply in replies]
+    return found + [silent for _ in coming]
+
+
+def _silent(seconds: float) -> ConnectionLost:
+    return ConnectionLost(f"the server took longer than {seconds:g} s", REASON_SILENT)

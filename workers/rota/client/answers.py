@@ -1,0 +1,132 @@
+"""What became of a command, and in which words it is told: the same of redis-py's connections and of asyncio's. Pure.
+
+Three things are told apart for each command, because a caller must do three things: it was answered, it was refused (so
+not carried out), or it was sent and nothing came back.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar, assert_never
+
+from rota.client.failures import is_denial, is_full, is_refusal, unavailable
+from rota.errors import ServerFull, Unavailable, Uncertain
+from rota.protocol.command import Command
+from rota.redaction import redact
+from rota.server.durability import Confirmation
+from rota.server.server_errors import Refused, read_reply, wants_password, without_arguments
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    """The command was carried out."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class NotAccepted:
+    """The server answered that it did not carry the command out."""
+
+    error: Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The connection was lost, or silent for too long, after the command was sent."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """The command was carried out, and what its durability asks for was not confirmed in time."""
+
+    why: str
+
+
+Answer = Answered[T] | NotAccepted | Unanswered | Unconfirmed
+WHOLE: Final = 1.0
+
+
+class Exchange(NamedTuple, Generic[T]):
+    """Commands to be sent together, each as soon as it is made. With a `confirmation`, whatever is Answered is
+    confirmed too. All is over by the `deadline` (monotonic): a connection may take until then, and the answers the
+    `share` of what is left once there is one, so that what got none can be sent again."""
+
+    commands: Iterable[Command[T]]
+    confirmation: Confirmation | None
+    deadline: float
+    share: float = WHOLE
+
+
+def value_of(answer: Answer[T], ids: Sequence[str] = ()) -> T:
+    """The value of an answer. Raises Unavailable; or Uncertain, about these tasks, when it is not known."""
+    match answer:
+        case Answered(value):
+            return value
+        case NotAccepted(error):
+            raise error
+        case Unanswered(why) | Unconfirmed(why):
+            raise Uncertain(f"{why}; it may have been carried out", ids)
+        case _:
+            assert_never(answer)
+
+
+class Judge:
+    """Takes replies, and the errors in their place, for answers of the server at a URL."""
+
+    def __init__(self, url: str) -> None:
+        self._shown_url = redact(url)
+
+    def judge(self, command: Command[T], reply: object) -> Answer[T]:
+        """What became of a command."""
+        if not isinstance(reply, Exception):
+            try:
+                return Answered(read_reply(command, reply))
+            except Refused as error:
+                return Unanswered(f"{self._shown_url} answered something else: {error}")
+        if is_full(reply):
+            return NotAccepted(ServerFull(f"{self._shown_url} takes no more tasks, its memory is full: {reply}"))
+        if is_refusal(reply):
+            return NotAccepted(unavailable(f"{self._shown_url} refused: {_why(reply)}", reply))
+        return Unanswered(f"{self._shown_url} did not answer: {reply}")
+
+    def confirmed(self, answers: list[Answer[T]], asked: Confirmation, reply: object) -> list[Answer[T]]:
+        """The same answers, in the light of what came to the command that waits for their confirmation."""
+        if isinstance(reply, Exception) and not is_refusal(reply):  # sent again, they may be confirmed yet
+            lost = Unanswered(f"{self._shown_url} confirmed nothing: {reply}")
+            return [lost if isinstance(answer, Answered) else answer for answer in answers]
+        lack = f"the server says {reply}" if isinstance(reply, Exception) else asked.lack(reply)
+        if not lack:
+            return answers
+        why = (
+            f"{self._shown_url} has accepted the tasks and not confirmed them: within {asked.seconds:g} s, {lack} "
+            f"(durability = {asked.durability!r})"
+        )
+        return [Unconfirmed(why) if isinstance(answer, Answered) else answer for answer in answers]
+
+    def no_connection(self, error: Exception) -> Unavailable:
+        """Nothing was sent."""
+        return unavailable(f"no connection to {self._shown_url}: {_why(error)}", error)
+
+    def never_confirms(self, asked: Confirmation, error: Exception) -> Unavailable:
+        """The server refused to be asked for a confirmation."""
+        needs = "" if is_denial(error) else _NEEDS
+        what = f"{self._shown_url} cannot do what durability = {asked.durability!r} asks for"
+        return Unavailable(f"{what}: {_why(error)}{needs}")
+
+
+_NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
+
+
+def _why(error: Exception) -> str:
+    # What a server replied, or what redis-py says of a connection.
+    text = without_arguments(str(error))
+    if wants_password(text):
+        return (
+            "it wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the "
+            "user before the colon if there is one"
+        )
+    return f"{text}: check user, password and its permissions (ACL) in redis_url" if is_denial(error) else text

@@ -1,0 +1,110 @@
+"""When a client asks about what is waited for, and what follows from the answers, in threads and in asyncio. No I/O."""
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rota.backoff import Backoff
+from rota.client.answers import Answer, Answered, NotAccepted
+from rota.client.open_waits import Goal, OpenWaits, WaitQuestion
+from rota.durations import Duration, seconds
+from rota.errors import Unavailable, WaitTimeout
+from rota.protocol.command import Command
+from rota.protocol.store import Store
+from rota.protocol.views import TaskState
+
+ASK_ALL_SECONDS: Final = 10.0
+LINGER_SECONDS: Final = 3.0  # that whoever serves waits stays when nobody waits
+CLOSED: Final = "the client was closed"
+_FIRST_SECONDS: Final = 0.05
+_MOST_SECONDS: Final = 2.0
+
+Answers = list[TaskState | None]
+
+
+class WaitRounds:
+    """The open waits of a client, and when it asks about them.
+
+    `key`: the list to which the server pushes what woke some. `trouble`: why it cannot be asked, "" while it can.
+    `retry_at`: when to ask again after that (monotonic).
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._name_there = os.urandom(8).hex()
+        self._store = store
+        self.key = store.keys.replies(self._name_there)
+        self.open = OpenWaits()
+        self.trouble = ""
+        self.retry_at = 0.0
+        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._ask_all_at = 0.0
+        self._idle_at = math.inf
+
+    @property
+    def has_more(self) -> bool:
+        """Whether somebody waits, or did so lately."""
+        return bool(self.open) or time.monotonic() < self._idle_at
+
+    def hear(self, words: Sequence[str]) -> None:
+        """Take what was pushed."""
+        for word in words:
+            how, _, task_id = word.partition(" ")
+            self.open.wake(how, task_id)
+        self._backoff.reset()
+
+    def next_questions(self) -> dict[WaitQuestion, str]:
+        """What is to be asked now."""
+        if time.monotonic() >= self._ask_all_at:
+            self.open.ask_all()
+            self._ask_all_at = time.monotonic() + ASK_ALL_SECONDS
+        return self.open.next_questions()
+
+    def asking(self, asked: Mapping[WaitQuestion, str]) -> Command[Answers]:
+        """The command that asks it."""
+        return self._store.wait(self._name_there, [(question.goal, question.task_id) for question in asked])
+
+    def answer(self, asked: Mapping[WaitQuestion, str], answers: Answers) -> None:
+        """Tell those whose wait has an end."""
+        self.open.answer(asked, answers)
+        self.trouble = ""
+
+    def fail(self, why: str) -> None:
+        """The server could not be asked: all is to be asked again, later."""
+        self.trouble = why
+        self._ask_all_at = 0.0
+        self.retry_at = time.monotonic() + self._backoff.next_seconds()
+
+    def seconds_to_rest(self, silent_at: float) -> float:
+        """How long there is nothing to do, unless something is pushed or somebody comes to wait."""
+        now = time.monotonic()
+        if self.open:
+            self._idle_at = math.inf
+        elif self._idle_at == math.inf:
+            self._idle_at = now + LINGER_SECONDS
+        return max(min(self._ask_all_at, self._idle_at, silent_at), self.retry_at) - now
+
+
+def answered(answer: Answer[Answers]) -> Answers:
+    """The answers, if there are any. Raises Unavailable."""
+    if isinstance(answer, Answered):
+        return answer.value
+    raise answer.error if isinstance(answer, NotAccepted) else Unavailable(answer.why)
+
+
+def limit_of(timeout: Duration | None) -> float | None:
+    """For how many seconds to wait, None for as long as it takes. Raises TypeError or ValueError."""
+    return None if timeout is None else max(0.0, seconds(timeout, "timeout"))
+
+
+def too_late(question: WaitQuestion, limit: float, trouble: str) -> WaitTimeout:
+    """What was waited for has not come in time."""
+    what = "started" if question.goal is Goal.START else "ended"
+    away = f"; the server could not be asked: {trouble}" if trouble else ""
+    return WaitTimeout(f"task {question.task_id} has not {what} within {limit:g} s{away}")
+
+
+def given_up(question: WaitQuestion, why: str) -> Unavailable:
+    """Nobody looks any more."""
+    return Unavailable(f"{why} while it waited for task {question.task_id}")

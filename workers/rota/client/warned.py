@@ -1,0 +1,60 @@
+"""What a client warns of, each once, in the name of the line of the application that called it."""
+
+import inspect
+import warnings
+from asyncio.events import _get_running_loop
+from pathlib import Path
+
+from rota.errors import BlockingCall, RotaWarning, UnseenNamespace, UnservedQueue
+from rota.protocol.replies import Enqueued
+from rota.protocol.store import NewTask
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+class Warned:
+    """The warnings of one client, of the server at `place`."""
+
+    def __init__(self, namespace: str, place: str) -> None:
+        self._namespace = namespace
+        self._place = place
+        self._given: set[str] = set()
+
+    def of_answer(self, task: NewTask, word: Enqueued) -> None:
+        """Warn of what the server said of a task that it took."""
+        if word.unserved:
+            self._once(
+                f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
+                "(is it in `tiers` of rota.toml, and the fleet running?)",
+                UnservedQueue,
+            )
+        elif word.unseen:
+            self._once(
+                f"no fleet was ever seen in namespace {self._namespace!r} on {self._place}: tasks wait until "
+                "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
+                UnseenNamespace,
+            )
+
+    def of_blocking(self) -> None:
+        """Warn when this thread runs an event loop, which a call that blocks holds up. Costs some 40 ns else."""
+        if _get_running_loop() is not None:
+            self._once(
+                "a call of rota.Client waits for the server, and holds up the event loop that runs in this thread: "
+                "`await task.aenqueue(...)` and `rota.AsyncClient` do not",
+                BlockingCall,
+            )
+
+    def _once(self, message: str, category: type[RotaWarning]) -> None:
+        if message not in self._given:
+            self._given.add(message)
+            warnings.warn(message, category, stacklevel=_frames_of_ours())
+
+
+def _frames_of_ours() -> int:
+    # A warning should name the application's line, however many of our frames the call went through.
+    level = 0
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    return level
