@@ -9,6 +9,7 @@ from protocol import Fleet, one_tier
 from rota.client.client import Client
 from rota.client.peek import MOST_LOOKED_AT, WantedTasks, find
 from rota.client.status import State
+from rota.protocol.command import follow
 from rota.protocol.outcome import DeadOutcome
 from rota.protocol.store import BATCH, NewTask
 
@@ -61,10 +62,10 @@ def test_all_queues_are_looked_at_one_after_the_other_up_to_the_limit(client: Cl
 def test_a_search_for_few_among_many_ends(client: Client, fleet: Fleet) -> None:
     push(fleet, MOST_LOOKED_AT + 2 * BATCH, "many")
     push(fleet, 1, "few")
-    found = find(fleet.run, fleet.store, WantedTasks(State.READY, "q", "few"))
+    found = follow(fleet.run, find(fleet.store, WantedTasks(State.READY, "q", "few")))
     assert (found.tasks, found.looked_at, found.more) == ([], MOST_LOOKED_AT, True)
     assert client.peek("q", task="few") == []
-    found = find(fleet.run, fleet.store, WantedTasks(State.READY, "q", limit=BATCH + 1))
+    found = follow(fleet.run, find(fleet.store, WantedTasks(State.READY, "q", limit=BATCH + 1)))
     assert (len(found.tasks), found.looked_at, found.more) == (BATCH + 1, BATCH + 1, True)
 
 

@@ -25,21 +25,24 @@ def test_each_value_comes_from_the_first_that_has_it(tmp_path: Path) -> None:
     assert url(NOTHING, environment, tmp_path) == "redis://file"
     environment["ROTA_REDIS_URL"] = "redis://environment"
     found = resolve(NOTHING, environment, tmp_path)
-    assert found == ClientSettings("redis://environment", "filed", 9, "wait")
+    assert found == ClientSettings("redis://environment", "filed", 9, "wait", 5.0)
     environment |= {"ROTA_NAMESPACE": "named", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7", "ROTA_DURABILITY": "waitaof"}
+    environment["ROTA_TIMEOUT_SECONDS"] = "7.5"
     found = resolve(ClientSettings(redis_url="redis://configured"), environment, tmp_path)
-    assert found == ClientSettings("redis://configured", "named", 7, "waitaof")
+    assert found == ClientSettings("redis://configured", "named", 7, "waitaof", 7.5)
     assert resolve(ClientSettings(durability="none"), environment, tmp_path).durability == "none"
+    assert resolve(ClientSettings(timeout_seconds=2), environment, tmp_path).timeout_seconds == 2
 
 
 def test_what_decides_nothing_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text("this is not TOML")
     broken = {"ROTA_REDIS_URL_FILE": "/nowhere/secret", "ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}
-    told = ClientSettings("redis://configured", "shop", 256, "none")
+    broken["ROTA_TIMEOUT_SECONDS"] = "long"
+    told = ClientSettings("redis://configured", "shop", 256, "none", 2.0)
     assert resolve(told, broken, tmp_path) == told
     environment = {"ROTA_REDIS_URL": "redis://e", "ROTA_NAMESPACE": "e", "ROTA_LIMITS__MAX_PAYLOAD_KB": "7"}
-    environment["ROTA_DURABILITY"] = "wait"
-    assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7, "wait")
+    environment |= {"ROTA_DURABILITY": "wait", "ROTA_TIMEOUT_SECONDS": "1.5"}
+    assert resolve(NOTHING, environment, tmp_path) == ClientSettings("redis://e", "e", 7, "wait", 1.5)
 
 
 def test_rota_config_names_the_file_instead(tmp_path: Path) -> None:
@@ -70,6 +73,7 @@ def test_a_file_that_holds_no_url_is_named_and_not_quoted(tmp_path: Path) -> Non
         ({"ROTA_CONFIG": "gone.toml"}, "", "ROTA_CONFIG names"),
         ({"ROTA_REDIS_URL_FILE": "/nowhere/secret"}, "", "ROTA_REDIS_URL_FILE names /nowhere/secret"),
         ({"ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}, "", "must be a whole number, got 'big'"),
+        ({"ROTA_TIMEOUT_SECONDS": "0"}, "", "ROTA_TIMEOUT_SECONDS must be a number of seconds above 0, got '0'"),
         ({"ROTA_DURABILITY": "much"}, "", 'ROTA_DURABILITY: durability: expected one of "none", "wait", "waitaof"'),
         ({}, 'durability = "much"', "rota.toml: durability: expected one of"),
         ({}, "redis_url = ", "is not TOML"),

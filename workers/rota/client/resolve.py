@@ -78,6 +78,9 @@ def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: 
     Raises NotConfigured when a source is there and cannot be read.
     """
     found = configured
+    if found.timeout_seconds is None:  # the file is the fleet's, and says nothing of it
+        seconds = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
+        found = found._replace(timeout_seconds=seconds)
     for source in (_in_environment, _in_file):
         if not all(found):
             found = found.or_else(source(environment, folder))
@@ -93,8 +96,7 @@ def _in_environment(environment: Mapping[str, str], _: Path) -> ClientSettings:
     if not payload.isdecimal():
         raise NotConfigured(f"ROTA_LIMITS__MAX_PAYLOAD_KB must be a whole number, got {payload!r}")
     durability = _level("ROTA_DURABILITY", environment.get("ROTA_DURABILITY"))
-    timeout = _seconds("ROTA_TIMEOUT_SECONDS", environment.get("ROTA_TIMEOUT_SECONDS"))
-    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability, timeout)
+    return ClientSettings(url, environment.get("ROTA_NAMESPACE"), int(payload), durability)
 
 
 def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
@@ -140,9 +142,9 @@ def _level(where: str, text: str | None) -> str | None:
         raise NotConfigured(f"{where}: {error}") from None
 
 
-def _seconds(where: str, text: str | None) -> float | None:
+def _seconds(where: str, text: str | None) -> float:
     try:
-        return positive_seconds(float(text), where) if text else None
+        return positive_seconds(float(text), where) if text else settings.DEFAULT_TIMEOUT_SECONDS
     except ValueError:
         raise NotConfigured(f"{where} must be a number of seconds above 0, got {text!r}") from None
 

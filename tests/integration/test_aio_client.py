@@ -1,0 +1,282 @@
+"""AsyncClient on a real server: what it says, whom it serves at once, and what is known of what was cancelled."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import redis
+
+import rota
+from faulty_link import FaultyLink
+from protocol import Fleet
+from rota.client import default
+from rota.protocol.store import BATCH
+from servers import Server
+from waiting import until
+
+TIMEOUT_SECONDS = 0.8
+IN_TIME_SECONDS = 1.5  # less than two timeouts
+SMOOTH_SECONDS = 0.3  # that a busy machine may take a loop's turn for
+
+work = rota.Call("work", queue="q")
+
+
+def call(task_id: str) -> rota.Call:
+    return rota.Call("work", queue="q", id=task_id)
+
+
+@pytest.fixture(name="link")
+def _link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as link:
+        yield link
+
+
+@asynccontextmanager
+async def warm(url: str, namespace: str) -> AsyncIterator[rota.AsyncClient]:
+    """A client that is connected, to a server that knows its script."""
+    async with rota.AsyncClient(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
+        await client.enqueue("warm", queue="warm")
+        yield client
+
+
+def test_what_the_client_that_blocks_can_do_it_can(server: Server, namespace: str, fleet: Fleet) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(server.url, namespace) as client:
+            handle = await client.enqueue(call("a"))
+            assert (handle.id, handle.duplicate, (await handle.status()).state) == ("a", False, "ready")
+            assert (await client.enqueue(call("a"))).duplicate
+            fronts = [rota.Call("work", queue="q", id=f"f{number}", front=True) for number in range(2)]
+            assert [each.id for each in await client.enqueue_many([*fronts, call("b")])] == ["f0", "f1", "b"]
+            assert [each.id for each in await client.peek("q")] == ["f0", "f1", "a", "b"]
+            assert (await client.explain(1, queue="q")).queue == "q"
+            assert [await client.pause("q"), await client.pause("q"), await client.resume("q")] == [True, False, True]
+            assert await handle.cancel() == "cancelled"
+            assert (await handle.wait(5)).state == "cancelled"
+            with pytest.raises(rota.TaskCancelled):
+                await handle.result(5)
+            assert not await client.revive("b")
+            await client.schedules.put("often", "work", rota.Every(60, queue="q"))
+            assert [each.name for each in await client.schedules.list()] == ["often"]
+            with pytest.raises(rota.EventsOff):
+                await anext(client.events())
+
+    asyncio.run(program())
+    assert fleet.lane() == ["f0", "f1", "b"]
+
+
+def test_many_awaits_share_one_connection_and_waits_one_more(
+    server: Server, namespace: str, redis_client: "redis.Redis"
+) -> None:
+    def connections() -> int:
+        return len([each for each in redis_client.client_list() if each["name"] in ("rota:client", "rota:waiting")])
+
+    async def program() -> None:
+        async with rota.AsyncClient(server.url, namespace) as client:
+            handles = await asyncio.gather(*[client.enqueue(work) for _ in range(BATCH)])
+            assert len({handle.id for handle in handles}) == BATCH
+            assert connections() == 1
+            waiting = [asyncio.create_task(handle.wait(20)) for handle in handles[:50]]
+            with pytest.raises(rota.WaitTimeout):
+                await handles[-1].wait(0.05)
+            assert connections() == 2
+            await asyncio.gather(*[handle.cancel() for handle in handles[:50]])
+            assert {status.state for status in await asyncio.gather(*waiting)} == {"cancelled"}
+
+    asyncio.run(program())
+    until(lambda: connections() == 0, "the connections to be closed")
+
+
+def test_a_cancelled_enqueue_that_was_sent_is_uncertain_and_is_repeated_exactly(
+    link: FaultyLink, namespace: str, fleet: Fleet
+) -> None:
+    async def program() -> None:
+        async with warm(link.url, namespace) as client:
+            link.hold(replies=True)
+            before = link.calls["enqueue"]
+            sending = asyncio.create_task(client.enqueue(call("a")))
+            while link.calls["enqueue"] == before:
+                await asyncio.sleep(0.01)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await sending
+            doubt = rota.Uncertain.behind(cancelled.value)
+            assert doubt is not None
+            assert doubt.ids == ("a",)
+            with pytest.raises(TimeoutError) as late:
+                async with asyncio.timeout(0.05):
+                    await client.enqueue(call("b"))
+            assert rota.Uncertain.behind(late.value) is not None
+            link.heal()
+            assert await client.cancel("a") == "cancelled"
+            [handle] = await doubt.arepeat()
+            assert (handle.id, handle.duplicate) == ("a", False)
+            with pytest.raises(ValueError, match="await error.arepeat"):
+                doubt.repeat()
+
+    asyncio.run(program())
+    assert "a" not in fleet.lane()
+
+
+def test_who_is_cancelled_disturbs_nobody_else(link: FaultyLink, namespace: str) -> None:
+    async def program() -> None:
+        async with warm(link.url, namespace) as client:
+            link.hold(replies=True)
+            sent = [asyncio.create_task(client.enqueue(call(f"t{number}"))) for number in range(3)]
+            await asyncio.sleep(0)
+            sent[1].cancel()
+            link.heal()
+            assert [(await each).id for each in sent[::2]] == ["t0", "t2"]
+            assert link.connections == 1
+
+    asyncio.run(program())
+
+
+def test_what_was_cancelled_before_it_was_sent_is_not_in_doubt(link: FaultyLink, namespace: str) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(link.url, namespace) as client:
+            link.silence(requests=True, replies=True)
+            with pytest.raises(TimeoutError) as late:
+                async with asyncio.timeout(0.05):
+                    await client.enqueue(call("a"))
+            assert rota.Uncertain.behind(late.value) is None
+            assert late.value.__cause__ is not None
+            assert isinstance(late.value.__cause__.__cause__, rota.Unavailable)
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_silent_server_ends_each_call_in_time_and_holds_up_nobody(
+    is_connected: bool, link: FaultyLink, namespace: str
+) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
+            if is_connected:
+                await client.enqueue(work)
+            link.silence(requests=True, replies=True)
+            began = time.monotonic()
+            calls = [client.enqueue(work), client.enqueue_many([work] * BATCH), client.cancel("a"), client.peek("q")]
+            found = await asyncio.gather(*calls, client.status("a"), return_exceptions=True)
+            assert time.monotonic() - began < IN_TIME_SECONDS
+            assert all(isinstance(each, rota.Uncertain if is_connected else rota.Unavailable) for each in found[:-1])
+            assert isinstance(found[-1], rota.TaskStatus)
+            assert found[-1].state == "unknown"
+            link.heal()
+            assert (await client.enqueue(call("after"))).id == "after"
+
+    asyncio.run(program())
+
+
+def test_silence_of_one_connection_is_made_up_for_on_another(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
+    async def program() -> None:
+        async with warm(link.url, namespace) as client:
+            link.lose_replies(1, cut=False)
+            assert (await client.enqueue(call("a"))).id == "a"
+            link.lose_replies(1)
+            assert (await client.enqueue(call("b"))).id == "b"
+
+    asyncio.run(program())
+    assert fleet.lane() == ["a", "b"]
+
+
+@pytest.fixture(name="resize")
+def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[rota.Task[[int], int]]:
+    monkeypatch.setattr(default, "_default", default.DefaultClient())
+    rota.configure(redis_url=server.url, namespace=namespace, timeout_seconds=4)
+
+    def resize(n: int) -> int:
+        return n
+
+    yield rota.task(queue="q", name=f"resize-{namespace}")(resize)
+
+
+def test_each_loop_has_a_default_client_of_its_own(resize: rota.Task[[int], int], fleet: Fleet) -> None:
+    ids: list[str] = []
+
+    async def program() -> None:
+        ids.append((await resize.aenqueue(1)).id)
+        ids.append((await resize.using(delay=0).aenqueue(1)).id)
+        ids.extend(handle.id for handle in await rota.aenqueue_many([resize.call(1), resize.call(2)]))
+        assert rota.default_async_client() is rota.default_async_client()
+        assert rota.default_async_client()._seconds == 4
+
+    threads = [threading.Thread(target=asyncio.run, args=(program(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(program())
+    assert sorted(fleet.lane()) == sorted(ids)
+    assert len(ids) == 16
+    assert len(default._default._of_loops) == 1, "loops that were closed are forgotten"
+
+
+def test_a_client_serves_one_loop_after_another_and_no_two_at_once(server: Server, namespace: str) -> None:
+    client = rota.AsyncClient(server.url, namespace)
+
+    async def enqueue() -> None:
+        await client.enqueue(work)
+        with pytest.raises(RuntimeError, match="in use in another event loop"):
+            await asyncio.to_thread(asyncio.run, client.status("a"))
+
+    asyncio.run(enqueue())
+    asyncio.run(enqueue())
+
+
+def test_a_forked_child_enqueues_by_a_connection_of_its_own(resize: rota.Task[[int], int], fleet: Fleet) -> None:
+    async def program() -> None:
+        await resize.aenqueue(1)
+        child = await asyncio.to_thread(os.fork)
+        if child == 0:
+            os._exit(_runs(resize))
+        assert os.waitpid(child, 0)[1] == 0
+        await resize.aenqueue(3)
+
+    asyncio.run(program())
+    assert len(fleet.lane()) == 3
+
+
+def _runs(resize: rota.Task[[int], int]) -> int:
+    """In a forked child: nothing may come out of it."""
+    try:
+        asyncio.run(resize.aenqueue(2))
+    except BaseException:
+        return 1
+    return 0
+
+
+def test_a_consumer_takes_tasks_and_settles_them(server: Server, namespace: str, fleet: Fleet) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(server.url, namespace) as client:
+            await client.enqueue_many([call("a"), call("b"), call("c")])
+            async with client.consumer("q", limit=2) as tasks:
+                async with await anext(tasks) as first:
+                    assert (first.id, first.attempt) == ("a", 1)
+                second = await anext(tasks)
+                await second.dead("because")
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.2), await anext(tasks):
+                        await asyncio.sleep(60)
+                tasks.stop()
+                assert [task.id async for task in tasks] == []
+            assert [(await client.status(each)).state for each in ("a", "b", "c")] == ["done", "dead", "ready"]
+
+    asyncio.run(program())
+    assert fleet.lane() == ["c"]
+
+
+def test_a_call_that_blocks_a_loop_is_warned_of_once_and_in_the_callers_name(server: Server, namespace: str) -> None:
+    async def program(client: rota.Client) -> None:
+        client.enqueue(work)
+        client.enqueue(work)
+
+    with rota.Client(server.url, namespace) as client, pytest.warns(rota.RotaWarning) as warned:
+        client.enqueue(work)
+        asyncio.run(program(client))
+        [told] = [each for each in warned if each.category is rota.BlockingCall]
+    assert told.filename == __file__
+    assert "aenqueue" in str(told.message)

@@ -1,0 +1,95 @@
+"""No call of the client that blocks takes longer than its timeout in all, at whichever step the server falls silent."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import rota
+from faulty_link import FaultyLink
+from rota.client.client import Client
+from servers import Server
+
+TIMEOUT_SECONDS = 0.8
+IN_TIME_SECONDS = 1.5  # less than two steps of the whole timeout
+
+
+@pytest.fixture(name="link")
+def _link(server: Server) -> Iterator[FaultyLink]:
+    with FaultyLink(server.port) as link:
+        yield link
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < IN_TIME_SECONDS
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "enqueue": lambda client: client.enqueue("work", queue="q"),
+    "enqueue_many": lambda client: client.enqueue_many([rota.Call("work", queue="q")] * 1000),
+    "cancel": lambda client: client.cancel("a"),
+    "peek": lambda client: client.peek("q"),
+    "explain": lambda client: client.explain(),
+    "events": lambda client: client.events(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_silent_when_it_is_greeted(name: str, link: FaultyLink, namespace: str) -> None:
+    link.silence(replies=True)
+    url = link.url.replace("redis://", "redis://default:secret@")
+    with Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client, in_time(), pytest.raises(rota.Unavailable):
+        CALLS[name](client)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "events"])
+def test_silent_when_it_is_asked(name: str, link: FaultyLink, namespace: str) -> None:
+    with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
+        client.enqueue("work", queue="q")
+        link.silence(replies=True)
+        with in_time(), pytest.raises(rota.Uncertain):
+            CALLS[name](client)
+
+
+def test_silent_when_it_is_asked_for_the_second_time(link: FaultyLink, namespace: str) -> None:
+    with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
+        client.enqueue("work", queue="q")
+        link.lose_replies(2, cut=False)
+        with in_time(), pytest.raises(rota.Uncertain) as caught:
+            client.enqueue("work", queue="q")
+        link.silence(replies=True)
+        with in_time(), pytest.raises(rota.Uncertain):
+            caught.value.repeat()
+
+
+def test_silent_between_the_questions_of_one_call(link: FaultyLink, namespace: str) -> None:
+    with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
+        client.peek()  # asks for the queues, and then in each of them
+        link.delay(TIMEOUT_SECONDS / 4)
+        client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])
+        with in_time(), pytest.raises(rota.Uncertain):
+            client.peek()
+
+
+def test_silent_before_it_takes_a_connection(namespace: str) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
+        place = deaf.getsockname()
+        with socket.create_connection(place), socket.create_connection(place):  # the next one is not even accepted
+            url = f"redis://127.0.0.1:{place[1]}"
+            with Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client, in_time():
+                with pytest.raises(rota.Unavailable):
+                    client.enqueue("work", queue="q")
+
+
+def test_silent_sentinels(namespace: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        url = f"redis+sentinel://127.0.0.1:{port},127.0.0.1:{port}/main"
+        with Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client, in_time():
+            with pytest.raises(rota.Unavailable):
+                client.enqueue("work", queue="q")
