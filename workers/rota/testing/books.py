@@ -4,7 +4,6 @@ the scripts do to one task is done here to one, without lanes, owners and leases
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any, assert_never
 
 from rota.child.slots import Slot
@@ -83,12 +82,9 @@ class Books:
         if holder := self._holder(namespace, new.unique_key):
             return Enqueued(duplicate=True, holder=holder), None
         now_us = self._now_us()
-        due_us = _due_us(new.due, now_us)
-        state, came, ready_us = (
-            (State.READY, Kind.IMMEDIATE, now_us) if due_us <= now_us else (State.SCHEDULED, Kind.DELAYED, 0)
-        )
-        entry = _written(Entry(b"", new.id, new.queue, kind or came, due_us, ready_us, 0, 0, 0, 0, "-"))
-        kept = KeptTask(namespace, new.body, entry, new.due.endswith(FRONT), state)
+        kept = KeptTask(namespace, new.body, _new_entry(new, kind, now_us), new.due.endswith(FRONT), State.READY)
+        if kept.entry.due_us > now_us:
+            kept.state = State.SCHEDULED
         self._tasks[namespace, new.id] = kept
         if new.unique_key:
             until_us = now_us + new.hold_ms * 1000 if new.hold_ms else float("inf")
@@ -176,7 +172,7 @@ class Books:
         kept.ended = TaskState(kept.state, result=result)
         if account:
             head = f"{how} {self._now_us()} {owner} ".encode()
-            record = b"\n".join(chain([head + kept.entry.text + account], kept.accounts))
+            record = b"\n".join([head + kept.entry.text + account, *kept.accounts])
             kept.ended = TaskState(how, result=result, ended=parse_ended(record))
 
     def _free_keys(self, kept: KeptTask) -> None:
@@ -185,6 +181,13 @@ class Books:
     def _holder(self, namespace: str, key: str) -> str:
         held = self._keys.get((namespace, key)) if key else None
         return held[0].entry.id if held is not None and self._now_us() < held[1] else ""
+
+
+def _new_entry(new: NewTask, kind: Kind | None, now_us: int) -> Entry:
+    due_us = _due_us(new.due, now_us)
+    waits = due_us > now_us
+    came = Kind.DELAYED if waits else Kind.IMMEDIATE
+    return _written(Entry(b"", new.id, new.queue, kind or came, due_us, 0 if waits else now_us, 0, 0, 0, 0, "-"))
 
 
 def _due_us(due: str, now_us: int) -> int:

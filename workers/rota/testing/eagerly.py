@@ -55,7 +55,9 @@ class _Line:
         token = _behind.set(line)
         try:
             while line:
-                self._run(line.popleft())
+                kept = line.popleft()
+                if kept.ended is None:  # else it was cancelled
+                    self._run(kept)
         finally:
             _behind.reset(token)
 

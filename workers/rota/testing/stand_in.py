@@ -19,8 +19,6 @@ from rota.testing.books import Books, KeptTask
 T = TypeVar("T")
 
 _STARTED: Final = (State.RUNNING, State.DONE, State.DEAD)
-
-
 Accepted = Callable[[str, Sequence[tuple[NewTask, KeptTask]]], None]
 """Takes the tasks of one call that were accepted, with their namespace."""
 
