@@ -1,4 +1,4 @@
-"""Rota's Django application in one process: when an enqueue is sent, what the settings may say, the admin page."""
+"""Rota's Django application in one process: when an enqueue is sent, and the admin page."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.core.checks import run_checks
 from django.db import transaction
 from django.test import Client as Browser
 
@@ -105,39 +104,6 @@ class TestCommits:
         given = {"redis_url": server.url, "namespace": namespace, "on_commit": False}
         with set_up_again(given), transaction.atomic():
             assert [send().id] == fleet.lane("mail")
-
-
-class TestSettings:
-    @pytest.mark.parametrize(
-        ("given", "told"),
-        [
-            ("redis://", "ROTA must be a dict, got str. Write ROTA = {"),
-            ({"redis_ulr": "redis://h"}, "ROTA has no setting 'redis_ulr'. Did you mean 'redis_url'?"),
-            ({"celery": 1}, "ROTA has no setting 'celery'. Its settings are redis_url, namespace,"),
-            ({"redis_url": "http://h"}, 'ROTA["redis_url"]: '),
-            ({"redis_url": 6379}, 'ROTA["redis_url"]: redis_url must be a string, got a value of type int. Correct'),
-            ({"redis_url": "redis://h", "namespace": "a b"}, "ROTA[\"namespace\"]: namespace 'a b' is not usable"),
-            ({"redis_url": "redis://h", "max_payload_kb": 0}, "max_payload_kb must be a whole number of KiB"),
-            ({"redis_url": "redis://h", "durability": "some"}, 'ROTA["durability"]: '),
-            ({"redis_url": "redis://h", "on_commit": None}, "on_commit must be True or False, got None"),
-            ({}, "Nothing says which server tasks go to: enqueueing will fail. Give ROTA["),
-        ],
-    )
-    def test_what_is_wrong_is_told_with_what_to_do(
-        self, given: object, told: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.delenv("ROTA_REDIS_URL", raising=False)
-        monkeypatch.delenv("REDIS_URL", raising=False)
-        with set_up_again(given):
-            [fault] = run_checks(tags=["rota"])
-        assert told in f"{fault.msg} {fault.hint}"
-
-    def test_what_is_right_is_no_fault(self) -> None:
-        assert run_checks(tags=["rota"]) == []
-
-    def test_a_wrong_one_is_refused_where_nobody_ran_the_checks(self) -> None:
-        with set_up_again({"redis_url": "redis://h", "namespace": "a b"}), pytest.raises(rota.InvalidName):
-            send()
 
 
 @pytest.fixture(name="dead")

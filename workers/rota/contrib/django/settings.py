@@ -14,6 +14,7 @@ from rota.client.prepare import require_name
 from rota.client.resolve import resolve
 from rota.client.settings import ClientSettings
 from rota.contrib.django.databases import on_commit
+from rota.durations import positive_seconds
 from rota.errors import NotConfigured
 from rota.options import check_boolean
 from rota.server.address import parse_address
@@ -37,6 +38,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any, str], object]]] = {
     "namespace": lambda value, name: require_name(name, value),
     "max_payload_kb": _check_kib,
     "durability": lambda value, name: level_of(_check_text(value, name)),
+    "timeout_seconds": positive_seconds,
     "on_commit": check_boolean,
 }
 VARIABLES: Final = {
@@ -58,6 +60,8 @@ def configure_client() -> None:
     """Have the default client go by `ROTA`. What is wrong there is raised when a task is enqueued; `check` tells it."""
     given = of_project()
     waits = given.pop("on_commit", True)
+    if _fault_in("timeout_seconds", given.get("timeout_seconds", 1)):  # that would be raised now, before any check
+        del given["timeout_seconds"]
     rota.configure(**given, on_commit=on_commit if waits else None)
 
 
@@ -79,12 +83,17 @@ def _unknown(given: Mapping[Any, Any]) -> Iterator[CheckMessage]:
 
 
 def _wrong(given: Mapping[Any, Any]) -> Iterator[CheckMessage]:
-    for name, check in _CHECKS.items():
-        try:
-            if name in given:
-                check(given[name], name)
-        except (TypeError, ValueError) as error:
-            yield Error(f'ROTA["{name}"]: {error}.', hint=f'Correct ROTA["{name}"] in your settings.', id="rota.E003")
+    for name in _CHECKS:
+        if name in given and (fault := _fault_in(name, given[name])):
+            yield Error(f'ROTA["{name}"]: {fault}.', hint=f'Correct ROTA["{name}"] in your settings.', id="rota.E003")
+
+
+def _fault_in(name: str, value: Any) -> str:
+    try:
+        _CHECKS[name](value, name)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def _without_server() -> Iterator[CheckMessage]:
