@@ -69,9 +69,9 @@ def test_silent_when_it_is_asked_for_the_second_time(link: FaultyLink, namespace
 
 def test_silent_between_the_questions_of_one_call(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
+        client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])
         client.peek()  # asks for the queues, and then in each of them
         link.delay(TIMEOUT_SECONDS / 4)
-        client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])
         with in_time(), pytest.raises(rota.Uncertain):
             client.peek()
 
@@ -79,17 +79,23 @@ def test_silent_between_the_questions_of_one_call(link: FaultyLink, namespace: s
 def test_silent_before_it_takes_a_connection(namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         place = deaf.getsockname()
-        with socket.create_connection(place), socket.create_connection(place):  # the next one is not even accepted
+        with socket.create_connection(place):  # the next one is not even accepted
             url = f"redis://127.0.0.1:{place[1]}"
-            with Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client, in_time():
-                with pytest.raises(rota.Unavailable):
-                    client.enqueue("work", queue="q")
+            with (
+                Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client,
+                in_time(),
+                pytest.raises(rota.Unavailable),
+            ):
+                client.enqueue("work", queue="q")
 
 
 def test_silent_sentinels(namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         url = f"redis+sentinel://127.0.0.1:{port},127.0.0.1:{port}/main"
-        with Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client, in_time():
-            with pytest.raises(rota.Unavailable):
-                client.enqueue("work", queue="q")
+        with (
+            Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client,
+            in_time(),
+            pytest.raises(rota.Unavailable),
+        ):
+            client.enqueue("work", queue="q")

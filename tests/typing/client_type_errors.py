@@ -36,3 +36,10 @@ def calls(client: rota.Client) -> None:
     rota.Every(30, missed="some")  # type: ignore[arg-type]  # no such rule
     rota.Every(30, timezone="UTC")  # type: ignore[call-arg]  # an interval goes by no clock
     client.schedules.put("nightly", resize, "0 3 * * *")  # type: ignore[arg-type]  # not a rota.Cron
+
+
+async def awaited(client: rota.AsyncClient) -> None:
+    await resize.aenqueue("7")  # type: ignore[arg-type]  # a str
+    await resize.using(queue="bulk").aenqueue()  # type: ignore[call-arg]  # no image_id
+    await client.enqueue("resize", arguments=[7])  # type: ignore[call-overload]  # no such option
+    assert client.status("a").state  # type: ignore[attr-defined]  # not awaited

@@ -145,3 +145,26 @@ def inside() -> None:
     assert_type(rota.current_task(), rota.CurrentTask)
     rota.current_task().progress(1, 4, "pages")
     raise rota.Retry(delay=60)
+
+
+async def awaited(client: rota.AsyncClient) -> None:
+    assert_type(await resize.aenqueue(7), rota.AsyncHandle[str])
+    assert_type(await fetch.using(delay=3, client=client).aenqueue("x"), rota.AsyncHandle[bytes])
+    assert_type(await rota.aenqueue_many([resize.call(7)]), list[rota.AsyncHandle[str]])
+    handle = await client.enqueue(crawl.call("x"))
+    assert_type(await handle.result(5), int)
+    assert_type(await handle.status(), rota.TaskStatus)
+    assert_type(await client.peek("mail"), list[rota.QueuedTask])
+    assert_type(rota.default_async_client(), rota.AsyncClient)
+    async with client.consumer("mail") as tasks, client.events() as events:
+        async for task in tasks:
+            assert_type(task, rota.AsyncLeasedTask)
+            await task.done()
+        async for event in events:
+            assert_type(event, rota.TaskEvent)
+    try:
+        await resize.aenqueue(7)
+    except TimeoutError as error:
+        doubt = rota.Uncertain.behind(error)
+        assert_type(doubt, rota.Uncertain | None)
+    rota.configure(timeout_seconds=2)

@@ -59,7 +59,8 @@ class Batch(NamedTuple):
 class Sender(Generic[H]):
     """How enqueues are sent; `handle_of` makes what callers get of each, and `doubt` the Uncertain that takes the
     `Sending` which repeats it. A `confirmation` is waited for by each round: two rounds may go to two servers, of which
-    only the second would confirm. `seconds` are those of a round, whatever happens in it. `repeats`: what callers write to repeat one."""
+    only the second would confirm. `seconds` are those of a round, whatever happens in it. `repeats`: what callers
+    write to repeat one."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Sender(Generic[H]):
         doubt: "Callable[[str, Sequence[str], Callable[[], Sending[H]]], Uncertain]",
         seconds: float,
         confirmation: Confirmation | None = None,
+        *,
         repeats: str = "repeat()",
     ) -> None:
         self._store = store

@@ -96,7 +96,7 @@ class AsyncClient:
         self._store = Store(namespace)
         failover = self._address.sentinels is not None
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._seconds)
-        self._sender = Sender(self._store, self._handle, self._doubt, self._seconds, awaited, "await arepeat()")
+        self._sender = Sender(self._store, self._handle, self._doubt, self._seconds, awaited, repeats="await arepeat()")
         self._warned = Warned(namespace, self._address.place)
         self._connections: _Connections | None = None
 

@@ -7,7 +7,7 @@ from typing import Self
 
 from rota.client.events import PARK_SECONDS, EventsReading, WantedEvents, events_backoff, no_events
 from rota.client.failures import Denied
-from rota.errors import Unavailable
+from rota.errors import EventsOff, Unavailable
 from rota.protocol.store import Store
 from rota.protocol.task_events import TaskEvent
 from rota.server.address import Address
@@ -59,7 +59,11 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
             async with asyncio.timeout(self._seconds):
                 await self._connection.ask(self._reading.trial)
                 self._reading.begin(await self._connection.run(self._reading.first_page()))
+        except EventsOff:
+            await self.aclose()
+            raise
         except (ServerError, TimeoutError) as error:
+            await self.aclose()
             raise no_events(error) from error
         self._is_at_its_place = True
 
