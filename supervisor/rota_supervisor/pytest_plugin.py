@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from rota.client.client import Client
     from rota.testing import Capture, Ran
-    from rota_supervisor.testing import Fleet
+    from rota_supervisor.testing import FleetOfTest
 
 _URL = "rota_redis_url"
 _SHOWN_CHARACTERS = 20_000
@@ -80,7 +80,9 @@ def rota_fleet_settings() -> dict[str, Any]:
 
 
 @pytest.fixture
-def rota_fleet(rota_client: "Client", rota_server_url: str, rota_fleet_settings: dict[str, Any]) -> "Iterator[Fleet]":
+def rota_fleet(
+    rota_client: "Client", rota_server_url: str, rota_fleet_settings: dict[str, Any]
+) -> "Iterator[FleetOfTest]":
     """A fleet that runs what `rota_client` and the default client enqueue, until the test is over."""
     from rota_supervisor.testing import FleetFailed, fleet, fleet_settings  # noqa: PLC0415
 

@@ -72,7 +72,7 @@ def fleet_settings(client_url: str, namespace: str, own: Mapping[str, Any]) -> d
     return settings
 
 
-class Fleet:
+class FleetOfTest:
     """A master with its workers, as `rota run` starts them. `client` enqueues to it; `folder` has its `rota.toml` and
     its log."""
 
@@ -129,10 +129,10 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[Fleet]:
+def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[FleetOfTest]:
     """Run a fleet for the length of the block. Raises FleetFailed."""
     with tempfile.TemporaryDirectory(prefix="rota-") as folder:
-        made = Fleet(client, Path(folder), settings)
+        made = FleetOfTest(client, Path(folder), settings)
         try:
             made.start()
             yield made

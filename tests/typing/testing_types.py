@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 import rota
-from rota.testing import Capture, CapturedCall, Clock, Ran, capture, eager
-from rota_supervisor.testing import Fleet
+from rota.testing import Capture, CaptureClock, CapturedCall, Ran, capture, eager
+from rota_supervisor.testing import FleetOfTest
 
 
 @rota.task
@@ -31,7 +31,7 @@ def captured(rota_capture: Capture) -> None:
     calls.assert_enqueued("resize", unique=True, retries=3, front=False, id="one", kind="periodic")
     calls.assert_not_enqueued()
     calls.assert_not_enqueued(resize, at=datetime.now(UTC))
-    assert_type(calls.clock, Clock)
+    assert_type(calls.clock, CaptureClock)
     assert_type(calls.clock.move(60), datetime)
     assert_type(calls.clock.move_to(datetime.now(UTC)), datetime)
     assert_type(rota_capture.drain(raises=False, limits=True, most=10), list[Ran])
@@ -45,7 +45,7 @@ def run_at_once() -> None:
     assert_type(ran[0].outcome, str)
 
 
-def on_a_fleet(rota_fleet: Fleet) -> None:
+def on_a_fleet(rota_fleet: FleetOfTest) -> None:
     assert_type(rota_fleet.client, rota.Client)
     assert_type(rota_fleet.log, str)
 

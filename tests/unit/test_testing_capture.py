@@ -183,6 +183,8 @@ def test_a_failed_assertion_says_what_was_enqueued_instead(calls: Capture) -> No
 def test_an_expectation_that_no_call_can_have_is_an_error(calls: Capture) -> None:
     with pytest.raises(TypeError, match="a call has no 'countdown': expect some of args, kwargs, queue"):
         calls.assert_enqueued(resize, countdown=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="say of which task"):
+        calls.assert_not_enqueued(delay=60)
     calls.assert_enqueued("captured_resize", times=0)
 
 

@@ -6,9 +6,19 @@ through. With a server and workers: the fixtures `rota_client` and `rota_fleet` 
 
 from rota.testing.calls import CapturedCall
 from rota.testing.capturing import Capture, EndlessDrain, capture
-from rota.testing.clock import Clock
+from rota.testing.clock import CaptureClock
 from rota.testing.eagerly import eager
 from rota.testing.inline import Ran
 from rota.testing.stand_in import NotAnswered, NotRun
 
-__all__ = ["Capture", "CapturedCall", "Clock", "EndlessDrain", "NotAnswered", "NotRun", "Ran", "capture", "eager"]
+__all__ = [
+    "Capture",
+    "CaptureClock",
+    "CapturedCall",
+    "EndlessDrain",
+    "NotAnswered",
+    "NotRun",
+    "Ran",
+    "capture",
+    "eager",
+]

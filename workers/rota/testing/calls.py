@@ -127,7 +127,7 @@ def captured_call(namespace: str, new: NewTask, kind: Kind) -> CapturedCall:
     )
 
 
-class Wanted:
+class WantedCalls:
     """The calls of one task that a test looks for. Raises InvalidArguments for arguments that no call of it could have,
     and TypeError for an expectation that is none."""
 
@@ -162,7 +162,7 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[t
     return tuple(reading.args), dict(reading.kwargs)
 
 
-def said_of(calls: Sequence[CapturedCall], wanted: Wanted) -> str:
+def said_of(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
     """What was enqueued instead, those of the task first, each with what differs."""
     if not calls:
         return "nothing was enqueued"

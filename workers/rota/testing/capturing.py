@@ -14,8 +14,8 @@ from rota.protocol.entry import Kind
 from rota.protocol.store import NewTask
 from rota.registry import default_registry
 from rota.testing.books import Books, KeptTask
-from rota.testing.calls import CapturedCall, Expected, Wanted, captured_call, said_of
-from rota.testing.clock import Clock
+from rota.testing.calls import CapturedCall, Expected, WantedCalls, captured_call, said_of
+from rota.testing.clock import CaptureClock
 from rota.testing.stand_in import StandIn, standing_in
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class Capture(Sequence[CapturedCall]):
     """
 
     def __init__(self, *, at: datetime | None = None, schedules: bool = True) -> None:
-        self.clock = Clock(self._moved, at)
+        self.clock = CaptureClock(self._moved, at)
         self._schedules = schedules
         self._calls: list[CapturedCall] = []
         self._books = Books(lambda: self.clock.now_us)
-        self._waiting = Waiting(self._books)
+        self._waiting = WaitingTasks(self._books)
         self._stand_in = StandIn(self._books, self._accepted, _HOW_TO_RUN)
 
     # The calls
@@ -71,7 +71,7 @@ class Capture(Sequence[CapturedCall]):
 
     def of(self, task: "Task[..., Any] | str", **expected: Unpack[Expected]) -> list[CapturedCall]:
         """The calls of a task, or of a name, that are as expected: see `Expected`."""
-        return self._found(Wanted(task, expected))
+        return self._found(WantedCalls(task, expected))
 
     def assert_enqueued(
         self, task: "Task[..., Any] | str", *, times: int | None = None, **expected: Unpack[Expected]
@@ -82,7 +82,7 @@ class Capture(Sequence[CapturedCall]):
         Raises InvalidArguments for arguments that no call of the task could have.
         """
         __tracebackhide__ = True
-        wanted = Wanted(task, expected)
+        wanted = WantedCalls(task, expected)
         found = self._found(wanted)
         if not found and times is None:
             raise AssertionError(f"no call of {wanted} was enqueued; {said_of(self._calls, wanted)}")
@@ -95,7 +95,9 @@ class Capture(Sequence[CapturedCall]):
     def assert_not_enqueued(self, task: "Task[..., Any] | str | None" = None, **expected: Unpack[Expected]) -> None:
         """Assert that no call of the task was enqueued that is as expected; without a task, that nothing was."""
         __tracebackhide__ = True
-        found = self._calls if task is None else self._found(Wanted(task, expected))
+        if task is None and expected:
+            raise TypeError(f"say of which task no call is to have {', '.join(expected)}")
+        found = self._calls if task is None else self._found(WantedCalls(task, expected))
         if found:
             lines = "\n".join(f"  {call}" for call in found)
             raise AssertionError(f"{len(found)} calls were enqueued that should not have been:\n{lines}")
@@ -124,7 +126,7 @@ class Capture(Sequence[CapturedCall]):
                 raise_failure(attempt, kept)
         return ran
 
-    def _found(self, wanted: Wanted) -> list[CapturedCall]:
+    def _found(self, wanted: WantedCalls) -> list[CapturedCall]:
         return [call for call in self._calls if not wanted.differences(call)]
 
     def _accepted(self, namespace: str, tasks: Sequence[tuple[NewTask, KeptTask]]) -> None:
@@ -144,7 +146,7 @@ class Capture(Sequence[CapturedCall]):
                 self._accepted(namespace, [(new, kept)])
 
 
-class Waiting:
+class WaitingTasks:
     """What waits to be drained: what is ready, in its order, and what is due later."""
 
     def __init__(self, books: Books) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from rota.durations import MICROSECONDS, Duration, microseconds, unix_microseconds, utc_datetime
 
 
-class Clock:
+class CaptureClock:
     """Stands still, at the time when the capture began or at which it was to begin, until it is moved; then what is due
     by then may be run."""
 

@@ -10,7 +10,7 @@ from rota.client.settings import DEFAULT_TIME_LIMIT_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class DefaultTerms:
-    """As `rota.worker.prepare.Terms`."""
+    """As `rota.worker.prepare.TaskTerms`."""
 
     max_payload_kb: int = 0
     time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS

@@ -54,7 +54,7 @@ class Unfit:
     name: str = UNKNOWN_TASK
 
 
-class Terms(Protocol):
+class TaskTerms(Protocol):
     """What the settings of a worker say of the tasks it runs."""
 
     @property
@@ -68,7 +68,7 @@ class Terms(Protocol):
 class Preparer:
     """Makes calls of bodies, for one registry and the settings of one worker."""
 
-    def __init__(self, registry: Registry, settings: Terms) -> None:
+    def __init__(self, registry: Registry, settings: TaskTerms) -> None:
         self._registry = registry
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
