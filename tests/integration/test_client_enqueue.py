@@ -90,6 +90,14 @@ class TestDeclaredTasks:
             rota.enqueue_many([resize.call(1), rota.Call("resize", args=["a", "b"])])
         assert fleet.lane("images") == []
 
+    def test_tasks_of_the_default_client_are_asked_for_and_cancelled_by_id(self, fleet: Fleet) -> None:
+        handle = declare().using(queue="default").enqueue(1)
+        assert rota.default_client() is handle.client
+        assert rota.status(handle.id, args=True).args == [1]
+        assert rota.cancel(handle.id) == "cancelled"
+        assert rota.status(handle.id).state == "cancelled"
+        assert fleet.redis.hget(fleet.keys.tasks, handle.id) in (None, "")
+
     def test_enqueueing_nothing_is_no_call(self) -> None:
         assert rota.enqueue_many([]) == []
 

@@ -1,9 +1,11 @@
 """Declaring tasks, and the registry."""
 
+import copy
 import dataclasses
 import functools
 import inspect
 import pickle
+import pydoc
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 import rota
 from rota.client.tasks import Task
 from rota.errors import DuplicateTask, InvalidArguments, InvalidName
-from rota.options import TaskOptions
+from rota.options import TaskArguments, TaskOptions
 from rota.registry import default_registry
 
 
@@ -99,6 +101,26 @@ def test_what_cannot_be_a_task_is_refused() -> None:
             rota.task(thing)  # type: ignore[arg-type]  # that is the claim
     with pytest.raises(InvalidName, match="task name 'send mail'"):
         rota.task(name="send mail")(add)
+
+
+scale = rota.task(name="scale")(add)
+
+
+def test_a_task_is_copied_as_a_function_is_and_pickled_by_where_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {"scale": scale})
+    assert copy.copy(scale) is copy.deepcopy(scale) is pickle.loads(pickle.dumps(scale)) is scale
+    default_registry._tasks.clear()
+    with pytest.raises(LookupError, match="declares no task 'scale'"):
+        pickle.loads(pickle.dumps(scale))
+
+
+def test_help_shows_the_options_by_name_with_types_and_defaults() -> None:
+    declared = pydoc.plain(pydoc.render_doc(rota.task))
+    assert "queue: str = 'default', retries: int = 10, " in declared
+    assert "time_limit: float | datetime.timedelta | None = None" in declared
+    called = pydoc.plain(pydoc.render_doc(rota.Task.using))
+    assert "delay: float | datetime.timedelta | None = None, at: datetime.datetime | None = None" in called
+    assert set(inspect.signature(rota.task).parameters) == {"function", "name", *TaskArguments.__annotations__}
 
 
 def test_arguments_are_fitted_to_the_signature_without_a_call() -> None:

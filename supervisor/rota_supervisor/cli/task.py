@@ -115,8 +115,7 @@ def _import_tasks(config: Config, name: str) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # what modules print at import is no data of ours
         failure = import_all(config.imports)
     if failure is not None:
-        message = f"the module {failure.module} does not import: {failure.error} ({failure.where})"
-        raise Failure(ExitCode.CONFIG, message)
+        raise Failure(ExitCode.CONFIG, failure.told())
     if name not in default_registry:
         hint = suggestion(name, [each.name for each in default_registry])
         where = f" ({', '.join(config.imports)})" if config.imports else ", of which there are none"
