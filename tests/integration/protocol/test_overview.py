@@ -1,6 +1,7 @@
 """Claims about the overview where there are more queues than one call looks at, and queues of patterns."""
 
 from protocol import Fleet, body_of
+from rota.protocol.command import follow
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import NewTask
 from rota.protocol.views import Overview, QueueState
@@ -27,7 +28,7 @@ def test_many_queues_come_in_portions_and_each_of_them_once(fleet: Fleet) -> Non
     assert len(first.queues) < QUEUES / 2
     assert {"named", "t-3"} <= rows(first).keys()
 
-    whole = look_further(fleet.run, fleet.store, first)
+    whole = follow(fleet.run, look_further(fleet.store, first))
     assert not whole.more
     assert len(whole.queues) == QUEUES + 1, "none twice"
     assert {row.ready for row in whole.queues if row.queue != "named"} == {1}
@@ -54,13 +55,13 @@ def test_a_look_goes_on_where_the_last_one_stopped_and_forgets_who_is_gone_after
 def test_who_has_seen_enough_is_told_that_there_are_more(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     first = fleet.run(fleet.store.overview([]))
-    assert look_further(fleet.run, fleet.store, first, lambda: True) == first
+    assert follow(fleet.run, look_further(fleet.store, first, lambda: True)) == first
 
 
 def test_what_other_languages_scheduled_is_told_once_however_many_portions_there_are(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     fleet.redis.zadd(fleet.keys.delayed, {'["work",[]]': 4_000_000_000})
-    whole = look_further(fleet.run, fleet.store, fleet.run(fleet.store.overview([])))
+    whole = follow(fleet.run, look_further(fleet.store, fleet.run(fleet.store.overview([]))))
     assert sum(row.scheduled for row in whole.queues) == 1
 
 
