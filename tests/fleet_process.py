@@ -57,8 +57,8 @@ def rota(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
 class FleetProcess:
     """A master and what it starts. Its configuration, which names the socket `control`, and its log are in the folder.
 
-    For the next launch: `prefix` (words before the command), `environment` (variables beside those of
-    `environment()`), `log_fd` (in place of its log file).
+    For the next launch: `prefix` (words before the command), `command` (what `run` follows), `environment`
+    (variables beside those of `environment()`), `log_fd` (in place of its log file).
     """
 
     in_own_session = True
@@ -67,6 +67,7 @@ class FleetProcess:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.prefix: list[str] = []
+        self.command = [ROTA]
         self.environment: dict[str, str] = {}
         self.log_fd: int | None = None
         self.process: subprocess.Popen[bytes] | None = None
@@ -83,7 +84,7 @@ class FleetProcess:
         with (self.folder / LOG_FILE).open("ab") as file:
             log = file.fileno() if self.log_fd is None else self.log_fd
             self.process = subprocess.Popen(
-                [*self.prefix, ROTA, "run", *arguments],
+                [*self.prefix, *self.command, "run", *arguments],
                 cwd=self.folder,
                 env=environment(self.folder, **self.environment),
                 stdin=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ def calls(client: rota.Client) -> None:
     resize.enqueue_in(60, "7")  # type: ignore[arg-type]  # a str
     resize.enqueue_at("tomorrow", 7)  # type: ignore[arg-type]  # not a datetime
     resize.using(queue="bulk").enqueue("7")  # type: ignore[arg-type]  # a str
+    resize.using(on_commit=3)  # type: ignore[arg-type]  # takes no callback
     resize.using(front=1)  # type: ignore[arg-type]  # neither
     resize.using(priority=3)  # type: ignore[call-arg]  # no such option
     resize.call(7, "l", 3)  # type: ignore[call-arg]  # too many

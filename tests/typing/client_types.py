@@ -78,6 +78,7 @@ def calls() -> None:
     assert_type(resize.enqueue_in(timedelta(minutes=1), 7, "l"), rota.Handle[str])
     assert_type(resize.enqueue_at(datetime.now(UTC), 7), rota.Handle[str])
     assert_type(resize.using(queue="bulk", delay=60, id="img-7").enqueue(7), rota.Handle[str])
+    assert_type(resize.using(on_commit=lambda callback: callback()).enqueue(7), rota.Handle[str])
     assert_type(resize.call(7), rota.Call[str])
     assert_type(rota.enqueue_many(resize.call(n) for n in range(3)), list[rota.Handle[str]])
     assert_type(rota.enqueue_many([resize.call(1), ping.call()]), list[rota.Handle[str]])

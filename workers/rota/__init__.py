@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rota.client.explain import Explanation
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
+    from rota.client.queues import QueueCounts
     from rota.client.status import Handle, TaskStatus
     from rota.client.tasks import Task, task
     from rota.current import CurrentTask, current_task
@@ -94,6 +95,7 @@ __all__ = [
     "NotConfigured",
     "PayloadTooLarge",
     "Progress",
+    "QueueCounts",
     "QueuedTask",
     "ResultNotStored",
     "Retry",
@@ -153,6 +155,7 @@ _HOMES = {
     "client.explain": ("Explanation",),
     "client.peek": ("QueuedTask",),
     "client.periodic": ("Cron", "Every"),
+    "client.queues": ("QueueCounts",),
     "schedules.status": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),

@@ -76,7 +76,7 @@ def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
 def call_of(
     what: Call[Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
 ) -> Call[Any]:
-    """What `enqueue` of a client was given, as a call. Raises TypeError for a Call and more."""
+    """What `enqueue` of a client was given, as a call. Raises TypeError for what is none, and for a Call and more."""
     if isinstance(what, str):
         if not CALL_OPTIONS.issuperset(options):
             raise TypeError(fault_in_call_options(options, "enqueue()"))

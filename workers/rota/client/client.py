@@ -10,6 +10,7 @@ from rota.client.answers import Exchange, value_of
 from rota.client.call import Call, CallOptions, call_of, why_not_positional
 from rota.client.interception import interception
 from rota.client.looking import Looking, cancelling
+from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.pool import ClientPool
 from rota.client.prepare import KIB, in_sending_order, prepare, require_name
@@ -59,9 +60,10 @@ class Client(Looking):
         max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = settings.DEFAULT_DURABILITY,
+        on_commit: OnCommit | None = None,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or a durability that is none, or InvalidName for a
-        namespace that is none."""
+        """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
+        namespace that is none, or TypeError for an `on_commit` that takes no callback."""
         self.namespace = require_name("namespace", namespace)
         self._max_payload_kb = max_payload_kb
         self._store = Store(namespace)
@@ -74,6 +76,7 @@ class Client(Looking):
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(self._store, self._handle, self._doubt, self._timeout_seconds, awaited)
         self._warned = Warned(namespace, self._address.place)
+        self._on_commit = None if on_commit is None else check_on_commit(on_commit)
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +94,7 @@ class Client(Looking):
     # Producing
 
     @overload
-    def enqueue(self, call: Call[R], /) -> Handle[R]: ...
+    def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> Handle[R]: ...
     @overload
     def enqueue(
         self,
@@ -100,6 +103,7 @@ class Client(Looking):
         *,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> Handle[Any]: ...
     def enqueue(
@@ -109,6 +113,7 @@ class Client(Looking):
         *positional: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> Handle[Any]:
         """Enqueue one call, or a task by its name; `queue` is required for a name not declared in this process.
@@ -116,13 +121,15 @@ class Client(Looking):
         Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
         ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
         it was accepted and its durability was not confirmed.
+
+        `on_commit` is called with a callback that sends the call, for when a transaction is committed: see `using`.
         """
         if positional:
             raise TypeError(why_not_positional(what, positional))
         call = call_of(what, args, kwargs, options)
-        return self._send([prepare(call, default_registry, self._max_payload_kb)])[0]
+        return self._send([prepare(call, default_registry, self._max_payload_kb)], on_commit)[0]
 
-    def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+    def enqueue_many(self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ...) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
 
         Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
@@ -133,7 +140,7 @@ class Client(Looking):
             raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
         there, back = in_sending_order(tasks)
-        return back(self._send(there))
+        return back(self._send(there, on_commit))
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
@@ -229,9 +236,25 @@ class Client(Looking):
         require_name("id", task_id)
         return bool(self._run(self._store.revive([task_id]), [task_id]))
 
+    def purge_dead(self, task_id: str) -> bool:
+        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return bool(self._run(self._store.purge_dead([task_id]), [task_id]))
+
     # Talking to the server
 
-    def _send(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
+    def _send(self, tasks: Sequence[NewTask], on_commit: OnCommitOption) -> list[Handle[Any]]:
+        if on_commit is ...:
+            on_commit = self._on_commit
+        if on_commit is None:
+            return self._send_now(tasks)
+        callback = OnceSent(tasks, self._send_now)
+        check_on_commit(on_commit)(callback)
+        if callback.handles is None:
+            return [Handle(task.id, duplicate=False, client=self) for task in tasks]
+        return callback.handles
+
+    def _send_now(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
         self._warned.of_blocking()
         if (interceptor := interception.interceptor) is not None:
             words = interceptor.enqueue(self.namespace, tasks)

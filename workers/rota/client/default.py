@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.client.interception import interception
+from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
 from rota.client.settings import ClientSettings
 from rota.durations import positive_seconds
 from rota.soft_limit import time_limit_deferred
@@ -34,6 +35,7 @@ class DefaultClient:
     def __init__(self) -> None:
         self.configured = ClientSettings()
         self.fleet = ClientSettings()
+        self.on_commit: OnCommit | None = None
         self.client: Client | None = None
         self._of_loops: dict[AbstractEventLoop, AsyncClient] = {}
 
@@ -44,7 +46,7 @@ class DefaultClient:
             with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
                 from rota.client.resolve import make_client  # noqa: PLC0415 - brings redis-py, which `import rota` must not
 
-                client = make_client(self.configured.or_else(self.fleet))
+                client = make_client(self.configured.or_else(self.fleet), self.on_commit)
             if interception.interceptor is None:  # else it may be one without a server
                 self.client = client
         return client
@@ -79,11 +81,15 @@ def configure(
     max_payload_kb: int | None = None,
     durability: "Durability | None" = None,
     timeout_seconds: float | None = None,
+    on_commit: OnCommitOption = ...,
 ) -> None:
     """Say where the default clients enqueue, what they wait for, and for how long. What is not given stays as it is, or
-    comes from the environment. Raises TypeError or ValueError for a time that is none."""
+    comes from the environment. `on_commit`, of the client that blocks: see `Task.using`; None for what is sent at once.
+    Raises TypeError or ValueError for a time that is none, or an `on_commit` that takes no callback."""
     if timeout_seconds is not None:
         timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+    if on_commit is not ...:
+        _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds)
     _default.configured = given.or_else(_default.configured)
     _default.forget()
@@ -114,9 +120,9 @@ def default_client() -> "Client":
     return _default.get()
 
 
-def enqueue_many(calls: "Iterable[Call[R]]") -> "list[Handle[R]]":
+def enqueue_many(calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ...) -> "list[Handle[R]]":
     """Enqueue many calls through the default client: see `Client.enqueue_many`."""
-    return default_client().enqueue_many(calls)
+    return default_client().enqueue_many(calls, on_commit=on_commit)
 
 
 def status(task_id: str, *, args: bool = False) -> "TaskStatus":

@@ -7,6 +7,7 @@ from rota.client.events import TaskEvents, WantedEvents
 from rota.client.interception import interception
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.prepare import require_name
+from rota.client.queues import QueueCounts, find_queues
 from rota.client.status import State, TaskStatus, status_of
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
@@ -54,6 +55,10 @@ class Looking(KnowsHabits, ABC):
         a state or a limit that is none (TypeError for one that is no number), else as `cancel`.
         """
         return self._follow(peeking(self._store, queue, state, task, limit))
+
+    def queues(self) -> list[QueueCounts]:
+        """All queues that have or had tasks, by name, with how many tasks stand where. Raises as `cancel`."""
+        return self._follow(find_queues(self._store))
 
     def explain(
         self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None

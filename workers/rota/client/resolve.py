@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from rota.client import settings
 from rota.client.client import Client
 from rota.client.interception import NO_SERVER, interception
+from rota.client.on_commit import OnCommit
 from rota.client.settings import ClientSettings
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
@@ -30,10 +31,10 @@ _NOT_CONFIGURED = (
 )
 
 
-def make_client(configured: ClientSettings) -> Client:
+def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -> Client:
     """The default client of this process. Raises NotConfigured, InvalidName or ValueError."""
     given = _arguments(configured)
-    return Client(given.redis_url, given.namespace, **given.options)
+    return Client(given.redis_url, given.namespace, on_commit=on_commit, **given.options)
 
 
 def make_async_client(configured: ClientSettings) -> "AsyncClient":

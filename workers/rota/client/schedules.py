@@ -173,10 +173,6 @@ def _schedule(name: str, task: "Task[..., Any] | str", when: Periodic) -> Schedu
         raise TypeError(
             f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
         )
-    if not hasattr(known, "bind") and known is not None:
-        raise TypeError(
-            f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
-        )
     if known is not None:
         return replace(dumped(known, when), name=name).of(name, known.name, known.options.queue, "client")
     assert isinstance(task, str)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
 from rota.client.declarable import showing, signature_of, why_no_task
 from rota.client.default import default_async_client, default_client
+from rota.client.on_commit import OnCommitOption
 from rota.durations import Duration
 from rota.errors import InvalidArguments, InvalidName, RotaError
 from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
@@ -105,16 +106,26 @@ class Task(KnowsHabits, Generic[P, R]):
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
 
     @showing(CallOptions, Call)
-    def using(self, *, client: "Client | AsyncClient | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
+    def using(
+        self,
+        *,
+        client: "Client | AsyncClient | None" = None,
+        on_commit: OnCommitOption = ...,
+        **options: Unpack[CallOptions],
+    ) -> "Using[P, R]":
         """This task with options for one call, apart from the function's own parameters.
 
         `client` is the one to enqueue through, instead of the default client: an AsyncClient for `aenqueue`.
+
+        `on_commit` is called with a callback, as `django.db.transaction.on_commit` is: the call is checked at once, and
+        sent when the callback is called, which raises what sending raises. Until then nothing is known of the handle's
+        `id`, and its `duplicate` is False; `delay` counts from then. None sends at once, whatever the client was given.
         """
         if not CALL_OPTIONS.issuperset(options):
             raise TypeError(fault_in_call_options(options, "using()"))
         if client is not None and not hasattr(client, "enqueue"):
             raise TypeError(f"client must be a rota.Client or rota.AsyncClient, got {client!r}")
-        return Using(self, options, client)
+        return Using(self, options, client, on_commit)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Fit arguments to the function's signature without calling it; returns them as it would take them.
@@ -207,14 +218,23 @@ class Using(KnowsHabits, Generic[P, R]):
     _habits = OF_USING
 
     def __init__(
-        self, task: Task[P, R], options: CallOptions | None = None, client: "Client | AsyncClient | None" = None
+        self,
+        task: Task[P, R],
+        options: CallOptions | None = None,
+        client: "Client | AsyncClient | None" = None,
+        on_commit: OnCommitOption = ...,
     ) -> None:
         self._task = task
         self._options: Mapping[str, Any] = dict(options or {})
         self._client = client
+        self._on_commit = on_commit
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call of the task with these options, for `enqueue_many` and `Client.enqueue`."""
+        """A call of the task with these options, for `enqueue_many` and `Client.enqueue`.
+
+        Raises TypeError with `on_commit`, which is theirs to be given: it says when a call is sent, not what it is."""
+        if self._on_commit is not ...:
+            raise TypeError("a call does not say when it is sent: give on_commit to enqueue_many, or to Client.enqueue")
         return Call(self._task.name, args, kwargs, **self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
@@ -222,18 +242,22 @@ class Using(KnowsHabits, Generic[P, R]):
         client = default_client() if self._client is None else self._client
         if client.is_async:
             raise TypeError("this client is an AsyncClient: `await task.using(client=...).aenqueue(...)`")
+        call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
         try:
-            return cast("Client", client).enqueue(self.call(*args, **kwargs))
+            return cast("Client", client).enqueue(call, on_commit=self._on_commit)
         except RotaError as error:
             error.__traceback__ = None  # as in Task
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """As `enqueue`, in an event loop: see `Task.aenqueue`."""
+        """As `enqueue`, in an event loop: see `Task.aenqueue`. Raises TypeError with `on_commit`."""
+        if self._on_commit is not ... and self._on_commit is not None:
+            raise TypeError("nobody awaits what a commit calls back: leave on_commit out, or use enqueue")
         client = default_async_client() if self._client is None else self._client
         if not client.is_async:
             raise TypeError("this client is no AsyncClient: `task.using(client=...).enqueue(...)`")
-        return await cast("AsyncClient", client).enqueue(self.call(*args, **kwargs))
+        call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
+        return await cast("AsyncClient", client).enqueue(call)
 
 
 class AsyncTask(Task[P, R]):

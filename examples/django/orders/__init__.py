@@ -1,0 +1,1 @@
+"""Orders that a worker confirms."""

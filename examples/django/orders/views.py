@@ -1,0 +1,30 @@
+"""Two addresses: one places an order, one tells how far it is."""
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.http import require_GET, require_POST
+
+from orders.models import Order
+from orders.tasks import confirm_order
+
+LIMIT = 1000
+
+
+class TooExpensive(Exception):
+    """Nobody may order that much. Rolls the request's transaction back."""
+
+
+@require_POST
+def create(request: HttpRequest) -> HttpResponse:
+    """Place an order and have it confirmed. The task is sent when the request is committed, or not at all."""
+    order = Order.objects.create(customer=request.POST["customer"], amount=int(request.POST["amount"]))
+    task = confirm_order.enqueue(order.pk)
+    if order.amount > LIMIT:
+        raise TooExpensive(order)
+    return JsonResponse({"order": order.pk, "task": task.id}, status=201)
+
+
+@require_GET
+def show(_request: HttpRequest, order_id: int) -> HttpResponse:
+    """How far an order is."""
+    return JsonResponse({"state": get_object_or_404(Order, id=order_id).state})

@@ -1,0 +1,12 @@
+"""The tasks, in a module without FastAPI: workers import this and no more."""
+
+import asyncio
+
+import rota
+
+
+@rota.task(retries=3, time_limit=60, result_ttl=3600)
+async def make_invoice(order_id: int) -> str:
+    """Make an invoice; returns the name of its file. Others would ask their services here."""
+    await asyncio.sleep(0.01)
+    return f"invoice-{order_id}.pdf"

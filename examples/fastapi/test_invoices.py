@@ -1,0 +1,35 @@
+"""The application's own tests: the first needs no server, the others have one of their own."""
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+import rota
+from invoice_tasks import make_invoice
+from invoices import app
+from rota.testing import Capture
+
+
+@pytest.fixture
+def browser() -> Iterator[TestClient]:
+    with TestClient(app) as browser:
+        yield browser
+
+
+def test_a_request_enqueues_the_making_of_an_invoice(rota_capture: Capture, browser: TestClient) -> None:
+    assert browser.post("/invoices/7").status_code == 202
+    rota_capture.assert_enqueued(make_invoice, args=[7])
+
+
+@pytest.mark.usefixtures("rota_fleet")
+def test_a_fleet_makes_it(browser: TestClient) -> None:
+    task_id = browser.post("/invoices/7").json()["task"]
+    assert rota.default_client().result(task_id, timeout=30) == "invoice-7.pdf"
+    assert browser.get(f"/tasks/{task_id}").json() == {"state": "done", "error": ""}
+
+
+def test_without_a_server_a_request_is_refused(rota_client: rota.Client, browser: TestClient) -> None:
+    rota.configure(redis_url="redis://127.0.0.1:1", namespace=rota_client.namespace)  # until this test is over
+    answer = browser.post("/invoices/7")
+    assert (answer.status_code, "127.0.0.1:1" in answer.text) == (503, True)

@@ -1,0 +1,71 @@
+"""Django set up in the process of a test: Rota's application, the admin, and two databases in memory.
+
+Django's settings are those of a whole process. What Rota's application adds to that, its hook and the default client,
+is taken back by `set_up_again`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import django
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.core.management import call_command
+
+import rota.client.default
+from rota.contrib.django.apps import RotaConfig
+from rota.hooks import default_hooks
+
+_DATABASE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+_PROCESSORS = ["request", "auth", "messages"]
+
+
+def _configure() -> None:
+    settings.configure(
+        SECRET_KEY="of a test",
+        USE_TZ=True,
+        ALLOWED_HOSTS=["testserver"],
+        ROOT_URLCONF="django_urls",
+        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+        INSTALLED_APPS=[f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
+        + [RotaConfig.name],
+        DATABASES={"default": _DATABASE, "other": _DATABASE},
+        MIDDLEWARE=[
+            "django.contrib.sessions.middleware.SessionMiddleware",
+            "django.contrib.auth.middleware.AuthenticationMiddleware",
+            "django.contrib.messages.middleware.MessageMiddleware",
+            "django.middleware.csrf.CsrfViewMiddleware",
+        ],
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
+    )
+    django.setup()
+    call_command("migrate", verbosity=0)
+
+
+@contextmanager
+def set_up_again(given: object) -> Iterator[None]:
+    """Have Rota's application start under this setting `ROTA`; what it changes in the process lasts for the block."""
+    if not settings.configured:
+        _configure()
+    around = list(default_hooks.around)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "ROTA", given, raising=False)
+        patch.setattr("rota.client.default._default", rota.client.default.DefaultClient())
+        apps.get_app_config("rota").ready()
+        try:
+            yield
+        finally:
+            default_hooks.around[:] = around

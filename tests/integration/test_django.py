@@ -1,0 +1,172 @@
+"""Rota's Django application in one process: when an enqueue is sent, and the admin page."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.test import Client as Browser
+
+import rota
+from django_project import set_up_again
+from protocol import Fleet, one_tier
+from rota.client.default import default_client
+from rota.protocol.outcome import DeadOutcome
+from rota.registry import default_registry
+from servers import Server
+
+
+@pytest.fixture(autouse=True)
+def _project(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    with set_up_again({"redis_url": server.url, "namespace": namespace}):
+        yield
+
+
+EPITAPH = b'{"reason":"failed","error":"ValueError: bad","attempt":1}'
+
+
+def send() -> rota.Handle[None]:
+    return default_client().enqueue("send", args=[7], queue="mail")
+
+
+@contextmanager
+def rolled_back(database: str = "default") -> Iterator[None]:
+    """A transaction that is not committed."""
+    with transaction.atomic(using=database):
+        yield
+        transaction.set_rollback(True, using=database)
+
+
+class TestCommits:
+    def test_without_a_transaction_a_task_is_sent_at_once(self, fleet: Fleet) -> None:
+        assert [send().id] == fleet.lane("mail")
+
+    def test_in_a_transaction_it_is_sent_by_the_outermost_commit(self, fleet: Fleet) -> None:
+        with transaction.atomic():
+            with transaction.atomic():
+                handle = send()
+            assert fleet.lane("mail") == []
+        assert fleet.lane("mail") == [handle.id]
+
+    def test_after_a_rollback_it_is_never_sent(self, fleet: Fleet) -> None:
+        with rolled_back():
+            send()
+        with transaction.atomic():
+            pass
+        assert fleet.lane("mail") == []
+
+    def test_what_a_savepoint_enqueued_goes_with_its_rollback_alone(self, fleet: Fleet) -> None:
+        with transaction.atomic():
+            kept = send()
+            with rolled_back():
+                send()
+        assert fleet.lane("mail") == [kept.id]
+
+    @pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
+    def test_with_two_databases_it_waits_for_both(self, fleet: Fleet, outer: str, inner: str) -> None:
+        with transaction.atomic(using=outer):
+            with transaction.atomic(using=inner):
+                handle = send()
+            assert fleet.lane("mail") == []
+        assert fleet.lane("mail") == [handle.id]
+
+    @pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
+    def test_the_rollback_of_either_database_is_enough_to_send_nothing(
+        self, fleet: Fleet, outer: str, inner: str
+    ) -> None:
+        with transaction.atomic(using=outer), rolled_back(inner):
+            send()
+        with rolled_back(outer), transaction.atomic(using=inner):
+            send()
+        assert fleet.lane("mail") == []
+
+    def test_async_code_enqueues_without_a_word_of_its_connections(self, fleet: Fleet) -> None:
+        async def view() -> str:
+            return send().id
+
+        with pytest.warns(rota.BlockingCall):
+            task_id = asyncio.run(view())
+        assert fleet.lane("mail") == [task_id]
+
+    def test_without_autocommit_nobody_can_tell_the_commit(self, fleet: Fleet) -> None:
+        transaction.set_autocommit(False)
+        try:
+            with pytest.raises(transaction.TransactionManagementError, match="manual transaction management"):
+                send()
+        finally:
+            transaction.set_autocommit(True)
+        assert fleet.lane("mail") == []
+
+    def test_the_setting_turns_it_off(self, server: Server, namespace: str, fleet: Fleet) -> None:
+        given = {"redis_url": server.url, "namespace": namespace, "on_commit": False}
+        with set_up_again(given), transaction.atomic():
+            assert [send().id] == fleet.lane("mail")
+
+
+@pytest.fixture(name="dead")
+def _dead(fleet: Fleet) -> list[str]:
+    """The ids of two dead tasks of the queue q, beside one that waits there."""
+    fleet.push("first", "second", "waits")
+    owner, serving = fleet.register(), one_tier("q")
+    for _ in range(2):
+        [claim] = fleet.turn(owner, serving).claims
+        fleet.turn(owner, serving, (claim, DeadOutcome(EPITAPH)), limit=0)
+    return ["first", "second"]
+
+
+class TestAdminPage:
+    @pytest.fixture
+    def browser(self) -> Iterator[Browser]:
+        with rolled_back():
+            yield self.browser_of(is_staff=True)
+
+    def browser_of(self, *, is_staff: bool) -> Browser:
+        browser = Browser()
+        browser.force_login(get_user_model().objects.create(username=f"{is_staff}", is_staff=is_staff))
+        return browser
+
+    def test_queues_and_dead_tasks_are_listed_with_their_reasons(self, browser: Browser, dead: list[str]) -> None:
+        page = browser.get("/admin/rota/").content.decode()
+        assert "<td>q</td><td>1</td>" in page
+        assert page.count("ValueError: bad") == len(dead)
+        assert "ValueError: bad" in browser.get("/admin/rota/?queue=q").content.decode()
+        assert "ValueError: bad" not in browser.get("/admin/rota/?queue=other").content.decode()
+
+    def test_the_chosen_are_revived_or_purged(self, browser: Browser, dead: list[str], fleet: Fleet) -> None:
+        page = browser.post("/admin/rota/dead/", {"revive": "1", "id": dead[0]}, follow=True).content.decode()
+        assert "1 task revived" in page
+        assert dead[0] in fleet.lane("q")
+        assert (
+            "1 task purged"
+            in browser.post(
+                "/admin/rota/dead/", {"purge": "1", "id": [dead[1], "unknown"]}, follow=True
+            ).content.decode()
+        )
+        assert default_client().status(dead[1]).state == "unknown"
+
+    def test_a_task_is_shown_by_its_id(self, browser: Browser, dead: list[str]) -> None:
+        page = browser.get(f"/admin/rota/task/?id={dead[0]}").content.decode()
+        assert "<td>dead</td>" in page
+        assert "<td>unknown</td>" in browser.get("/admin/rota/task/?id=x").content.decode()
+
+    def test_what_a_task_says_of_itself_is_text_and_no_markup(self, browser: Browser) -> None:
+        default_client().enqueue("send", args=["<script>"], queue="q", id="1", on_commit=None)
+        page = browser.get("/admin/rota/task/?id=1").content.decode()
+        assert "&lt;script&gt;" in page
+        assert "<script>" not in page.partition('id="content-main"')[2].partition("<footer")[0]
+
+    def test_who_is_not_staff_is_sent_to_the_login(self) -> None:
+        with rolled_back():
+            answers = [Browser().get("/admin/rota/"), self.browser_of(is_staff=False).post("/admin/rota/dead/")]
+        assert [(each.status_code, each["Location"].partition("?")[0]) for each in answers] == [
+            (302, "/admin/login/")
+        ] * 2
+
+    def test_without_a_server_it_says_so(self, browser: Browser) -> None:
+        with set_up_again({"redis_url": "redis://127.0.0.1:1"}):
+            pages = [browser.get("/admin/rota/"), browser.post("/admin/rota/dead/", {"purge": "1", "id": "x"})]
+        assert (pages[0].status_code, "127.0.0.1:1" in pages[0].content.decode()) == (503, True)
+        assert pages[1].status_code == 302

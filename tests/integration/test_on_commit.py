@@ -1,0 +1,128 @@
+"""Enqueues that wait for a commit: checked at the call, sent by the callback."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rota
+from protocol import Fleet
+from rota.client.client import Client
+from rota.registry import default_registry
+from servers import Server
+
+Resize = rota.Task[[int], str]
+
+
+class Transaction:
+    """What a framework has: callbacks that it calls after the commit. Without an open one it calls at once."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        self.is_open = is_open
+        self.callbacks: list[Callable[[], None]] = []
+
+    def on_commit(self, callback: Callable[[], None]) -> None:
+        if self.is_open:
+            self.callbacks.append(callback)
+        else:
+            callback()
+
+    def commit(self) -> None:
+        for callback in self.callbacks:
+            callback()
+
+
+@pytest.fixture
+def transaction() -> Transaction:
+    return Transaction()
+
+
+@pytest.fixture(name="resize")
+def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Resize:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    monkeypatch.setattr("rota.client.default._default", type(rota.client.default._default)())
+    rota.configure(redis_url=server.url, namespace=namespace)
+    return rota.task(queue="images")(_resized)
+
+
+def _resized(image_id: int) -> str:
+    return f"resized {image_id}"
+
+
+def test_the_task_is_sent_by_the_commit_under_the_id_that_was_known_before(
+    resize: Resize, transaction: Transaction, fleet: Fleet
+) -> None:
+    handle = resize.using(on_commit=transaction.on_commit).enqueue(7)
+    assert (fleet.lane("images"), handle.status().state) == ([], "unknown")
+    transaction.commit()
+    assert (fleet.lane("images"), handle.status().state) == ([handle.id], "ready")
+
+
+def test_a_callback_that_is_called_again_sends_nothing_more(resize: Resize, transaction: Transaction) -> None:
+    handle = resize.using(on_commit=transaction.on_commit).enqueue(7)
+    transaction.commit()
+    assert handle.cancel() == "cancelled"
+    transaction.commit()
+    assert handle.status().state == "cancelled"
+
+
+def test_what_is_called_back_at_once_is_answered_by_the_server(resize: Resize, fleet: Fleet) -> None:
+    at_once = Transaction(is_open=False).on_commit
+    first = resize.using(on_commit=at_once, unique=True).enqueue(7)
+    second = resize.using(on_commit=at_once, unique=True).enqueue(7)
+    assert (second.id, second.duplicate, fleet.lane("images")) == (first.id, True, [first.id])
+
+
+def test_arguments_are_checked_at_the_call(resize: Resize, transaction: Transaction) -> None:
+    with pytest.raises(rota.InvalidArguments, match="too many"):
+        resize.using(on_commit=transaction.on_commit).enqueue(7, 8)  # type: ignore[call-arg]  # one too many
+    with pytest.raises(ValueError, match="delay must be"):
+        resize.using(on_commit=transaction.on_commit, delay=float("nan")).enqueue(7)
+    assert transaction.callbacks == []
+
+
+@pytest.mark.parametrize("wrong", ["commit", 3])
+def test_what_takes_no_callback_is_refused_at_the_call(resize: Resize, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="on_commit must be a callable that takes a callback"):
+        resize.using(on_commit=wrong).enqueue(7)
+    with pytest.raises(TypeError, match="on_commit must be a callable that takes a callback"):
+        rota.configure(on_commit=wrong)
+
+
+def test_a_coroutine_function_is_refused_as_nobody_would_await_it(resize: Resize) -> None:
+    async def on_commit(_: Callable[[], None]) -> None: ...
+
+    with pytest.raises(TypeError, match="nobody would await it"):
+        resize.using(on_commit=on_commit).enqueue(7)
+
+
+def test_what_sending_raises_reaches_who_calls_back(resize: Resize, transaction: Transaction) -> None:
+    with Client("redis://127.0.0.1:1", timeout_seconds=0.5) as away:
+        resize.using(client=away, on_commit=transaction.on_commit).enqueue(7)
+        with pytest.raises(rota.Unavailable):
+            transaction.commit()
+
+
+def test_the_default_client_waits_for_commits_unless_a_call_says_otherwise(
+    resize: Resize, transaction: Transaction, fleet: Fleet
+) -> None:
+    rota.configure(on_commit=transaction.on_commit)
+    waits = [resize.enqueue(1), resize.enqueue_in(0, 2), *rota.enqueue_many([resize.call(3), resize.call(4)])]
+    now = resize.using(on_commit=None).enqueue(5)
+    assert fleet.lane("images") == [now.id]
+    transaction.commit()
+    assert fleet.lane("images") == [now.id, *(handle.id for handle in waits)]
+    rota.configure(on_commit=None)
+    assert resize.enqueue(6).id in fleet.lane("images")
+
+
+def test_many_calls_wait_together_and_a_call_cannot_say_when_it_is_sent(
+    resize: Resize, transaction: Transaction, client: Client, fleet: Fleet
+) -> None:
+    calls = [resize.using(front=True).call(1), resize.call(2)]
+    handles = client.enqueue_many(calls, on_commit=transaction.on_commit)
+    assert (len(transaction.callbacks), fleet.lane("images")) == (1, [])
+    transaction.commit()
+    assert fleet.lane("images") == [handle.id for handle in handles]
+    with pytest.raises(TypeError, match="give on_commit to enqueue_many"):
+        resize.using(on_commit=transaction.on_commit).call(1)

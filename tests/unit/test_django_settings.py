@@ -1,0 +1,74 @@
+"""The setting `ROTA` of a Django project, and the OPTIONS of its backend of tasks: what is wrong there is told."""
+
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+
+import rota
+from django_project import set_up_again
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("redis://", "ROTA must be a dict, got str. Write ROTA = {"),
+        ({"redis_ulr": "redis://h"}, "ROTA has no setting 'redis_ulr'. Did you mean 'redis_url'?"),
+        ({"celery": 1}, "ROTA has no setting 'celery'. Its settings are redis_url, namespace,"),
+        ({"redis_url": "http://h"}, 'ROTA["redis_url"]: '),
+        ({"redis_url": 6379}, 'ROTA["redis_url"]: redis_url must be a string, got a value of type int. Correct'),
+        ({"redis_url": "redis://h", "namespace": "a b"}, "ROTA[\"namespace\"]: namespace 'a b' is not usable"),
+        ({"redis_url": "redis://h", "max_payload_kb": 0}, "max_payload_kb must be a whole number of KiB"),
+        ({"redis_url": "redis://h", "durability": "some"}, 'ROTA["durability"]: '),
+        ({"redis_url": "redis://h", "timeout_seconds": 0}, 'ROTA["timeout_seconds"]: timeout_seconds must be'),
+        ({"redis_url": "redis://h", "on_commit": None}, "on_commit must be True or False, got None"),
+        ({}, "Nothing says which server tasks go to: enqueueing will fail. Give ROTA["),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_to_do(given: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROTA_REDIS_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    with set_up_again(given):
+        [fault] = run_checks(tags=["rota"])
+    assert told in f"{fault.msg} {fault.hint}"
+
+
+def test_what_is_right_is_no_fault() -> None:
+    with set_up_again({"redis_url": "redis://h", "namespace": "shop", "timeout_seconds": 2, "on_commit": False}):
+        assert run_checks(tags=["rota"]) == []
+
+
+def test_a_wrong_one_is_refused_where_nobody_ran_the_checks() -> None:
+    with set_up_again({"redis_url": "redis://h", "namespace": "a b"}), pytest.raises(rota.InvalidName):
+        rota.default_client()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"retires": 3}, 'TASKS["mail"]["OPTIONS"]: '),
+        ({"retries": -1}, 'TASKS["mail"]["OPTIONS"]: retries must be 0 or more, got -1'),
+        ({"queue": "mail"}, "each task names its queue, as queue_name"),
+        ({"priority_queues": {"high": "urgent"}}, "must say queues by priorities, as {50: "),
+        ({"priority_queues": {50: "a b"}}, "must say queues by priorities, as {50: "),
+    ],
+)
+def test_wrong_options_of_a_backend_name_their_place(options: dict[str, Any], told: str) -> None:
+    with set_up_again({}):
+        from rota.contrib.django.tasks import RotaBackend  # noqa: PLC0415 - not before there are settings
+
+        with pytest.raises(ImproperlyConfigured) as raised:
+            RotaBackend("mail", {"OPTIONS": options})
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("priority", "queue"),
+    [(0, "default"), (9, "default"), (10, "soon"), (49, "soon"), (50, "urgent"), (-9, "default"), (-50, "bulk")],
+)
+def test_a_priority_leads_to_the_queue_of_the_farthest_limit_that_it_reaches(priority: int, queue: str) -> None:
+    with set_up_again({}):
+        from rota.contrib.django.tasks import queue_for  # noqa: PLC0415 - as above
+
+    assert queue_for(priority, {50: "urgent", 10: "soon", -10: "bulk"}) == queue

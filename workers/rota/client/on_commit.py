@@ -1,0 +1,44 @@
+"""Enqueues that wait for a commit: checked at the call, sent when the framework calls back."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.client.status import Handle
+    from rota.protocol.store import NewTask
+
+OnCommit = Callable[[Callable[[], None]], object]
+"""Takes a callback, and calls it once the transaction is committed, or at once when there is none; never after a
+rollback."""
+OnCommitOption = OnCommit | EllipsisType | None
+"""`None` sends at once; `...` leaves it to the client."""
+
+
+def check_on_commit(value: OnCommit) -> OnCommit:
+    """What registers a callback for the commit. Raises TypeError."""
+    if not callable(value):
+        raise TypeError(
+            f"on_commit must be a callable that takes a callback, as django.db.transaction.on_commit is, got {value!r}"
+        )
+    if inspect.iscoroutinefunction(value):
+        raise TypeError(
+            f"on_commit must be a plain function, got the coroutine function {value!r}: nobody would await it"
+        )
+    return value
+
+
+class OnceSent:
+    """The callback: sends tasks, and does nothing when it is called again after that. `handles`: what the server
+    answered, None before."""
+
+    def __init__(self, tasks: "Sequence[NewTask]", send: "Callable[[Sequence[NewTask]], list[Handle[Any]]]") -> None:
+        self._tasks = tasks
+        self._send = send
+        self.handles: list[Handle[Any]] | None = None
+
+    def __call__(self) -> None:
+        """Raises as `Client.enqueue`: into the framework that calls."""
+        if self.handles is None:
+            self.handles = self._send(self._tasks)

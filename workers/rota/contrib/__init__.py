@@ -1,0 +1,1 @@
+"""Rota in frameworks. Nothing else of Rota imports this."""

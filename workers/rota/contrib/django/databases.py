@@ -1,0 +1,55 @@
+"""Tasks and Django's database connections: enqueues that wait for commits, and connections that do not outlive their
+time."""
+
+from collections.abc import Callable, Generator
+from functools import partial
+
+from asgiref.sync import SyncToAsync
+from django.db import close_old_connections, connections, reset_queries
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from rota.current import CurrentTask
+from rota.registry import default_registry
+
+
+def on_commit(send: Callable[[], None]) -> None:
+    """Call `send` once every transaction that is open now, on any database of this thread, is committed; at once when
+    none is open. If one of them is rolled back, it is never called.
+
+    Opens no connection, so that it may be called in async code too, where no transaction is ever open.
+    """
+    waits_for = list(filter(_is_in_transaction, connections.all(initialized_only=True)))
+    if not waits_for:
+        send()
+        return
+
+    def commit_of(connection: BaseDatabaseWrapper) -> None:
+        waits_for.remove(connection)
+        if not waits_for:
+            send()
+
+    for connection in list(waits_for):
+        connection.on_commit(partial(commit_of, connection))
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    # Without autocommit all is in a transaction of the application's own: Django then says that it cannot tell its end.
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
+def with_fresh_connections(task: CurrentTask) -> Generator[None, None, None]:
+    """Around each task: what is broken, or older than CONN_MAX_AGE, is closed, as around a request."""
+    _close_old(task)
+    try:
+        yield
+    finally:
+        _close_old(task)
+
+
+def _close_old(task: CurrentTask) -> None:
+    reset_queries()
+    close_old_connections()
+    declared = default_registry.get(task.name)
+    if declared is not None and declared.is_async:
+        # The connections of an async task are in the thread where asgiref runs what is not async.
+        SyncToAsync.single_thread_executor.submit(close_old_connections).result()

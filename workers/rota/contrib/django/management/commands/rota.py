@@ -1,0 +1,69 @@
+"""`manage.py rota ...`: the command `rota` with the project's settings.
+
+It becomes `rota`, under the same pid: neither the master nor a probe keeps what Django brought. Workers set Django up
+anew, by the module that they import.
+"""
+
+import os
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from rota.contrib.django import settings
+
+WORKER_MODULE: Final = "rota.contrib.django.worker"
+
+
+class Command(BaseCommand):
+    """Takes all its arguments as they are, but for those by which Django found the settings."""
+
+    help = "Runs `rota` with this project's settings: manage.py rota run, status, check, queue ls, ..."
+
+    def run_from_argv(self, argv: list[str]) -> NoReturn:
+        """Become `rota`. Exits with 78, as `rota` does, when a check finds the settings wrong."""
+        try:
+            self.check(tags=["rota"])
+        except CommandError as error:
+            self.stderr.write(str(error))
+            sys.exit(os.EX_CONFIG)
+        arguments = _without_django_options(argv[2:])
+        environment = _environment(arguments)
+        os.execve(sys.executable, [sys.executable, "-P", "-m", "rota_supervisor", *arguments], environment)  # noqa: S606
+
+    def handle(self, *_: object, **__: object) -> None:
+        """Refuse `call_command`: there is no process to become another."""
+        raise CommandError("this command replaces its process: run `manage.py rota ...`, or `rota ...`")
+
+
+def _without_django_options(arguments: Sequence[str]) -> list[str]:
+    parser = CommandParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--settings")
+    parser.add_argument("--pythonpath")
+    return parser.parse_known_args(arguments)[1]
+
+
+def _environment(arguments: Sequence[str]) -> dict[str, str]:
+    said = settings.of_project()
+    environment = {**os.environ, **{key: str(said[name]) for name, key in settings.VARIABLES.items() if name in said}}
+    if sys.path[0] != str(Path.cwd()):  # of manage.py; the fleet finds what is in the current folder by itself
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], environment.get("PYTHONPATH"))))
+    if "ROTA_IMPORTS" not in environment and not _names_imports(_config_file(arguments)):
+        environment["ROTA_IMPORTS"] = f'["{WORKER_MODULE}"]'
+    return environment
+
+
+def _config_file(arguments: Sequence[str]) -> Path:
+    parser = CommandParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-c", "--config", default=os.environ.get("ROTA_CONFIG") or "rota.toml")
+    return Path(parser.parse_known_args(arguments)[0].config)
+
+
+def _names_imports(file: Path) -> bool:
+    try:
+        return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("imports"))
+    except (OSError, ValueError):  # `rota` says what is wrong with its file
+        return False

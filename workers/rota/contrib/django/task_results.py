@@ -1,0 +1,98 @@
+"""What Django's Tasks framework says of a task, from what Rota knows of it."""
+
+import builtins
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.utils import timezone
+
+from rota.client.status import State, TaskStatus
+from rota.contrib.django.tasks_framework import AnyResult, AnyTask, TaskError, TaskResult, TaskResultStatus
+from rota.current import CurrentTask
+
+_STATUSES: Final = {
+    State.SCHEDULED: TaskResultStatus.READY,
+    State.READY: TaskResultStatus.READY,
+    State.RUNNING: TaskResultStatus.RUNNING,
+    State.DONE: TaskResultStatus.SUCCESSFUL,
+    State.DEAD: TaskResultStatus.FAILED,
+    State.CANCELLED: TaskResultStatus.FAILED,
+    State.EXPIRED: TaskResultStatus.FAILED,
+}
+_CLASS: Final = re.compile(r"(?:attempt \d+ of \d+: )?(?P<name>\w+)(?::|$)")
+
+
+def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], **known: Any) -> AnyResult:
+    """Of a task that has just been enqueued, but for what is known otherwise. Raises TypeError for arguments that JSON
+    has not."""
+    values: dict[str, Any] = {
+        "status": TaskResultStatus.READY,
+        "enqueued_at": timezone.now(),
+        "started_at": None,
+        "last_attempted_at": None,
+        "finished_at": None,
+        "errors": [],
+        "worker_ids": [],
+        **known,
+    }
+    return TaskResult(task=task, id=task_id, args=list(args), kwargs=dict(kwargs), backend=task.backend, **values)
+
+
+def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyResult:
+    """Of the task that runs now, in this process."""
+    now = timezone.now()
+    return new_result(
+        task,
+        current.id,
+        args,
+        kwargs,
+        status=TaskResultStatus.RUNNING,
+        enqueued_at=None,
+        started_at=now,
+        last_attempted_at=now,
+        worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,  # their number is that of attempts
+    )
+
+
+def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
+    """Of a task of which something is known. `returned`: of one that is done."""
+    result = new_result(
+        task,
+        status.id,
+        status.args or (),
+        status.kwargs or {},
+        status=_STATUSES[status.state],
+        enqueued_at=status.due_at if status.kind == "immediate" else None,
+        started_at=status.started_at,
+        last_attempted_at=status.started_at,
+        finished_at=status.ended_at,
+        errors=_errors_of(status),
+        worker_ids=[f"{each.node}:{each.pid}" for each in status.attempts] + _last_worker(status),
+    )
+    object.__setattr__(result, "_return_value", returned)
+    return result
+
+
+def _last_worker(status: TaskStatus) -> list[str]:
+    # Of an attempt that is no failure; those are among the accounts.
+    return [f"{status.node}:{status.pid or 0}"] if status.state in (State.RUNNING, State.DONE) else []
+
+
+def _errors_of(status: TaskStatus) -> list[TaskError]:
+    errors = [_error_of(each.error, "") for each in status.attempts]
+    last = str((status.epitaph or {}).get("traceback", ""))
+    if errors and last:  # of those before a line is kept
+        errors[-1] = _error_of(status.attempts[-1].error, last)
+    return errors
+
+
+def _error_of(line: str, traceback: str) -> TaskError:
+    found = _CLASS.match(line)
+    name = found["name"] if found else ""
+    paths = re.findall(rf"^([\w.]*\b{re.escape(name)})(?::|$)", traceback, re.MULTILINE) if name else []
+    path = paths[-1] if paths else name
+    return TaskError(
+        exception_class_path=f"builtins.{path}" if hasattr(builtins, path) else path, traceback=traceback or line
+    )
