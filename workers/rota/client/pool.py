@@ -21,6 +21,8 @@ from rota.server.durability import Confirmation
 
 T = TypeVar("T")
 
+_TAKEN_AT_ONCE = 1 << 14  # bytes, for which there is always room on a connection on which nothing is on its way
+
 
 class ClientPool:
     """Connections to one server, or one primary. Thread-safe; a forked child makes connections of its own."""
@@ -138,7 +140,8 @@ def _pipeline(
             data = pack(command)
             if not connection.is_connected:
                 raise redis.ConnectionError("the client was closed")
-            connection.hurry()
+            if len(sent) > 1 or len(data) > _TAKEN_AT_ONCE:
+                connection.hurry()
             yield data
         if tail:
             yield tail
