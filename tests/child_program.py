@@ -22,7 +22,7 @@ import rota.hooks
 from rota.child.life import Life
 from rota.child.settings import poller_settings_from_json, worker_settings_from_json
 from rota.child.slot_memory import move_in
-from rota.client.tasks import task
+from rota.client.declaring import task
 from rota.current import CurrentTask, current_task
 from rota.errors import Dead, Retry, TimeLimit
 from rota.poller import run_poller

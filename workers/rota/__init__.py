@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
+    from rota.client.declaring import task
     from rota.client.default import (
         aenqueue_many,
         cancel,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rota.client.periodic import Cron, Every
     from rota.client.queues import QueueCounts
     from rota.client.status import Handle, TaskStatus
-    from rota.client.tasks import Task, task
+    from rota.client.tasks import Task
     from rota.current import CurrentTask, current_task
     from rota.errors import (
         BlockingCall,
@@ -159,7 +160,8 @@ _HOMES = {
     "schedules.status": ("ScheduleStatus",),
     "client.status": ("Handle", "TaskStatus"),
     "protocol.task_events": ("TaskEvent",),
-    "client.tasks": ("Task", "task"),
+    "client.declaring": ("task",),
+    "client.tasks": ("Task",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

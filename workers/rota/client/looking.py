@@ -13,7 +13,7 @@ from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.options import check_queue
-from rota.protocol.command import Command, Steps
+from rota.protocol.command import Command, Steps, ask
 from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord
 from rota.protocol.store import Store
