@@ -10,7 +10,7 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, TypedDict
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import pydantic
@@ -87,6 +87,9 @@ class Guest(pydantic.BaseModel):
 
 
 class Plain:
+    def __repr__(self) -> str:
+        return "Plain()"
+
     """A class that nobody can convert."""
 
 
@@ -123,7 +126,7 @@ ARRIVE: list[tuple[Any, Any]] = [
     (date, NOW.date()),
     (time, time(1, 2, 3)),
     (timedelta, timedelta(days=-1, microseconds=3)),
-    (UUID, uuid4()),
+    (UUID, UUID("a7a5b330-ef4d-4d08-9eff-5abb5ccb618a")),
     (Decimal, Decimal("1.10")),
     (Colour, Colour.RED),
     (Level, Level.LOW),
