@@ -1,9 +1,9 @@
 """Markdown as the tests read it: pages, code blocks, and what a block asks a test to do with it.
 
 A comment before a block, unseen by readers, says what to do: `<!-- test: file NAME -->` write it to a file,
-`<!-- test: append NAME -->` add it to that file, `<!-- test: run -->` run it in a shell, `<!-- test: output -->` compare it with what
-that wrote, where `...` stands for anything, `<!-- test: start -->` start it and go on once the fleet is ready, `<!-- test: install -->`
-run it where Rota is not installed yet.
+`<!-- test: append NAME -->` add it to that file, `<!-- test: run -->` run it in a shell, `<!-- test: output -->`
+compare it with what that wrote, where `...` stands for anything, `<!-- test: start -->` start it and go on once the
+fleet is ready, `<!-- test: install -->` run it where Rota is not installed yet.
 """
 
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 _BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<verb>\w+) ?(?P<argument>\S*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"(?:^<!-- test: (?P<verb>\w+) ?(?P<argument>\S*) -->\n)?^```(?P<language>\w*)[^`\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 

@@ -33,24 +33,30 @@ html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 pygments_style, pygments_dark_style = "tango", "monokai"
 
 _LISTS = re.compile(r"^## (?P<caption>.+)\n(?P<text>(?:(?!## ).*\n?)*)", re.MULTILINE)
-_PAGE = re.compile(r"^\s*- \[(?P<title>[^\]]+)\]\((?P<path>[^)#]+)\.md\)", re.MULTILINE)
+_PAGE = re.compile(r"^(?:-|\d+\.) \[(?P<title>[^\]]+)\]\((?P<path>[^)#]+)\.md\)", re.MULTILINE)
 _log = logging.getLogger(__name__)
 
 
 def add_menu(_: Sphinx, page: str, source: list[str]) -> None:
-    """Make the menu of the lists in docs/README.md: one of them cannot say what the other does not."""
-    if page != root_doc:
-        return
-    for found in _LISTS.finditer(source[0]):
-        entries = "\n".join(f"{title} <{path}>" for title, path in _PAGE.findall(found["text"]))
-        source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {found['caption']}\n\n{entries}\n```\n"
+    """Make the menu of the lists in docs/README.md and docs/adr/README.md: Sphinx warns of what they leave out."""
+    if page == root_doc:
+        source[0] += "".join(_menu(found["text"], found["caption"]) for found in _LISTS.finditer(source[0]))
+    elif page == "docs/adr/README":
+        source[0] += _menu(source[0], "Decisions")
+
+
+def _menu(text: str, caption: str) -> str:
+    entries = "\n".join(f"{title} <{path}>" for title, path in _PAGE.findall(text))
+    return f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
 
 
 def check_addresses(_: Sphinx, page: nodes.document) -> None:
-    """Warn of a link out of the site that is no address. Nobody is asked whether it is there: the build stays offline."""
+    """Warn of a link out of the site that is no address. Whether it is there is not asked: the build stays offline."""
     for link in page.findall(nodes.reference):
         address = urlsplit(link.get("refuri", ""))
-        if address.scheme not in ("", "http", "https", "mailto") or (address.scheme[:4] == "http" and not address.hostname):
+        if address.scheme not in ("", "http", "https", "mailto") or (
+            address.scheme[:4] == "http" and not address.hostname
+        ):
             _log.warning("no address: %s", link["refuri"], location=link)
 
 
