@@ -16,7 +16,7 @@ from sphinx.util import logging
 project = "Rota"
 extensions = ["myst_parser"]
 root_doc = "docs/README"
-include_patterns = ["*.md", "docs/**.md", "examples/*/README.md", "benchmarks/*.md", "deploy/*.md", "grafana/*.md"]
+include_patterns = ["*.md", "docs/**.md", "examples/**.md", "benchmarks/**.md", "deploy/**.md", "grafana/**.md"]
 exclude_patterns = [".*", "build", "dist", "tests", "workers", "supervisor", "**/node_modules", "**/__pycache__"]
 nitpicky = True
 
