@@ -42,8 +42,15 @@ def import_all(modules: Iterable[str], begin: Callable[[str], None] = lambda _: 
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the edge to the user's code: SystemExit is a failure too
-            return ImportFailed(module, f"{type(error).__name__}: {error}", _place_of(error))
+            return ImportFailed(module, f"{type(error).__name__}: {error}{_advice(error, module)}", _place_of(error))
     return None
+
+
+def _advice(error: BaseException, module: str) -> str:
+    # Of a module that `imports` names, not of one that a module of the application asks for in vain.
+    if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
+        return ""
+    return f"; modules are looked for in the folder where rota is started ({Path.cwd()}), and among what is installed"
 
 
 def _place_of(error: BaseException) -> str:

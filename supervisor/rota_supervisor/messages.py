@@ -125,6 +125,10 @@ class ImportFailed(NamedTuple):
     error: str
     where: str
 
+    def told(self) -> str:
+        """What people are told of it."""
+        return f"the module {self.module} does not import: {self.error}" + (f" ({self.where})" if self.where else "")
+
 
 class Spawned(NamedTuple):
     """A worker is there, sent by its intermediate before that exits."""

@@ -38,7 +38,7 @@ def due_in(fleet: Fleet, task_id: str) -> float:
 
 
 def declare() -> rota.Task[[int], str]:
-    @rota.task(queue="images")
+    @rota.task(name="resize", queue="images")
     def resize(image_id: int) -> str:
         return f"resized {image_id}"
 
@@ -90,11 +90,19 @@ class TestDeclaredTasks:
             rota.enqueue_many([resize.call(1), rota.Call("resize", args=["a", "b"])])
         assert fleet.lane("images") == []
 
+    def test_tasks_of_the_default_client_are_asked_for_and_cancelled_by_id(self, fleet: Fleet) -> None:
+        handle = declare().using(queue="default").enqueue(1)
+        assert rota.default_client() is handle.client
+        assert rota.status(handle.id, args=True).args == [1]
+        assert rota.cancel(handle.id) == "cancelled"
+        assert rota.status(handle.id).state == "cancelled"
+        assert fleet.redis.hget(fleet.keys.tasks, handle.id) in (None, "")
+
     def test_enqueueing_nothing_is_no_call(self) -> None:
         assert rota.enqueue_many([]) == []
 
     def test_an_async_task_is_enqueued_like_any_other(self, fleet: Fleet) -> None:
-        @rota.task
+        @rota.task(name="fetch")
         async def fetch(url: str) -> int:
             return len(url)
 
@@ -102,7 +110,7 @@ class TestDeclaredTasks:
         assert fleet.lane("default") == [handle.id]
 
     def test_a_unique_task_is_there_once_and_the_handle_names_it(self, fleet: Fleet) -> None:
-        @rota.task(unique=True)
+        @rota.task(name="refresh", unique=True)
         def refresh(user_id: int) -> None: ...
 
         first, second, third = refresh.enqueue(1), refresh.enqueue(1), refresh.enqueue(2)
@@ -111,7 +119,7 @@ class TestDeclaredTasks:
         assert fleet.lane("default") == [first.id, third.id]
 
     def test_unique_for_ends_with_its_time(self, fleet: Fleet) -> None:
-        @rota.task(unique=True, unique_for=100)
+        @rota.task(name="refresh", unique=True, unique_for=100)
         def refresh(user_id: int) -> None: ...
 
         refresh.enqueue(1)

@@ -77,7 +77,7 @@ def test_no_server_is_unavailable_and_names_the_server_without_its_password(name
 def test_a_wrong_password_is_unavailable(server: Server, namespace: str) -> None:
     with (
         Client(server.url.replace("redis://", "redis://nobody:wrong@"), namespace) as client,
-        pytest.raises(rota.Unavailable),
+        pytest.raises(rota.Unavailable, match="check user, password and its permissions .ACL. in redis_url"),
     ):
         client.enqueue(call("a"))
 
@@ -88,7 +88,7 @@ REFUSALS = {
     "MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk": "unable to persist",
     "READONLY You can't write against a read only replica": "read only replica",
     "NOPERM this user has no permissions to run the 'evalsha' command": "no permissions to run",
-    "NOAUTH Authentication required": "it wants a password: write it as redis://:PASSWORD@HOST:PORT/0",
+    "NOAUTH Authentication required": "it wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0",
 }
 
 

@@ -28,7 +28,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
     monkeypatch.setattr("rota.client.tasks.default_registry", registry)
     monkeypatch.setattr("rota.client.schedules.default_registry", registry)
 
-    @rota.task(queue="mail")
+    @rota.task(name="report", queue="mail")
     def report(shop: int) -> None: ...
 
     return report

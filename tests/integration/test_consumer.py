@@ -232,7 +232,7 @@ def test_the_rate_that_a_task_was_declared_with_here_is_kept_and_holds_nobody_up
 ) -> None:
     """What has to wait is not held meanwhile."""
 
-    @rota.task(rate="1/h", rate_key="{number}")
+    @rota.task(name="work", rate="1/h", rate_key="{number}")
     def work(number: int, b: list[int]) -> None: ...
 
     push(client, "a", "waits")

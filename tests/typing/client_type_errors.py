@@ -26,6 +26,11 @@ def calls(client: rota.Client) -> None:
     resize.call(7, "l", 3)  # type: ignore[call-arg]  # too many
     fetch.enqueue(7)  # type: ignore[arg-type]  # an int
     client.enqueue("resize", arguments=[7])  # type: ignore[call-overload]  # no such option
+    client.enqueue(resize, 7)  # type: ignore[call-overload]  # no call of it
+    client.enqueue(resize)  # type: ignore[call-overload]  # as above
+    client.enqueue_many([resize])  # type: ignore[arg-type]  # as above
+    resize.delay(7)  # type: ignore[attr-defined]  # no such method
+    resize.enqueue(7).get()  # type: ignore[attr-defined]  # as above
     rota.configure("redis://localhost")  # type: ignore[call-arg]  # keyword only
     rota.task(retires=3)  # type: ignore[call-overload]  # no such option
     rota.task(cron=5)  # type: ignore[call-overload]  # not a str

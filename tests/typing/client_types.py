@@ -70,6 +70,13 @@ def calls() -> None:
     assert_type(resize.using(queue="bulk", delay=60, id="img-7").enqueue(7), rota.Handle[str])
     assert_type(resize.call(7), rota.Call[str])
     assert_type(rota.enqueue_many(resize.call(n) for n in range(3)), list[rota.Handle[str]])
+    assert_type(rota.enqueue_many([resize.call(1), ping.call()]), list[rota.Handle[str]])
+    of_several: list[rota.Handle[object]] = [*rota.enqueue_many([resize.call(1), refresh.call()])]
+    mixed: list[rota.Call[object]] = [resize.call(1), refresh.call(), rota.Call("by-name", queue="q")]
+    del of_several, mixed
+    assert_type(rota.status("id"), rota.TaskStatus)
+    rota.cancel("id", kill_after=5)
+    assert_type(rota.default_client(), rota.Client)
     assert_type(send.enqueue("a@example.org"), rota.Handle[None])
     assert_type(resize.enqueue(7).result(timeout=5), str)
     assert_type(resize.enqueue(7).result(timedelta(seconds=5)), str)

@@ -65,7 +65,7 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
             {"key": LONG, "queue": LONG, "task": LONG, "type": "sorted set", "waiting": 10**9, "next_due_at": 9e9},
             {"key": LONG, "queue": "", "task": "", "type": "", "waiting": None, "next_due_at": None, "error": LONG},
         ],
-        consumers=[{"owner": LONG, "held": 500, "lease_left_us": 86_399_000_000, "queues": LONG}],
+        consumers=[{"owner": LONG, "held": 500, "lease_left_seconds": 86_399.0, "queues": LONG}],
         schedules=[schedule(name=LONG, when=LONG, task=LONG, next_in_seconds=86_399.0)],
     )
     assert max(map(len, said.splitlines())) <= COLUMNS
@@ -94,7 +94,7 @@ def test_progress_stands_behind_the_task_that_reports_it(capsys: pytest.CaptureF
 
 def test_consumers_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CONSUMER" not in shown(capsys, consumers=[])
-    row = {"owner": "consumer-host-7-ab:0:3", "held": 2, "lease_left_us": 29_500_000, "queues": "mail"}
+    row = {"owner": "consumer-host-7-ab:0:3", "held": 2, "lease_left_seconds": 29.5, "queues": "mail"}
     [header, line] = shown(capsys, consumers=[row]).splitlines()[-2:]
     assert header.split() == ["CONSUMER", "HELD", "LEASE", "LEFT", "QUEUES"]
     assert line.split() == ["consumer-host-7-ab:0:3", "2", "29", "s", "mail"]

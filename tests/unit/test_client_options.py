@@ -23,7 +23,10 @@ def test_the_defaults_are_the_documented_ones() -> None:
 
 
 def test_an_option_that_is_none_is_refused_with_those_there_are() -> None:
-    with pytest.raises(TypeError, match=r"no option 'result_tll'; its options are queue, .*result_ttl, remember"):
+    with pytest.raises(
+        TypeError,
+        match=r"no option 'result_tll', did you mean 'result_ttl'. its options are name, queue, .*result_ttl, remember",
+    ):
         check_options({"result_tll": 60})  # type: ignore[typeddict-unknown-key]
 
 

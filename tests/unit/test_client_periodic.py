@@ -19,10 +19,10 @@ def _fresh_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cron_and_every_make_a_schedule_of_the_tasks_name_and_queue() -> None:
-    @rota.task(queue="mail", cron="*/5 * * * *", timezone="Europe/Zurich")
+    @rota.task(name="report", queue="mail", cron="*/5 * * * *", timezone="Europe/Zurich")
     def report() -> None: ...
 
-    @rota.task(every=timedelta(minutes=1))
+    @rota.task(name="tick", every=timedelta(minutes=1))
     def tick() -> None: ...
 
     assert report.schedules == (Schedule("report", "report", CronRule("*/5 * * * *", "Europe/Zurich"), "mail"),)
@@ -34,6 +34,7 @@ def test_several_schedules_of_a_task_are_numbered_or_named() -> None:
     start = datetime(2027, 1, 1, tzinfo=UTC)
 
     @rota.task(
+        name="report",
         cron="0 3 * * *",
         schedules=[
             rota.Every(30, kwargs={"shop": 2}, jitter=5, missed="none", overlap="queue", start=start),
@@ -52,13 +53,13 @@ def test_several_schedules_of_a_task_are_numbered_or_named() -> None:
 MISUSES: list[tuple[Any, type[Exception], str]] = [
     ({"cron": "0 25 * * *"}, ValueError, 'cron "0 25 \\* \\* \\*": "25" at character 3 is no hour; that is'),
     ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, ValueError, 'no time zone "Mars/Olympus"'),
-    ({"cron": 5}, TypeError, "expression must be a string, got 5"),
+    ({"cron": 5}, TypeError, 'expression must be a string such as "0 3 .*", got 5'),
     ({"cron": "* * * * *", "every": 5}, ValueError, "give cron or every, not both: several stand in schedules"),
     ({"timezone": "UTC"}, ValueError, "timezone says by which clock cron goes: give cron"),
     ({"every": 0.5}, ValueError, "every must be 1 second to 100 years, got 0.5 s"),
     ({"every": "30s"}, TypeError, "every must be seconds or a timedelta, got '30s'"),
-    ({"schedules": ["* * * * *"]}, TypeError, "schedules takes a list of rota.Cron"),
-    ({"schedules": rota.Every(30)}, TypeError, "schedules takes a list of"),
+    ({"schedules": ["* * * * *"]}, TypeError, "schedules takes a list, .rota.Cron"),
+    ({"schedules": rota.Every(30)}, TypeError, "schedules takes a list"),
 ]
 
 
@@ -91,22 +92,22 @@ def test_a_misuse_of_a_schedule_is_told_where_it_is_made(given: Any, error: type
 def test_the_arguments_of_a_schedule_are_checked_against_the_signature() -> None:
     with pytest.raises(rota.InvalidArguments, match="shop"):
 
-        @rota.task(every=30)
+        @rota.task(name="report", every=30)
         def report(shop: int) -> None: ...
 
 
 def test_two_schedules_of_one_name_are_refused() -> None:
-    @rota.task(every=30)
+    @rota.task(name="report", every=30)
     def report() -> None: ...
 
     with pytest.raises(rota.DuplicateTask, match="two schedules are named 'report', of the tasks 'report' and 'other'"):
 
-        @rota.task(schedules=[rota.Every(30, name="report")])
+        @rota.task(name="other", schedules=[rota.Every(30, name="report")])
         def other() -> None: ...
 
     with pytest.raises(rota.DuplicateTask, match="two schedules of task 'twice' are named 'x'"):
 
-        @rota.task(schedules=[rota.Every(30, name="x"), rota.Every(60, name="x")])
+        @rota.task(name="twice", schedules=[rota.Every(30, name="x"), rota.Every(60, name="x")])
         def twice() -> None: ...
 
 

@@ -27,7 +27,7 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def _resize() -> rota.Task[[int, str], None]:
     def resize(image_id: int, size: str = "s") -> None: ...
 
-    return rota.task(queue="images", unique=False)(resize)
+    return rota.task(name="resize", queue="images", unique=False)(resize)
 
 
 def prepared(call: Call[Any]) -> NewTask:
@@ -70,7 +70,10 @@ def test_what_the_caller_wrote_is_what_travels(resize: rota.Task[[int, str], Non
 
 
 def test_an_unknown_name_needs_a_queue() -> None:
-    with pytest.raises(InvalidName, match='queue="default": no task of that name is declared in this process'):
+    with pytest.raises(
+        InvalidName,
+        match='send: no task of that name is declared in this process: say which queue, as in queue="default"',
+    ):
         prepared(Call("send", [1]))
 
 
@@ -96,7 +99,6 @@ def test_names_that_cannot_be_used_are_refused(call: Call[Any], what: str) -> No
     [
         ({}, ""),
         ({"delay": 0}, ""),
-        ({"delay": -5}, ""),
         ({"delay": 1.5}, "+1500000"),
         ({"delay": timedelta(minutes=1)}, "+60000000"),
         ({"at": datetime(2030, 1, 1, tzinfo=UTC)}, "@1893456000000000"),
@@ -179,7 +181,7 @@ class TestUniqueKeys:
         assert positional.unique_key == by_keyword.unique_key
 
     def test_a_callable_chooses_what_counts(self) -> None:
-        @rota.task(unique=lambda user_id, _: user_id, unique_for=timedelta(seconds=2))
+        @rota.task(name="greet", unique=lambda user_id, _: user_id, unique_for=timedelta(seconds=2))
         def greet(user_id: int, text: str) -> None: ...
 
         first, second, third = (prepared(greet.call(*args)) for args in ((1, "a"), (1, "b"), (2, "a")))
@@ -191,7 +193,7 @@ class TestUniqueKeys:
             prepared(by_name(unique=lambda _: object()))
 
     def test_a_call_can_turn_it_off(self) -> None:
-        @rota.task(unique=True, unique_for=3)
+        @rota.task(name="once", unique=True, unique_for=3)
         def once() -> None: ...
 
         assert prepared(once.call()).hold_ms == 3000

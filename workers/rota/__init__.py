@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
-    from rota.client.default import configure, enqueue_many
+    from rota.client.default import cancel, configure, default_client, enqueue_many, status
     from rota.client.explain import Explanation
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
@@ -100,12 +100,15 @@ __all__ = [
     "WaitTimeout",
     "__version__",
     "around_task",
+    "cancel",
     "configure",
     "current_task",
+    "default_client",
     "enqueue_many",
     "on_dead",
     "on_worker_start",
     "on_worker_stop",
+    "status",
     "task",
 ]
 
@@ -115,7 +118,7 @@ _HOMES = {
     "client.client": ("Client",),
     "client.consumer": ("Consumer", "LeasedTask"),
     "current": ("CurrentTask", "current_task"),
-    "client.default": ("configure", "enqueue_many"),
+    "client.default": ("cancel", "configure", "default_client", "enqueue_many", "status"),
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),
@@ -131,7 +134,9 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+        from rota.habits import OF_THE_PACKAGE, fault_in_attribute  # noqa: PLC0415 - for messages alone
+
+        raise AttributeError(fault_in_attribute(name, "module 'rota'", OF_THE_PACKAGE))
     value = getattr(import_module(f"rota.{_HOME.get(name, 'errors')}"), name)
     globals()[name] = value
     return value

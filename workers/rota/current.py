@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rota.errors import NoCurrentTask
+from rota.habits import OF_THE_CURRENT_TASK, KnowsHabits
 
 
 @dataclass(slots=True)
-class CurrentTask:
+class CurrentTask(KnowsHabits):
     """One attempt of a task, while it runs.
 
     `kind`: immediate, delayed, retry, periodic or throttled. `attempt` counts from 1; `crashes` are the attempts that
@@ -29,6 +30,8 @@ class CurrentTask:
     extend: Callable[[], datetime | None] | None = field(default=None, repr=False, compare=False)
     report: Callable[[float, float | None, str], None] | None = field(default=None, repr=False, compare=False)
     ask_cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
+
+    _habits = OF_THE_CURRENT_TASK
 
     @property
     def cancelled(self) -> bool:

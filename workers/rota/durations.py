@@ -1,7 +1,9 @@
 """Durations as callers give them: seconds or timedelta, everywhere."""
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 Duration = float | timedelta
 
@@ -68,3 +70,12 @@ def unix_microseconds(when: datetime, what: str) -> int:
 def utc_datetime(unix_us: int) -> datetime:
     """Unix time in microseconds as an aware datetime."""
     return datetime.fromtimestamp(unix_us / MICROSECONDS, UTC)
+
+
+def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for people and programs: what is measured in microseconds, `age_us`, in seconds, `age_seconds`."""
+    told = {}
+    for key, value in values.items():
+        name = key.removesuffix("_us")
+        told[key if name == key else f"{name}_seconds"] = value if name == key else value / MICROSECONDS
+    return told

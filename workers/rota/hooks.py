@@ -5,7 +5,7 @@ again replaces it, as reloading a module does.
 """
 
 import inspect
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -49,18 +49,19 @@ default_hooks = Hooks()
 
 def on_worker_start(function: AnyWorkerHook) -> AnyWorkerHook:
     """Call the function in each worker after the fork, before its first claim: open connections here."""
-    return _add_plain(default_hooks.worker_start, function)
+    return _add_plain(default_hooks.worker_start, function, ())
 
 
 def on_worker_stop(function: AnyWorkerHook) -> AnyWorkerHook:
     """Call the function in each worker that leaves in order, after its last task."""
-    return _add_plain(default_hooks.worker_stop, function)
+    return _add_plain(default_hooks.worker_stop, function, ())
 
 
 def around_task(function: AnyAroundHook) -> AnyAroundHook:
     """Wrap each attempt in the generator function: it takes the CurrentTask and yields once."""
     if not inspect.isgeneratorfunction(function):
         raise TypeError(f"@rota.around_task takes a generator function that yields once, got {function!r}")
+    _require_takes(function, ("task",))
     return _add(default_hooks.around, function)
 
 
@@ -69,15 +70,28 @@ def on_dead(function: AnyDeadHook) -> AnyDeadHook:
 
     Deaths that no worker sees (the last crash, the last lost lease) call nothing.
     """
-    return _add_plain(default_hooks.dead, function)
+    return _add_plain(default_hooks.dead, function, ("task", "reason"))
 
 
-def _add_plain(hooks: list[Any], function: AnyHook) -> AnyHook:
+def _add_plain(hooks: list[Any], function: AnyHook, given: Sequence[str]) -> AnyHook:
     # To call a coroutine function or a generator only makes an object that nobody would drive.
     runs_nothing = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     if runs_nothing or not inspect.isroutine(function):
         raise TypeError(f"a hook is a plain function, neither a coroutine function nor a generator, got {function!r}")
+    _require_takes(function, given)
     return _add(hooks, function)
+
+
+def _require_takes(function: Callable[..., Any], given: Sequence[str]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions written in C tell nothing of their parameters
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        called = f"{function.__qualname__}({', '.join(given)})"
+        raise TypeError(f"the hook is called as {called}, and that does not fit {signature}: {error}") from None
 
 
 def _add(hooks: list[Any], function: AnyHook) -> AnyHook:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from rota.durations import Duration, positive_seconds, seconds
 from rota.errors import InvalidName
+from rota.habits import OF_A_DECLARATION, fault_in_option
 from rota.protocol.names import fault_in_queue_name
 from rota.protocol.store import MOST_CRASHES
 from rota.rates import Rate, check_rate, check_rate_key, parse_rate
@@ -107,7 +108,7 @@ def check_options(given: TaskArguments) -> TaskOptions:
     Raises InvalidName for the queue; TypeError or ValueError, naming the option, for the rest.
     """
     if unknown := sorted(set(given).difference(_CHECKS, _PERIODIC)):
-        raise TypeError(f"@rota.task has no option {unknown[0]!r}; its options are {', '.join((*_CHECKS, *_PERIODIC))}")
+        raise TypeError(fault_in_option(unknown[0], "@rota.task", OF_A_DECLARATION, ("name", *_CHECKS, *_PERIODIC)))
     values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items() if name in _CHECKS}
     options = TaskOptions(**values)
     soft, hard = options.soft_time_limit, options.time_limit

@@ -1,6 +1,7 @@
 """The tasks a process knows, by name. A worker runs these and nothing else: no name is ever imported."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DuplicateTask
@@ -9,6 +10,12 @@ if TYPE_CHECKING:
     from rota.client.tasks import Task
 
     AnyTask = Task[..., Any]
+
+
+def written_at(function: Callable[..., Any]) -> str:
+    """Where a function is written, `file:line`; its module where that is not known."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else str(function.__module__)
 
 
 class Registry:
@@ -24,8 +31,9 @@ class Registry:
         """
         known = self._tasks.get(task.name)
         if known is not None and known.place != task.place:
+            places = " and ".join(f"{each.place} ({written_at(each.function)})" for each in (known, task))
             raise DuplicateTask(
-                f"two tasks are named {task.name!r}: {known.place} and {task.place}; "
+                f"two tasks are named {task.name!r}: {places}; "
                 f'give one of them another name, as in @rota.task(name="...")'
             )
         for schedule in task.schedules:

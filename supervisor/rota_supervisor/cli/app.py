@@ -30,9 +30,30 @@ COMMANDS = {
     "cron": ("cron", "List, show, run, pause and resume schedules."),
     "events": ("events", "Show what happens to tasks, as it happens with -f."),
     "dead": ("dead", "List, show, revive and purge dead tasks."),
+    "completion": ("manual", "Write what completes commands in a shell."),
+    "man": ("manual", "Write the manual page."),
     "audit": ("audit", "Check that every accepted task is accounted for and stands somewhere."),
 }
 INTERRUPTED = 130  # as a shell reports a process that Ctrl-C ended
+
+
+# What those look for who come from elsewhere, and the command that does it.
+_ELSEWHERE = {
+    "run": "worker workers work start server serve up",
+    "status": "ps info inspect top stats list",
+    "task enqueue": "enqueue call send push submit",
+    "task cancel": "cancel revoke kill",
+    "task show": "show result get",
+    "queue ls": "ls queues",
+    "queue pause": "pause",
+    "queue purge": "purge flush empty",
+    "dead ls": "failed failures dlq",
+    "dead revive": "retry requeue revive",
+    "cron ls": "beat scheduler schedule schedules",
+    "events -f": "logs log monitor tail watch",
+    "health": "ping healthcheck",
+    "check": "validate lint test doctor",
+}
 
 
 class _Rota(command.Group):
@@ -47,6 +68,10 @@ class _Rota(command.Group):
         found = getattr(import_module(f"rota_supervisor.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         assert isinstance(found, click.Command)
         return found
+
+    def advice(self, word: str) -> str:
+        meant = next((name for name, words in _ELSEWHERE.items() if word in words.split()), "")
+        return f": see `rota {meant} --help`" if meant else super().advice(word)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's interface
         with formatter.section("Commands"):
@@ -63,6 +88,7 @@ def run_app(arguments: Sequence[str]) -> int:
     """Run a command line; answers the exit code."""
     state = command.CliState()
     state.no_color |= "--no-color" in arguments  # also for faults that are found while the arguments are read
+    state.json = "--json" in arguments
     messages: Sequence[str] = ()
     try:
         code = app.main(list(arguments), prog_name="rota", obj=state, standalone_mode=False)
@@ -80,6 +106,9 @@ def run_app(arguments: Sequence[str]) -> int:
     except (output.ReaderGoneError, BrokenPipeError):  # the second one from the flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.CLEAN
+    if state.json and messages:
+        output.put_refusal(code, messages)
+        return code
     for message in messages:
         if not state.is_master or output.has_room(sys.stderr):
             output.say_error(message, no_color=state.no_color)

@@ -42,6 +42,9 @@ def check(no_imports: bool) -> None:
 
 def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
     """What the configuration says of tasks and queues that the code does not have, or the other way round."""
+    if config.imports and not tasks:
+        modules = ", ".join(config.imports)
+        output.say_warning(f"{modules} of imports declare no task, so none can run: declare functions with @rota.task")
     for path in unknown_tasks(config, tasks):
         output.say_warning(f"{path}: no imported module defines this task")
     unserved = unserved_queues(config, tasks)

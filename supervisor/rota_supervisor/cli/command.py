@@ -11,7 +11,7 @@ import click
 
 from rota.protocol.store import Store
 from rota_supervisor.cli import output
-from rota_supervisor.config.faults import ConfigError
+from rota_supervisor.config.faults import ConfigError, suggestion
 from rota_supervisor.config.load import NO_FLAGS, Flags, Loaded, load_config, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
@@ -136,10 +136,29 @@ class RotaCommand(click.Command):
 
 
 class Group(click.Group):
-    """A group of such commands, which takes these options too."""
+    """A group of such commands, which takes these options too. Alone it shows its help."""
 
     command_class = RotaCommand
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _complete(self)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            output.put(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if not (ctx.resilient_parsing or word.startswith("-") or self.get_command(ctx, word)):
+            ctx.fail(f"No such command {word!r}{self.advice(word) or suggestion(word, self.list_commands(ctx)) or '.'}")
+        return super().resolve_command(ctx, args)
+
+    def advice(self, word: str) -> str:
+        """What to say of a command that others have; "" when they have none of that name."""
+        del word
+        return ""

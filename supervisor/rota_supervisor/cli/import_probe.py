@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from rota.errors import InvalidArguments
 from rota.registry import default_registry
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.messages import ImportFailed
 
 ANSWER_FD = 3
 READ_BYTES = 65_536
@@ -103,8 +104,7 @@ def _found(answer: bytes | None, status: int, imports: Sequence[str], seconds: f
         raise Failure(ExitCode.CONFIG, f"importing {modules} ended the process: {ending}")
     found = json.loads(answer)
     if "error" in found:
-        where = f" ({found['where']})" if found["where"] else ""
-        raise Failure(ExitCode.CONFIG, f"the module {found['module']} does not import: {found['error']}{where}")
+        raise Failure(ExitCode.CONFIG, ImportFailed(**found).told())
     return Imports(dict(found["tasks"]), found["schedules"], found["misfits"])
 
 
@@ -125,7 +125,7 @@ def main() -> None:
             "misfits": dict(_misfits(calls)),
         }
     else:
-        answer = {"module": failure.module, "error": failure.error, "where": failure.where}
+        answer = failure._asdict()
     os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")
     os._exit(0)  # whatever threads the modules left
 

@@ -46,6 +46,11 @@ def say_error(message: str, *, no_color: bool = False) -> None:
     say(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")
 
 
+def put_refusal(code: int, messages: Sequence[str]) -> None:
+    """Say what is wrong as `--json` has it: one document, the last line on standard error."""
+    _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
+
+
 def say_warning(message: str) -> None:
     """Say what a person should know."""
     say(message, "warning: ")

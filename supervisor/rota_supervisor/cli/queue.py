@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import click
 
-from rota.protocol.entry import MICROSECONDS
+from rota.durations import MICROSECONDS, in_seconds
 from rota.protocol.names import fault_in_queue_name
 from rota.protocol.patterns import fault_in_pattern, is_pattern, served_as
 from rota.protocol.queue_walk import look_further
 from rota.protocol.views import QueueState
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.known_queues import warn_of_unknown
 from rota_supervisor.cli.queue_explain import explain
 from rota_supervisor.cli.status import duration
 from rota_supervisor.config.rules import served_queues
@@ -41,12 +42,13 @@ def list_queues(queues: tuple[str, ...]) -> None:
     with state.redis() as (config, store, connection):
         largest = Largest(queues or served_queues(config), config.metrics.top_queues)
         overview = look_further(connection.run, store, connection.run(store.overview(largest.served)))
+        warn_of_unknown(queues, config, store, connection)
     if queues:
         shown = [each for each in overview.queues if served_as(each.queue, queues) and not is_pattern(each.queue)]
     else:
         shown = list(largest.choose(overview.queues, all_seen=True).queues)
     header = ("QUEUE", *map(str.upper, _COUNTS), "OLDEST READY", "OLDEST OVERDUE", "")
-    state.table([dataclasses.asdict(each) for each in shown], header, map(_row, shown))
+    state.table([in_seconds(dataclasses.asdict(each)) for each in shown], header, map(_row, shown))
 
 
 def _row(state: QueueState) -> tuple[object, ...]:
@@ -81,10 +83,16 @@ def resume(queues: tuple[str, ...]) -> None:
 def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
     _check(queues, fault_in_queue_name)
     word = "paused" if paused else "resumed"
-    with command.current_state().redis() as (_, store, connection):
+    state = command.current_state()
+    rows = []
+    with state.redis() as (config, store, connection):
+        warn_of_unknown(queues, config, store, connection)
         for name in queues:
             changed = connection.run(store.pause(name) if paused else store.resume(name))
+            rows.append({"queue": name, "paused": paused, "changed": changed})
             output.say(f'queue "{name}" is {word}' if changed else f'queue "{name}" was {word} already')
+    if state.json:
+        output.put_json(rows)
 
 
 @queue.command("purge")
@@ -94,7 +102,8 @@ def purge(name: str, yes: bool) -> None:
     """End the ready tasks of a queue without running them; delayed and dead ones stay."""
     _check((name,), fault_in_queue_name)
     state = command.current_state()
-    with state.redis() as (_, store, connection):
+    with state.redis() as (config, store, connection):
+        warn_of_unknown((name,), config, store, connection)
         overview = connection.run(store.overview((name,)))
         ready = next(each.ready for each in overview.queues if each.queue == name)
         if ready:

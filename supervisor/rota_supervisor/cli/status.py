@@ -16,8 +16,8 @@ from typing import Any, Final
 import click
 import psutil
 
+from rota.durations import in_seconds
 from rota.printable import printable
-from rota.protocol.entry import MICROSECONDS
 from rota.protocol.progress import progress_words
 from rota.protocol.schedules import ScheduleStore
 from rota.protocol.store import Store
@@ -71,7 +71,7 @@ def _asked(state: command.CliState, found: Row) -> Mapping[str, Any]:
             schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))
     except Failure:
         return _NOT_ASKED
-    rows = [dataclasses.asdict(row) for row in consumers]
+    rows = [in_seconds(dataclasses.asdict(row)) for row in consumers]
     return {"consumers": rows, "adopts": adopts, "schedules": rows_of(schedules)}
 
 
@@ -177,7 +177,7 @@ def _consumers(rows: Sequence[Row]) -> Table:
     """Programs of their own that take tasks of this fleet, wherever they run."""
     header = ["CONSUMER", "HELD", "LEASE LEFT", "QUEUES"]
     cells: list[list[object]] = [
-        [_cut(row["owner"], _MOST_OWNER), row["held"], duration(row["lease_left_us"] / MICROSECONDS), row["queues"]]
+        [_cut(row["owner"], _MOST_OWNER), row["held"], duration(row["lease_left_seconds"]), row["queues"]]
         for row in sorted(rows, key=itemgetter("owner"))
     ]
     return header, _narrowed(header, cells, header.index("QUEUES"))

@@ -12,12 +12,13 @@ import click
 
 import rota
 from rota.client.status import status_of
-from rota.durations import positive_milliseconds, seconds
+from rota.durations import positive_milliseconds
 from rota.protocol.replies import CancelWord
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_end import put_end
 from rota_supervisor.cli.task_list import list_tasks
 from rota_supervisor.cli.task_show import TASK_ID, check_id, require_known, show
+from rota_supervisor.cli.times import DURATION, MOMENT
 from rota_supervisor.config.faults import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
@@ -41,11 +42,15 @@ task.add_command(list_tasks)
 @click.argument("args", nargs=-1)
 @click.option("--kwargs", default="{}", metavar="JSON", help="Keyword arguments, as a JSON object.")
 @click.option("--queue", metavar="QUEUE", help="The queue [that of the task in `imports`].")
-@click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Due this long from now.")
+@click.option("--delay", type=DURATION, metavar="DURATION", help="Due this long from now: 90, 1m, 2h, 1d.")
+@click.option("--at", type=MOMENT, metavar="TIME", help="Due at 2027-01-31T09:00+01:00; now if that is past.")
+@click.option("--retries", type=click.IntRange(min=0), metavar="N", help="How often it is tried again [the task's].")
+@click.option("--expires", type=DURATION, metavar="DURATION", help="How late it may start [the task's].")
+@click.option("--unique", is_flag=True, default=None, help="Only if no live task has these arguments [the task's].")
 @click.option("--front", is_flag=True, help="To the head of its lane, now or when it is due.")
 @click.option("--id", metavar="ID", help="The task's id; one that is live already stays.")
 @click.option("--wait", is_flag=True, help="Wait for its end, and write what it returned.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
+@click.option("--timeout", type=DURATION, metavar="DURATION", help="Wait no longer than this.")
 def enqueue(
     *, name: str, args: tuple[str, ...], kwargs: str, wait: bool, timeout: float | None, **options: Any
 ) -> None:
@@ -55,9 +60,11 @@ def enqueue(
     what the task returned, as JSON; exit 1 when it has not ended in time, or is dead, cancelled or expired.
     """
     state = command.current_state()
+    _refuse_options_among((name, *args))
     config = state.load().config
     keywords = _keywords(kwargs)
-    _check_timeout(timeout, wait=wait)
+    if timeout is not None and not wait:
+        raise Failure(ExitCode.USAGE, "--timeout says how long to wait: add --wait")
     if options["queue"] is None:
         _import_tasks(config, name)
     with _client(config) as client:
@@ -72,16 +79,14 @@ def enqueue(
             output.put(handle.id)
 
 
-def _check_timeout(timeout: float | None, *, wait: bool) -> None:
-    """Before anything is enqueued. Raises Failure 2."""
-    if timeout is None:
-        return
-    if not wait:
-        raise Failure(ExitCode.USAGE, "--timeout says how long to wait: add --wait")
-    try:
-        seconds(timeout, "--timeout")
-    except ValueError as error:
-        raise Failure(ExitCode.USAGE, str(error)) from None
+def _refuse_options_among(words: tuple[str, ...]) -> None:
+    """A word such as -5 is an argument; one with two hyphens is an option that there is not. Raises Failure 2."""
+    known = [name for option in enqueue.params for name in option.opts if name.startswith("--")]
+    if word := next((word for word in words if word.startswith("--")), ""):
+        near = suggestion(word.partition("=")[0], known) or ":"
+        raise Failure(
+            ExitCode.USAGE, f"No such option {word!r}{near} an argument that is a text is written as '\"{word}\"'"
+        )
 
 
 def _keywords(text: str) -> dict[str, Any]:
@@ -110,8 +115,7 @@ def _import_tasks(config: Config, name: str) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # what modules print at import is no data of ours
         failure = import_all(config.imports)
     if failure is not None:
-        message = f"the module {failure.module} does not import: {failure.error} ({failure.where})"
-        raise Failure(ExitCode.CONFIG, message)
+        raise Failure(ExitCode.CONFIG, failure.told())
     if name not in default_registry:
         hint = suggestion(name, [each.name for each in default_registry])
         where = f" ({', '.join(config.imports)})" if config.imports else ", of which there are none"
@@ -144,8 +148,8 @@ def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[An
 @TASK_ID
 @click.option(
     "--kill-after",
-    type=float,
-    metavar="SECONDS",
+    type=DURATION,
+    metavar="DURATION",
     help="Kill the process of one that runs, when it has not ended so long after it was told.",
 )
 def cancel(task_id: str, kill_after: float | None) -> None:

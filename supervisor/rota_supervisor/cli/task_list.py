@@ -10,6 +10,7 @@ from rota.client.status import State
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
 from rota_supervisor.cli import command, output
+from rota_supervisor.cli.known_queues import warn_of_unknown
 from rota_supervisor.cli.status import duration
 from rota_supervisor.exits import ExitCode, Failure
 
@@ -42,11 +43,13 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     if task and (fault := fault_in_name("task name", task)):
         raise Failure(ExitCode.USAGE, fault)
     context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
-    with context.redis() as (_, store, connection):
+    with context.redis() as (config, store, connection):
         found = find(connection.run, store, wanted)
+        if queue and not found.tasks:
+            warn_of_unknown((queue,), config, store, connection)
     header, rows = table_of(wanted.state, found.tasks)
     context.table(list(map(output.facts_of, found.tasks)), header, rows)
-    if words := rest_in_words(found, limit):
+    if words := rest_in_words(found, limit) if found.tasks else _none_in_words(wanted):
         output.say(words)
 
 
@@ -76,6 +79,12 @@ def _more_of(task: QueuedTask) -> list[object]:
         why = ": ".join(filter(None, (epitaph.reason, epitaph.error))) if epitaph else ""
         return [why if len(why) <= _SHOWN_REASON else f"{why[: _SHOWN_REASON - 3]}..."]
     return []
+
+
+def _none_in_words(wanted: WantedTasks) -> str:
+    where = f' in queue "{wanted.queue}"' if wanted.queue else ""
+    what = f' "{wanted.task}"' if wanted.task else ""
+    return f"no task{what} is {wanted.state}{where}"
 
 
 def rest_in_words(found: Found, limit: int) -> str:

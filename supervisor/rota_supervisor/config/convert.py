@@ -6,7 +6,7 @@ looks at the faults.
 """
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -41,6 +41,7 @@ _ITEMS: Final[dict[type[inspect.Type], str]] = {
     inspect.VarTupleType: "lists of texts",
     inspect.AnyType: "values",
 }
+_MISSPELT: Final = 0.8  # likeness: what is less like may be a key of another table
 _FAILED: Final = object()
 _MISPLACED: Final = (
     "looks like a URL or like credentials, and is not shown: the server's URL belongs into redis_url, or into a file "
@@ -61,6 +62,25 @@ def schema() -> inspect.StructType:
 def fields_of(kind: inspect.StructType) -> dict[str, inspect.Type]:
     """The keys of a table and what each takes."""
     return {each.name: each.type for each in kind.fields}
+
+
+@cache
+def _homes() -> dict[str, str]:
+    """Where a key stands that is looked for elsewhere: the tables below the top level, and the top level."""
+    homes: dict[str, str] = {}
+    for name, kind in fields_of(schema()).items():
+        many = isinstance(kind, inspect.DictType)
+        inner = without_none(kind.value_type if isinstance(kind, inspect.DictType) else kind)
+        if isinstance(inner, inspect.StructType):
+            table = f"{name}.NAME" if many else name
+            homes = {key: f"{table}.{key}" for key in fields_of(inner)} | homes
+    return homes | {name: name for name in fields_of(schema())}
+
+
+def _at_home(key: str) -> str:
+    """`, did you mean "http.listen"?` for a key that stands in another table, "" when there is none of that name."""
+    home = _homes().get(key)
+    return f', did you mean "{home}"?' if home else ""
 
 
 def without_none(kind: inspect.Type) -> inspect.Type:
@@ -112,8 +132,12 @@ class _Conversion:
             if key in fields:
                 values[key] = self.convert(value, fields[key], at)
             else:
-                self._failed(at, f"unknown key{suggestion(str(key), fields)}")
+                self._failed(at, f"unknown key{self._hint(str(key), fields)}")
         return kind.cls(**_usable(values))
+
+    @staticmethod
+    def _hint(key: str, fields: Iterable[str]) -> str:
+        return suggestion(key, fields, _MISSPELT) or _at_home(key) or suggestion(key, fields)
 
     def _argument(self, raw: Any, path: str) -> Any:
         """A value that is the application's. Whether JSON has it is looked at with the schedule that it is of."""

@@ -63,8 +63,10 @@ def _redis_url(config: Config) -> Iterator[Fault]:
 
 def _imports(config: Config) -> Iterator[Fault]:
     for number, name in enumerate(config.imports):
-        if not _MODULE.fullmatch(name):
-            hint = f', did you mean "{name.removesuffix(".py").replace("/", ".")}"?' if name.endswith(".py") else ""
+        if name.endswith(".py") or not _MODULE.fullmatch(name):
+            is_file = name.endswith(".py") or "/" in name
+            module = name.removesuffix(".py").strip("./").replace("/", ".")
+            hint = f', did you mean "{module}"?' if is_file and _MODULE.fullmatch(module) else ""
             yield Fault(f"imports[{number}]", f'expected a module such as "shop.tasks", got {shown(name)}{hint}')
 
 
@@ -121,7 +123,10 @@ def _conditions(config: Config) -> Iterator[Fault]:
         if fault := fault_in_name("condition name", name):
             yield Fault(f"conditions.{name}", fault)
         elif bool(condition.hours) == bool(condition.lua):
-            yield Fault(f"conditions.{name}", "give hours or lua, one of them")
+            yield Fault(
+                f"conditions.{name}",
+                'give hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua, one of them',
+            )
         elif fault := _fault_in_condition(condition):
             yield Fault(f"conditions.{name}.{'hours' if condition.hours else 'lua'}", fault)
 

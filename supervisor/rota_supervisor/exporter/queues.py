@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from rota.child.settings import ServerSettings
+from rota.durations import in_seconds
 from rota.protocol import store, views
 from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import MICROSECONDS
@@ -57,11 +58,9 @@ class QueueReading:
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
     """Return a queue as `/status.json` shows it: durations are in seconds."""
-    return {
-        key.replace("_us", "_seconds"): value / MICROSECONDS if key.endswith("_us") else value
-        for key, value in asdict(state).items()
-        if key != "queue"
-    }
+    row = in_seconds(asdict(state))
+    del row["queue"]
+    return row
 
 
 def connector(server: ServerSettings) -> Callable[[], connection.Connection]:

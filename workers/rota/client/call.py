@@ -1,21 +1,24 @@
 """A call to be made: a task's name, its arguments, and how this one is to be enqueued."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
 
 from rota.durations import Duration
-from rota.options import Unique
+from rota.habits import OF_A_CALL, fault_in_option
+from rota.options import TaskArguments, Unique
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    R = TypeVar("R", default=Any)  # so that rota.Call("resize") needs no annotation; typing has it from 3.13 on
+    R_co = TypeVar(
+        "R_co", covariant=True, default=Any
+    )  # so that rota.Call("resize") needs no annotation; typing has it from 3.13 on
 else:
     from typing import TypeVar
 
-    R = TypeVar("R")
+    R_co = TypeVar("R_co", covariant=True)
 
 
 class CallOptions(TypedDict, total=False):
@@ -38,11 +41,14 @@ class CallOptions(TypedDict, total=False):
     front: bool
 
 
+CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
+
+
 @dataclass(frozen=True)
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """One call, by name: what `task.call(...)` returns, or made by hand as `rota.Call("resize", args=[7])`.
 
-    `R` is what the task's function returns. The fields after `kwargs` are those of CallOptions.
+    `R_co` is what the task's function returns. The fields after `kwargs` are those of CallOptions.
     """
 
     name: str
@@ -65,3 +71,37 @@ def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
     call: Call[Any] = object.__new__(Call)
     call.__dict__.update(name=name, args=args, kwargs=kwargs)
     return call
+
+
+# What is said of mistakes
+
+
+def fault_in_call_options(given: Iterable[str], owner: str) -> str:
+    """What to say of options that no call has."""
+    declared = dict.fromkeys(TaskArguments.__annotations__, "say it where the task is declared, in @rota.task(...)")
+    return fault_in_option(min(set(given) - CALL_OPTIONS), owner, declared | OF_A_CALL, CallOptions.__annotations__)
+
+
+def why_no_call(thing: Any) -> str:
+    """What to say of a thing that was to be enqueued and is no Call."""
+    name = getattr(thing, "__name__", "resize")
+    if isinstance(thing, str):
+        return f'a name alone is no call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
+    if hasattr(thing, "call"):
+        return f"a task is no call yet: write {name}.call(...) for what is enqueued, or {name}.enqueue(...) by itself"
+    if hasattr(thing, "duplicate"):
+        return f"it is enqueued already: {thing!r}; calls are made by resize.call(...)"
+    if thing is None:
+        return "None is no call: resize(7) calls the function here and now, and resize.call(7) makes a call of it"
+    if callable(thing):
+        return f"the function {name} is no task: declare it with @rota.task, and write {name}.call(...)"
+    return f"what is enqueued is a call, as resize.call(7) or rota.Call(...), got {thing!r}"
+
+
+def why_not_positional(what: Any, more: Sequence[Any]) -> str:
+    """What to say of arguments that stand beside what is to be enqueued."""
+    shown = ", ".join(map(repr, more))
+    if isinstance(what, str):
+        return f"the task's arguments stand in a list: write .enqueue({what!r}, args=[{shown}])"
+    name = getattr(what, "__name__", "resize")
+    return f"enqueue() takes one call: write .enqueue({name}.call({shown})), or {name}.enqueue({shown})"

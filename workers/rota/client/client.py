@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, overload
 
 from rota.client import settings
-from rota.client.call import Call, CallOptions
+from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, why_no_call, why_not_positional
 from rota.client.looking import Looking
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
@@ -103,7 +103,7 @@ class Client(Looking):
         self,
         what: Call[Any] | str,
         /,
-        *,
+        *positional: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallOptions],
@@ -114,10 +114,16 @@ class Client(Looking):
         ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
         it was accepted and its durability was not confirmed.
         """
+        if positional:
+            raise TypeError(why_not_positional(what, positional))
         if isinstance(what, str):
+            if not CALL_OPTIONS.issuperset(options):
+                raise TypeError(fault_in_call_options(options, "enqueue()"))
             what = Call(what, args, {} if kwargs is None else kwargs, **options)
         elif args or kwargs or options:
-            raise TypeError("a Call brings its arguments and options: give them where it is made")
+            is_call = isinstance(what, Call)
+            brought = "a Call brings its arguments and options: give them where it is made"
+            raise TypeError(brought if is_call else why_no_call(what))
         return self._sender.send([prepare(what, default_registry, self._max_payload_kb)])[0]
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
@@ -127,6 +133,8 @@ class Client(Looking):
 
         Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
+        if not isinstance(calls, Iterable):
+            raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
         tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
         order = sending_order(tasks)
         if order is None:

@@ -9,7 +9,9 @@ from rota.soft_limit import time_limit_deferred
 if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
-    from rota.client.status import Handle
+    from rota.client.status import Handle, TaskStatus
+    from rota.durations import Duration
+    from rota.protocol.replies import CancelWord
     from rota.server.durability import Durability
 
 R = TypeVar("R")
@@ -69,3 +71,13 @@ def default_client() -> "Client":
 def enqueue_many(calls: "Iterable[Call[R]]") -> "list[Handle[R]]":
     """Enqueue many calls through the default client: see `Client.enqueue_many`."""
     return default_client().enqueue_many(calls)
+
+
+def status(task_id: str, *, args: bool = False) -> "TaskStatus":
+    """Where a task stands, asked through the default client: see `Client.status`."""
+    return default_client().status(task_id, args=args)
+
+
+def cancel(task_id: str, kill_after: "Duration | None" = None) -> "CancelWord":
+    """End a task that waits, have one that runs told to end, through the default client: see `Client.cancel`."""
+    return default_client().cancel(task_id, kill_after)

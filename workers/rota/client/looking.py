@@ -10,6 +10,7 @@ from rota.client.prepare import require_name
 from rota.client.status import State, TaskStatus, status_of
 from rota.durations import Duration, seconds
 from rota.errors import RotaError
+from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.options import check_queue
 from rota.protocol.command import Command
 from rota.protocol.order import DEFAULT_CLAIMS
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Looking(ABC):
+class Looking(KnowsHabits, ABC):
     """What only looks. `_run` sends a command, once, and raises Unavailable or Uncertain."""
 
+    _habits = OF_A_CLIENT
     _store: Store
     _address: Address
     _timeout_seconds: float

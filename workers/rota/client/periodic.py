@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.client.arguments import check_arguments
 from rota.durations import Duration, microseconds, unix_microseconds
-from rota.errors import DuplicateTask
+from rota.errors import DuplicateTask, InvalidArguments
 from rota.options import ScheduleArguments
 from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Rule, Schedule, Source
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rota.client.tasks import Task
 
 UTC = "UTC"
-_TEXTS = ("expression", "timezone", "name", "queue")
+_AS = {"expression": ' such as "0 3 * * *"', "timezone": ' such as "Europe/Zurich"', "name": "", "queue": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +42,10 @@ class Periodic:
     def __post_init__(self) -> None:
         """Raises ValueError or TypeError saying what is wrong; InvalidArguments, which is one, for the arguments."""
         check_arguments(type(self).__name__, self.args, self.kwargs)
-        for what in _TEXTS:
+        for what, example in _AS.items():
             value = getattr(self, what, None)
             if not isinstance(value, str | None):
-                raise TypeError(f"{what} must be a string, got {value!r}")
+                raise TypeError(f"{what} must be a string{example}, got {value!r}")
         self.of("name", "task", "default", "code")
 
     @property
@@ -115,8 +115,16 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
     is_list = isinstance(schedules, list | tuple)
     for each in schedules if is_list else (schedules,):
         if not (is_list and isinstance(each, Periodic)):
-            raise TypeError(f"schedules takes a list of rota.Cron(...) and rota.Every(...), got {each!r}")
+            raise TypeError(f"schedules takes a list, [rota.Cron(...), rota.Every(...)], got {each!r}")
     return schedules
+
+
+def _require_fit(task: "Task[..., Any]", each: Periodic) -> None:
+    try:
+        task.bind(each.args, each.kwargs)
+    except InvalidArguments as error:
+        how = f"rota.{type(each).__name__}(..., args=[...])"
+        raise InvalidArguments(f"{error}: a schedule calls it with its own, schedules=[{how}], or with none") from None
 
 
 def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
@@ -127,7 +135,7 @@ def schedules_of(task: "Task[..., Any]", declarations: Sequence[Periodic]) -> tu
     """
     made: dict[str, Schedule] = {}
     for number, each in enumerate(declarations, 1):
-        task.bind(each.args, each.kwargs)
+        _require_fit(task, each)
         schedule = each.of(task.name if number == 1 else f"{task.name}:{number}", task.name, task.options.queue, "code")
         if schedule.name in made:
             raise DuplicateTask(f"two schedules of task {task.name!r} are named {schedule.name!r}")

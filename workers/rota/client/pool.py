@@ -15,7 +15,7 @@ import redis
 from redis import exceptions
 from redis.exceptions import RedisError, ResponseError
 
-from rota.client.failures import unavailable
+from rota.client.failures import is_denial, unavailable
 from rota.client.primary_connection import connection_settings
 from rota.errors import ServerFull, Unavailable
 from rota.protocol.command import Command
@@ -187,7 +187,12 @@ class ClientPool:
 def _why(error: Exception) -> str:
     # What a server replied, or what redis-py says of a connection.
     text = without_arguments(str(error))
-    return "it wants a password: write it as redis://:PASSWORD@HOST:PORT/0" if wants_password(text) else text
+    if wants_password(text):
+        return (
+            "it wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the "
+            "user before the colon if there is one"
+        )
+    return f"{text}: check user, password and its permissions (ACL) in redis_url" if is_denial(error) else text
 
 
 def _pipeline(

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.client.arguments import check_arguments
-from rota.client.call import Call
+from rota.client.call import Call, why_no_call
 from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
 from rota.errors import InvalidName, PayloadTooLarge
+from rota.habits import nearest
 from rota.options import (
     TaskOptions,
     Unique,
@@ -38,9 +39,13 @@ _Bound = tuple[Sequence[Any], Mapping[str, Any]]  # arguments as the function ta
 def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask:
     """Check a call and turn it into a NewTask.
 
-    Raises InvalidName, InvalidArguments or PayloadTooLarge; ValueError or TypeError for options at odds.
+    Raises InvalidName, InvalidArguments or PayloadTooLarge; ValueError or TypeError for options at odds, and TypeError
+    for what is no call.
     """
-    name, args, kwargs = call.name, call.args, call.kwargs
+    try:
+        name, args, kwargs = call.name, call.args, call.kwargs
+    except AttributeError:
+        raise TypeError(why_no_call(call)) from None
     task = registry.get(name) if isinstance(name, str) else None
     if task is None:  # the names of those that are declared were checked then
         require_name("task name", name)
@@ -48,7 +53,7 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     check_arguments(name, args, kwargs)
     bound = (args, kwargs) if task is None else task.bind(args, kwargs)
     options = _UNDECLARED if task is None else task.options
-    queue = options.queue if task is not None and call.queue is None else _queue(call)
+    queue = options.queue if task is not None and call.queue is None else _queue(call, registry)
     body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), {}))
     if len(body) > max_payload_kb * KIB:
         raise PayloadTooLarge(
@@ -84,10 +89,12 @@ def _fresh_id() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
 
-def _queue(call: Call[Any]) -> str:
+def _queue(call: Call[Any], registry: Registry) -> str:
     if call.queue is None:
+        near = nearest(call.name, [each.name for each in registry])
         raise InvalidName(
-            f'{call.name}: say which queue, as in queue="default": no task of that name is declared in this process'
+            f"{call.name}: no task of that name is declared in this process{near or ':'} say which queue, as in "
+            'queue="default", if a fleet has it'
         )
     return check_queue(call.queue)
 
@@ -113,8 +120,10 @@ def _due(call: Call[Any]) -> str:
     if call.delay is None:
         return ""
     delay_us = microseconds(call.delay, "delay")
+    if delay_us < 0:
+        raise ValueError(f"{call.name}: delay must be 0 seconds or more, got {call.delay!r}")
     _require_near(call, f"delay={call.delay!r}", delay_us)
-    return f"+{delay_us}" if delay_us > 0 else ""
+    return f"+{delay_us}" if delay_us else ""
 
 
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:

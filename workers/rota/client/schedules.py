@@ -111,6 +111,10 @@ class Schedules:
         if when.name not in (None, name):
             raise ValueError(f"put under the name {name!r}, and named {when.name!r}: leave one out")
         known = default_registry.get(task) if isinstance(task, str) else task
+        if not hasattr(known, "bind") and known is not None:
+            raise TypeError(
+                f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
+            )
         if known is not None:
             known.bind(when.args, when.kwargs)
             return replace(when, name=name).of(name, known.name, known.options.queue, "client")

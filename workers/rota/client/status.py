@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rota.client.accounts import AttemptAccount, attempts_of, last_crash_in
 from rota.durations import Duration, utc_datetime
+from rota.habits import OF_A_HANDLE, KnowsHabits
 from rota.protocol.body import Body, BodyError, decode_body
 from rota.protocol.ends import PURGED, Ended
 from rota.protocol.entry import MICROSECONDS
@@ -93,7 +94,7 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, init=False)
-class Handle(Generic[R_co]):
+class Handle(KnowsHabits, Generic[R_co]):
     """An enqueued task; `R_co` is what its function returns.
 
     `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its
@@ -103,6 +104,8 @@ class Handle(Generic[R_co]):
     id: str
     duplicate: bool
     client: "Client" = field(repr=False, compare=False)
+
+    _habits = OF_A_HANDLE
 
     def __init__(self, id: str, duplicate: bool, client: "Client") -> None:  # noqa: A002 - the name of the field
         # By hand, in half the time: frozen dataclasses set each field through a call.

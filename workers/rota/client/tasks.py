@@ -1,24 +1,26 @@
 """`@rota.task`: a function that can be called as ever, and enqueued."""
 
 import functools
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from rota.client.call import Call, CallOptions, plain_call
+from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
+from rota.client.declarable import showing, signature_of, why_no_task
 from rota.client.default import default_client
 from rota.durations import Duration
-from rota.errors import InvalidArguments, InvalidName
+from rota.errors import InvalidArguments, InvalidName, RotaError
+from rota.habits import OF_A_TASK, OF_USING, KnowsHabits
 from rota.options import ScheduleArguments, TaskArguments, TaskOptions, check_options
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.names import fault_in_name
 from rota.protocol.scripts import sha1_of
 from rota.protocol.store import RateAsked
 from rota.rates import fault_in_rate_key, key_of
-from rota.registry import default_registry
+from rota.registry import default_registry, written_at
 
 if TYPE_CHECKING:
     from rota.client.client import Client
@@ -32,10 +34,11 @@ R = TypeVar("R")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Task(Generic[P, R]):
+class Task(KnowsHabits, Generic[P, R]):
     """A function with a name and options under which workers run it. Calling it calls the function."""
 
     __name__: str
+    _habits = OF_A_TASK
 
     def __init__(self, function: Callable[P, R], name: str, options: TaskOptions) -> None:
         self.function = function
@@ -47,6 +50,15 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, in this process, now."""
         return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
+        # As a function is pickled and copied: by where it is found.
+        return _declared_task, (self.function.__module__, self.name)
+
+    def __copy__(self, memo: Any = None) -> Self:
+        return self  # as a function's copy is the function
+
+    __deepcopy__ = __copy__
 
     def __repr__(self) -> str:
         return f"<rota task {self.name} on queue {self.options.queue}: {self.place}>"
@@ -70,7 +82,11 @@ class Task(Generic[P, R]):
 
         Raises InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull or Uncertain.
         """
-        return default_client().enqueue(plain_call(self.name, args, kwargs))
+        try:
+            return default_client().enqueue(plain_call(self.name, args, kwargs))
+        except RotaError as error:
+            error.__traceback__ = None  # what is wrong is in the caller's line, or with the server: in none of ours
+            raise
 
     def enqueue_in(self, delay: Duration, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """As `enqueue`, due `delay` (seconds or timedelta) from now."""
@@ -80,11 +96,16 @@ class Task(Generic[P, R]):
         """As `enqueue`, due at an aware datetime; one in the past is due now. Raises ValueError for a naive one."""
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
 
+    @showing(CallOptions, Call)
     def using(self, *, client: "Client | None" = None, **options: Unpack[CallOptions]) -> "Using[P, R]":
         """This task with options for one call, apart from the function's own parameters.
 
         `client` is the one to enqueue through, instead of the default client.
         """
+        if not CALL_OPTIONS.issuperset(options):
+            raise TypeError(fault_in_call_options(options, "using()"))
+        if client is not None and not hasattr(client, "enqueue"):
+            raise TypeError(f"client must be a rota.Client, got {client!r}")
         return Using(self, options, client)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -99,7 +120,9 @@ class Task(Generic[P, R]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}") from None
+            meant = sorted(CALL_OPTIONS.intersection(kwargs).difference(self._signature.parameters))
+            advice = f"; options of a call stand apart: {self.name}.using({meant[0]}=...).enqueue(...)" if meant else ""
+            raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}{advice}") from None
         return bound.args, bound.kwargs
 
     def rate_asked(
@@ -125,7 +148,7 @@ class Task(Generic[P, R]):
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature | None:
-        return _signature_of(self.function)
+        return signature_of(self.function)
 
     @functools.cached_property
     def _fitting_counts(self) -> range:
@@ -143,8 +166,10 @@ class Task(Generic[P, R]):
         return range(least, sys.maxsize if self._signature is None else most + 1)
 
 
-class Using(Generic[P, R]):
+class Using(KnowsHabits, Generic[P, R]):
     """A task and options. The options stand apart from the arguments, so their names never collide."""
+
+    _habits = OF_USING
 
     def __init__(self, task: Task[P, R], options: CallOptions | None = None, client: "Client | None" = None) -> None:
         self._task = task
@@ -157,8 +182,12 @@ class Using(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
         """Enqueue the task with these options. Raises as `Task.enqueue`, and ValueError for options at odds."""
-        client = default_client() if self._client is None else self._client
-        return client.enqueue(self.call(*args, **kwargs))
+        try:
+            client = default_client() if self._client is None else self._client
+            return client.enqueue(self.call(*args, **kwargs))
+        except RotaError as error:
+            error.__traceback__ = None  # as in Task
+            raise
 
 
 class AsyncTask(Task[P, R]):
@@ -188,15 +217,19 @@ class Declare:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
         """Make the task and add it to the registry. Raises InvalidName, DuplicateTask, TypeError or ValueError."""
-        if isinstance(function, Task) or not inspect.isroutine(function):
-            raise TypeError(f"@rota.task takes a function, got {function!r}")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__qualname__} is a generator: calling it runs nothing, so it cannot be a task")
+        try:
+            return self._task_of(function)
+        except (TypeError, ValueError) as error:
+            error.__traceback__ = None  # what is wrong is in the caller's line, and none of ours
+            raise
+
+    def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
+        if why := why_no_task(function, self._name):
+            raise TypeError(why)
         name = function.__name__ if self._name is None else self._name
-        fault = fault_in_name("task name", name)
-        if fault:
-            raise InvalidName(f"{fault} ({function.__module__}.{function.__qualname__})")
-        if fault := fault_in_rate_key(self._options.rate_key, _signature_of(function)):
+        if fault := fault_in_name("task name", name):
+            raise InvalidName(f"{fault} ({written_at(function)})")
+        if fault := fault_in_rate_key(self._options.rate_key, signature_of(function)):
             raise ValueError(f"{name}: {fault}")
         made = (AsyncTask if inspect.iscoroutinefunction(function) else Task)(function, name, self._options)
         if self._periodic:
@@ -211,6 +244,7 @@ def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: .
 def task(function: Callable[P, R], /) -> Task[P, R]: ...
 @overload
 def task(*, name: str | None = None, **options: Unpack[TaskArguments]) -> Declare: ...
+@showing(TaskArguments, TaskOptions)
 def task(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Unpack[TaskArguments]
 ) -> Task[..., Any] | Declare:
@@ -229,8 +263,20 @@ def task(
     `cron="*/5 * * * *"` (by the clock of `timezone`, UTC without one) or `every=30` has the fleet enqueue it
     periodically, without arguments; `schedules=[rota.Cron(...), rota.Every(...)]` says more, and several.
     """
-    declare = Declare(name, check_options(options), _periodic_of(options))
-    return declare if function is None else declare(function)
+    try:
+        declare = Declare(name, check_options(options), _periodic_of(options))
+        return declare if function is None else declare(function)
+    except (TypeError, ValueError) as error:
+        error.__traceback__ = None  # as in Declare
+        raise
+
+
+def _declared_task(module: str, name: str) -> Task[..., Any]:
+    """The task of that name that importing the module declares. Raises LookupError."""
+    importlib.import_module(module)
+    if found := default_registry.get(name):
+        return found
+    raise LookupError(f"importing {module} declares no task {name!r}")
 
 
 # Imported by those alone who have something periodic, with what reads their cron expressions.
@@ -248,19 +294,3 @@ def _schedules_of(made: Task[..., Any], periodic: "tuple[Periodic, ...]") -> "tu
     from rota.client.periodic import schedules_of  # noqa: PLC0415
 
     return schedules_of(made, periodic)
-
-
-_PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
-
-
-def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    # What a wrapper takes, not what it wraps: it may add arguments. Only a bare (*args, **kwargs) passes them on.
-    try:
-        own = inspect.signature(function, follow_wrapped=False)
-    except ValueError:  # some functions written in C tell nothing of their parameters
-        own = None
-    wrapped = getattr(function, "__wrapped__", None)
-    if callable(wrapped) and isinstance(function, MethodType):
-        wrapped = MethodType(wrapped, function.__self__)
-    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _PASSED_ON
-    return _signature_of(wrapped) if passes_on and callable(wrapped) else own

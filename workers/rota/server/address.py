@@ -64,8 +64,10 @@ def parse_address(url: str) -> Address:
 
     The database is the path (with sentinels, what follows the service in it), or `?db=N`. There are no other options
     but the credentials of sentinels: what a URL says must hold for each connection of a fleet and its producers.
-    Raises ValueError saying what is wrong, with the password redacted.
+    Raises ValueError saying what is wrong, with the password redacted; TypeError for what is no text.
     """
+    if not isinstance(url, str):
+        raise TypeError(f"the server is named by a URL, as redis://localhost:6379/0, got {type(url).__name__}")
     behind_sentinels = _SENTINEL_URL.fullmatch(url)
     try:
         return _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)

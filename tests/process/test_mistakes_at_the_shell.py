@@ -1,0 +1,198 @@
+"""A hundred mistakes, the second part: what people type and write into rota.toml, and what they are told.
+
+Each row is what somebody typed (or a configuration, for which `rota check` is run), the exit code, and words that must
+stand on standard error: what is wrong, where, and what to do.
+"""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.registry import default_registry
+from rota_supervisor.cli.app import run_app
+from servers import Server
+
+TASKS = "import rota\n\n@rota.task\ndef greet(name): ...\n"
+CONFIG = 'redis_url = "redis://127.0.0.1:1/0"\nimports = ["tasks"]\ntiers = [["high"], ["default"]]\n'
+Row = tuple[Any, ...]
+Told = Callable[..., tuple[int, str, str]]
+
+TYPED: list[Row] = [
+    ("queu ls", 2, "'queu'", 'did you mean "queue"?'),
+    ("queue puase mail", 2, "'puase'", 'did you mean "pause"?'),
+    ("queue list", 2, "'list'", 'did you mean "ls"?'),
+    ("worker", 2, "'worker'", "see `rota run --help`"),
+    ("beat", 2, "'beat'", "see `rota cron ls --help`"),
+    ("purge", 2, "'purge'", "see `rota queue purge --help`"),
+    ("retry x", 2, "'retry'", "see `rota dead revive --help`"),
+    ("enqueue greet", 2, "'enqueue'", "see `rota task enqueue --help`"),
+    ("fly", 2, "No such command 'fly'.", "see `rota --help`"),
+    ("check --jsno", 2, "'--jsno'", "--json"),
+    ("-c nosuch.toml check", 78, "nosuch.toml"),
+    ("run -w many", 2, "POOL=NUMBER", "'many'"),
+    ("run --pool mail", 78, "--pool mail", "no such pool"),
+    ("queue pause 'a b'", 2, "queue name 'a b'", "characters"),
+    ("queue pause tenant-*", 2, "pattern", "one queue"),
+    ("task ls mail --state pending", 2, "'pending'", "'ready'"),
+    ("task show {x}", 2, "id '{x}'", "characters"),
+    ("task enqueue great you", 2, '"great"', 'did you mean "greet"?', "--queue"),
+    ("task enqueue greet", 2, "greet(name)", "'name'"),
+    ("task enqueue greet you --dely 5", 2, "'--dely'", 'did you mean "--delay"?'),
+    ("task enqueue greet you --delay 1x", 2, "--delay", "'1x'", "s, m, h or d"),
+    ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "never negative"),
+    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "delay or at, not both"),
+    ("task enqueue greet you --at tomorrow", 2, "--at", "'tomorrow'", "2027-01-31T09:00+01:00"),
+    ("task enqueue greet you --at 2030-01-01", 2, "no time zone", "Z for UTC"),
+    ("task enqueue greet you --retries -1", 2, "--retries", "-1"),
+    ("task enqueue greet you --expires 0", 2, "expires must be more than 0 seconds"),
+    ("task enqueue greet you --timeout 5", 2, "--timeout", "add --wait"),
+    ("task enqueue greet you --kwargs [1]", 2, "--kwargs", "JSON object"),
+    ("task cancel x --kill-after -1", 2, "--kill-after", "never negative"),
+    ("task enqueue greet you", 69, "redis://127.0.0.1:1/0", "Connection refused"),
+    ("queue ls", 69, "is not reachable", "redis_url"),
+    ("status", 69, "rota run"),
+    ("dead revive", 2, "name the ids, or say --all"),
+    ("completion csh", 2, "'csh'", "'bash'"),
+]
+
+CONFIGURED: list[Row] = [
+    ('imports = ["tasks.py"]', "imports[0]", '"tasks.py"', 'did you mean "tasks"?'),
+    ('imports = ["shop/tasks.py"]', "imports[0]", 'did you mean "shop.tasks"?'),
+    ('imports = "tasks"', "imports", "a list of texts"),
+    ("worker = 3", "worker", 'did you mean "workers"?'),
+    ('workers = "3"', "workers", "a whole number", '"3"'),
+    ('[metrics]\nlisten = ":9477"', "metrics.listen", 'did you mean "http.listen"?'),
+    ("drain_seconds = 5", "drain_seconds", 'did you mean "limits.drain_seconds"?'),
+    ("[limits]\ntime_limit = 5", "limits.time_limit", 'did you mean "time_limit_seconds"?'),
+    ('broker_url = "redis://h"', "broker_url", 'did you mean "redis_url"?'),
+    ('redis_url = "localhost:6379"', "redis_url", "must begin with redis://"),
+    ('tiers = ["high"]', "tiers[0]", "a list of texts"),
+    ('tiers = [["mail"]]\n[queues.mial]\nweight = 3', "queues.mial", "no tier", 'did you mean "mail"?'),
+    ('[queues.default]\nrate = "5 per minute"', "queues.default.rate", '"100/m"'),
+    ('[queues.default]\ncondition = "office"', "queues.default.condition", "add [conditions.office]"),
+    ("[conditions.office]", "conditions.office", "hours, as in", "or lua"),
+    ('[conditions.office]\nhours = "9-17"', "conditions.office.hours", "Mon-Fri 08:00-18:00 Europe/Zurich"),
+    ('[conditions.office]\nlua = "return"', "conditions.office.lua", "line 1, character 7"),
+    ('[schedules.night]\ntask = "greet"', "schedules.night", "cron", "every"),
+    ('[schedules.night]\ntask = "greet"\ncron = "0 3 * *"', "schedules.night.cron", "4 fields"),
+    ('[schedules.night]\ntask = "greet"\nevery = "5m"', "schedules.night.every", "a number", '"5m"'),
+    ("workers = 2\n[pools.mail]\nworkers = 1", "workers", "not both"),
+    ("[lease]\nseconds = 5\nrenew_seconds = 5", "lease.renew_seconds", "less than lease.seconds"),
+    ('[http]\nlisten = "9477"', "http.listen", "127.0.0.1:9477"),
+    ('[log]\nlevel = "verbose"', "log.level", '"info"', '"verbose"'),
+    ('durability = "fsync"', "durability", '"waitaof"'),
+    ("workers =", "rota.toml", "TOML"),
+]
+
+IMPORTED: list[Row] = [
+    ("import rota\n\n@rota.task(max_retries=3)\ndef f(): ...", "'max_retries'", "retries=", "tasks.py:3)"),
+    ("import rota\n\nclass Mailer:\n    @rota.task\n    def send(self): ...", "is a method", "tasks.py:4)"),
+    ("import nosuch", "No module named 'nosuch'", "tasks.py:1)"),
+    ("def f(:", "SyntaxError", "tasks.py:1)"),
+]
+
+
+@pytest.fixture(name="told")
+def _told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
+    """Runs `rota` in a folder with a configuration and a task: its exit code, standard output and standard error."""
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tasks", raising=False)
+    (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "rota.toml").write_text(CONFIG)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = run_app(arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("row", TYPED, ids=lambda row: f"rota {row[0]}")
+def test_what_was_typed_wrongly(told: Told, row: Row) -> None:
+    typed, expected, *words = row
+    code, out, err = told(*shlex.split(typed))
+    assert (code, out) == (expected, ""), err
+    assert all(word in err for word in words), err
+
+
+@pytest.mark.parametrize("row", CONFIGURED, ids=lambda row: row[0].replace("\n", " "))
+def test_what_was_configured_wrongly(told: Told, row: Row) -> None:
+    text, *words = row
+    Path("rota.toml").write_text(text)
+    code, _, err = told("check")
+    assert code == 78, err
+    assert all(word in err for word in words), err
+
+
+@pytest.mark.parametrize("row", IMPORTED, ids=lambda row: row[0].replace("\n", " "))
+def test_what_does_not_import(told: Told, row: Row) -> None:
+    text, *words = row
+    Path("tasks.py").write_text(text)
+    code, _, err = told("check")
+    assert code == 78, err
+    assert all(word in err for word in ("the module tasks does not import", *words)), err
+
+
+def test_a_refusal_is_a_document_where_json_is_wanted(told: Told) -> None:
+    code, out, err = told("--json", "queue", "ls")
+    refusal = json.loads(err.splitlines()[-1])
+    assert (code, out, refusal["code"]) == (69, "", 69)
+    assert "is not reachable" in refusal["errors"][0]
+    assert json.loads(told("queu", "--json")[2])["code"] == 2
+
+
+@pytest.mark.parametrize("group", [(), ("queue",), ("task",)])
+def test_a_group_alone_shows_its_help(told: Told, group: tuple[str, ...]) -> None:
+    code, out, err = told(*group)
+    assert (code, err) == (0, "")
+    assert f"Usage: {' '.join(('rota', *group))} [OPTIONS] COMMAND" in out
+
+
+def test_the_shell_and_man_know_every_command(told: Told) -> None:
+    assert "_ROTA_COMPLETE=zsh_complete" in told("completion", "zsh")[1]
+    code, page, _ = told("man")
+    assert code == 0
+    assert ".SS rota task enqueue [OPTIONS] NAME [ARGS]..." in page
+    assert r".B \-\-kill\-after DURATION" in page
+
+
+def test_what_nobody_knows_is_said(told: Told, server: Server, namespace: str) -> None:
+    config = CONFIG.replace("redis://127.0.0.1:1/0", server.url).replace("high", "mail")
+    Path("rota.toml").write_text(f'namespace = "{namespace}"\n{config}')
+    unknown = 'nobody knows a queue "mial", did you mean "mail"?'
+
+    code, _, err = told("queue", "pause", "mial")
+    assert code == 0
+    assert unknown in err
+    assert 'queue "mial" is paused' in err
+    for typed in (["queue", "ls", "mial"], ["task", "ls", "mial"], ["queue", "resume", "mial"]):
+        assert unknown in told(*typed)[2]
+    assert 'no task is ready in queue "mail"' in told("task", "ls", "mail")[2]
+    assert "nobody knows" not in told("queue", "pause", "mail")[2]
+
+    Path("tasks.py").write_text("def greet(): ...")
+    code, _, err = told("check")
+    assert code == 0
+    assert "tasks of imports declare no task" in err
+
+
+def test_what_one_call_is_given_reaches_the_task(told: Told, server: Server, namespace: str) -> None:
+    Path("rota.toml").write_text(CONFIG.replace("redis://127.0.0.1:1/0", server.url) + f'namespace = "{namespace}"\n')
+    once = ("task", "enqueue", "greet", "you", "--unique", "--retries", "3", "--expires", "1h")
+    assert told(*once, "--delay", "1m", "--id", "one")[0] == 0
+    code, _, err = told(*once, "--at", "2030-01-31T09:00+01:00")
+    assert code == 0
+    assert "a task with the id one is live already" in err
+    shown = json.loads(told("task", "show", "one", "--json")[1])
+    assert shown["state"] == "scheduled"

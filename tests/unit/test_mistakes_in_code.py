@@ -1,0 +1,237 @@
+"""A hundred mistakes, the first part: what people write in their code, and what they are told.
+
+Each row is what somebody wrote, the error, and words that must stand in its message: what is wrong, and what to write
+instead. `resize` is a task with `image_id` and `size`, `client` a client of a server that nobody runs. Nobody sees a
+line of ours in the traceback of a fault that an import meets, nor of arguments that do not fit.
+"""
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+from rota.registry import default_registry
+
+SHOP = """
+import rota
+from datetime import UTC, datetime
+@rota.task
+def resize(image_id: int, size: str = "s"): ...
+client = rota.Client("redis://127.0.0.1:1/0")
+"""
+Row = tuple[Any, ...]
+
+DECLARED: list[Row] = [
+    # Options of other libraries
+    ("@rota.task(max_retries=3)", TypeError, "no option 'max_retries'", "write retries="),
+    ("@rota.task(bind=True)", TypeError, "'bind'", "rota.current_task()", "rota.Retry"),
+    ("@rota.task(priority=9)", TypeError, "'priority'", "tiers", "queue="),
+    ("@rota.task(countdown=60)", TypeError, "'countdown'", ".enqueue_in(60, ...)"),
+    ("@rota.task(eta=None)", TypeError, "'eta'", ".enqueue_at(when, ...)"),
+    ("@rota.task(delay=60)", TypeError, "'delay'", ".using(delay=60)"),
+    ("@rota.task(acks_late=True)", TypeError, "'acks_late'", "leave it out"),
+    ("@rota.task(autoretry_for=(OSError,))", TypeError, "'autoretry_for'", "retry_on="),
+    ("@rota.task(default_retry_delay=5)", TypeError, "'default_retry_delay'", "base="),
+    ("@rota.task(max_backoff=5000)", TypeError, "'max_backoff'", "max_delay=", "seconds"),
+    ("@rota.task(throws=(KeyError,))", TypeError, "'throws'", "dead_on="),
+    ("@rota.task(rate_limit='10/m')", TypeError, "'rate_limit'", 'rate="10/m"'),
+    ("@rota.task(queue_name='mail')", TypeError, "'queue_name'", "queue="),
+    ("@rota.task(job_timeout=30)", TypeError, "'job_timeout'", "time_limit="),
+    ("@rota.task(ignore_result=True)", TypeError, "'ignore_result'", "result_ttl="),
+    ("@rota.task(max_age=60)", TypeError, "'max_age'", "expires=", "seconds"),
+    ("@rota.task(concurrency=2)", TypeError, "'concurrency'", "cap", "rota.toml"),
+    ("@rota.task(crontab='0 3 * * *')", TypeError, "'crontab'", 'cron="0 3 * * *"'),
+    ("@rota.task(on_failure=print)", TypeError, "'on_failure'", "@rota.on_dead"),
+    # Options misspelt, or with values that are none
+    ("@rota.task(retires=3)", TypeError, "'retires'", "did you mean 'retries'?", "its options are name, queue"),
+    ("@rota.task('resize')", TypeError, "takes the function", "@rota.task(name='resize')"),
+    ("@rota.task(name=5)", TypeError, "name of a task", "got 5"),
+    ("@rota.task(name='send mail')", rota.InvalidName, "'send mail'", "characters", "tasks.py:1"),
+    ("@rota.task(queue='tenant-*')", rota.InvalidName, "'tenant-*'", "pattern", "one queue"),
+    ("@rota.task(queue='mail-delayed')", rota.InvalidName, "may not end in '-delayed'"),
+    ("@rota.task(retries='3')", TypeError, "retries must be a whole number", "got '3'"),
+    ("@rota.task(retries=-1)", ValueError, "retries must be 0 or more", "got -1"),
+    ("@rota.task(time_limit='30s')", TypeError, "time_limit must be seconds or a timedelta", "'30s'"),
+    ("@rota.task(time_limit=0)", ValueError, "time_limit must be more than 0 seconds"),
+    ("@rota.task(soft_time_limit=30, time_limit=10)", ValueError, "soft_time_limit (30 s)", "time_limit (10 s)"),
+    ("@rota.task(backoff='expo')", ValueError, "backoff", '"exponential"', "got 'expo'"),
+    ("@rota.task(base=dict)", TypeError, "base must be seconds", "dict"),
+    ("@rota.task(retry_on='OSError')", TypeError, "retry_on must be exception classes", "'OSError'"),
+    ("@rota.task(unique='yes')", TypeError, "unique must be True, False or a callable"),
+    ("@rota.task(unique_for=60)", ValueError, "unique_for", "unique=True"),
+    ("@rota.task(rate=5)", TypeError, "rate", '"10/s"', "got 5"),
+    ("@rota.task(rate='5 per minute')", ValueError, "rate", '"100/m"', "5 per minute"),
+    ("@rota.task(rate_key='{user}')", ValueError, "rate_key", 'rate="10/s"'),
+    # Schedules
+    ("@rota.task(every=5)\ndef f(shop): ...", rota.InvalidArguments, "'shop'", "rota.Every(..., args=[...])"),
+    ("@rota.task(cron='0 3 * *')", ValueError, "it has 4 fields", "minute, hour, day of the month"),
+    ("@rota.task(cron='0 25 * * *')", ValueError, '"25" at character 3 is no hour'),
+    ("@rota.task(cron='0 3 * * *', timezone='Europe/Zuerich')", ValueError, "Europe/Zuerich", "IANA"),
+    ("@rota.task(timezone='UTC')", ValueError, "timezone", "give cron"),
+    ("@rota.task(every='30s')", TypeError, "every must be seconds", "'30s'"),
+    ("@rota.task(every=0.2)", ValueError, "1 second to 100 years", "0.2"),
+    ("@rota.task(schedules=['* * * * *'])", TypeError, "[rota.Cron(...), rota.Every(...)]", "'* * * * *'"),
+    # What is no task
+    ("rota.task(lambda: None)", TypeError, "<lambda> (tasks.py:1)", "write it with def"),
+    ("@rota.task\nclass Resize: ...", TypeError, "Resize is a class", "declare a function"),
+    ("@rota.task\ndef rows(): yield 1", TypeError, "rows is a generator", "runs nothing"),
+    ("@rota.task()\n@property\ndef f(self): ...", TypeError, "property", "declare a function"),
+    ("@rota.task\n@rota.task\ndef f(): ...", TypeError, "takes a function", "rota task f"),
+    ("@rota.task(name='resize')\ndef f(): ...", rota.DuplicateTask, "'resize'", "shop.tasks.f (tasks.py:1)", "name="),
+]
+
+HOOKS: list[Row] = [
+    ("@rota.on_worker_start\ndef connect(worker): ...", TypeError, "called as connect()", "(worker)"),
+    ("@rota.on_worker_start\nasync def connect(): ...", TypeError, "a plain function", "coroutine"),
+    ("@rota.around_task\ndef timed(task): ...", TypeError, "generator function that yields once"),
+    ("@rota.around_task\ndef timed(): yield", TypeError, "called as timed(task)"),
+    ("@rota.on_dead\ndef tell(task): ...", TypeError, "called as tell(task, reason)"),
+]
+
+NESTED: list[Row] = [
+    ("class Mailer:\n    @rota.task\n    def send(self, to): ...", TypeError, "Mailer.send (tasks.py:2) is a method"),
+    ("class Mailer:\n    @rota.task\n    @classmethod\n    def send(cls): ...", TypeError, "classmethod", "object"),
+    ("def view():\n    @rota.task\n    def work(): ...\nview()", TypeError, "view.<locals>.work", "top of its module"),
+]
+
+ENQUEUED: list[Row] = [
+    ("resize.enqueue()", rota.InvalidArguments, "resize(image_id: int", "missing", "'image_id'"),
+    ("resize.enqueue(7, 's', 3)", rota.InvalidArguments, "resize(image_id: int", "too many positional"),
+    ("resize.enqueue(7, colour='red')", rota.InvalidArguments, "unexpected keyword argument 'colour'"),
+    ("resize.enqueue(7, queue='bulk')", rota.InvalidArguments, "'queue'", "resize.using(queue=...).enqueue(...)"),
+    ("resize.enqueue({1: 2})", rota.InvalidArguments, "args[0]", "key 1", "not str"),
+    ("resize.enqueue(float('nan'))", rota.InvalidArguments, "args[0]", "nan", "finite"),
+    ("resize.enqueue(7, size=object())", rota.InvalidArguments, "kwargs.size", "object", "JSON"),
+    ("resize.enqueue('x' * 300_000)", rota.PayloadTooLarge, "resize", "256 KiB", "max_payload_kb", "reference"),
+    ("resize.using(id='a b').enqueue(7)", rota.InvalidName, "id 'a b'", "characters"),
+    ("resize.using(queue=5).enqueue(7)", rota.InvalidName, "queue must be a string", "got 5"),
+    ("resize.enqueue(7)", rota.Unavailable, "redis://127.0.0.1:1/0", "Connection refused"),
+]
+
+CALLED: list[Row] = [
+    # Methods of other libraries
+    ("resize.delay(7)", AttributeError, "'delay'", "write .enqueue(...)"),
+    ("resize.send(7)", AttributeError, "'send'", "write .enqueue(...)"),
+    ("resize.perform_async(7)", AttributeError, "'perform_async'", "write .enqueue(...)"),
+    ("resize.apply_async([7])", AttributeError, "'apply_async'", "write .using(delay=60).enqueue(...)"),
+    ("resize.send_with_options(args=[7])", AttributeError, "'send_with_options'", ".using("),
+    ("resize.perform_in(60, 7)", AttributeError, "'perform_in'", ".enqueue_in(60, ...)"),
+    ("resize.s(7)", AttributeError, "'s'", "write .call(...)"),
+    ("resize.si(7)", AttributeError, "'si'", "write .call(...)"),
+    ("resize.map([7])", AttributeError, "'map'", "rota.enqueue_many("),
+    ("resize.retry()", AttributeError, "'retry'", "rota.Retry"),
+    ("resize.AsyncResult('id')", AttributeError, "'AsyncResult'", "rota.status(id)"),
+    ("resize.using(queue='bulk').enqueue_in(60, 7)", AttributeError, "'enqueue_in'", ".using(delay=60"),
+    ("rota.Handle('id', False, client).get()", AttributeError, "'get'", ".result(timeout=5)"),
+    ("rota.Handle('id', False, client).ready()", AttributeError, "'ready'", ".status().state"),
+    ("rota.Handle('id', False, client).revoke()", AttributeError, "'revoke'", ".cancel()"),
+    ("client.send_task('resize')", AttributeError, "'send_task'", '.enqueue("resize", args=[7]'),
+    ("rota.enqueue(resize, 7)", AttributeError, "'enqueue'", "resize.enqueue(7)"),
+    ("rota.Celery('shop')", AttributeError, "'Celery'", "rota.configure(redis_url=...)"),
+    ("rota.AsyncResult('id')", AttributeError, "'AsyncResult'", "rota.status(id)"),
+    ("rota.shared_task(print)", AttributeError, "'shared_task'", "@rota.task"),
+    ("rota.chain()", AttributeError, "'chain'", "no chains"),
+    ("rota.Worker()", AttributeError, "'Worker'", "`rota run`"),
+    ("rota.crontab(minute=5)", AttributeError, "'crontab'", "rota.Cron("),
+    # Options of one call
+    ("resize.using(countdown=60)", TypeError, "using() has no option 'countdown'", "delay="),
+    ("resize.using(eta=None)", TypeError, "'eta'", "at=", "aware"),
+    ("resize.using(priority=3)", TypeError, "'priority'", "tiers", "front=True"),
+    ("resize.using(remember=False)", TypeError, "'remember'", "where the task is declared"),
+    ("resize.using(time_limit=5)", TypeError, "'time_limit'", "where the task is declared"),
+    ("resize.using(task_id='x')", TypeError, "'task_id'", "id="),
+    ("resize.using(args=[7])", TypeError, "'args'", ".enqueue(7)"),
+    ("resize.using(dealy=60)", TypeError, "'dealy'", "did you mean 'delay'?"),
+    ("resize.using(client='redis://localhost')", TypeError, "client must be a rota.Client"),
+    ("resize.using(delay=-5).enqueue(7)", ValueError, "resize: delay must be 0 seconds or more", "-5"),
+    ("resize.enqueue_in(-5, 7)", ValueError, "delay must be 0 seconds or more", "-5"),
+    ("resize.enqueue_in('60', 7)", TypeError, "delay must be seconds or a timedelta", "'60'"),
+    ("resize.enqueue_in(1_700_000_000, 7)", ValueError, "more than ten years ahead", "milliseconds?"),
+    ("resize.enqueue_at(datetime(2030, 1, 1), 7)", ValueError, "no time zone", "datetime.now(timezone.utc)"),
+    ("resize.enqueue_at(1_700_000_000, 7)", TypeError, "at must be a datetime"),
+    ("resize.using(delay=1, at=datetime.now(UTC)).enqueue(7)", ValueError, "delay or at, not both"),
+    ("resize.using(front='yes').enqueue(7)", TypeError, "front must be True or False"),
+    # What is no call
+    ("client.enqueue(resize, 7)", TypeError, "one call", ".enqueue(resize.call(7))", "resize.enqueue(7)"),
+    ("client.enqueue(resize)", TypeError, "no call yet", "resize.call(...)"),
+    ("client.enqueue(resize, args=[7])", TypeError, "no call yet", "resize.call(...)"),
+    ("client.enqueue(resize(7))", TypeError, "None is no call", "resize.call(7)"),
+    ("client.enqueue(print)", TypeError, "function print is no task", "@rota.task"),
+    ("client.enqueue('resize', 7)", TypeError, "args=[7]"),
+    ("client.enqueue('resise', args=[7])", rota.InvalidName, "resise", "did you mean 'resize'?", "queue="),
+    ("client.enqueue('x', args='abc', queue='q')", rota.InvalidArguments, "x: args must be a list", "str"),
+    ("client.enqueue('x', queue='q', priority=3)", TypeError, "enqueue() has no option 'priority'", "tiers"),
+    ("client.enqueue(resize.call(7), delay=5)", TypeError, "a Call brings its arguments and options"),
+    ("rota.Client('redis://h').enqueue_many([resize])", TypeError, "no call yet", "resize.call(...)"),
+    ("client.enqueue_many(['resize'])", TypeError, "'resize'", "rota.Call("),
+    ("client.enqueue_many([(resize, 7)])", TypeError, "resize.call(7)"),
+    ("client.enqueue_many(resize.call(7))", TypeError, "many calls", "[resize.call(7), "),
+    ("client.enqueue_many([resize.using(delay=5)])", TypeError, "no call yet", ".call(...)"),
+    ("client.schedules.put('n', resize, '0 3 * * *')", TypeError, "rota.Cron(...)", "'0 3 * * *'"),
+    ("client.schedules.put('n', resize.call(7), rota.Every(60))", TypeError, "args=[7]"),
+    ("rota.Cron(5)", TypeError, "expression must be a string", "0 3 * * *"),
+    # Asking, and where to
+    ("client.cancel(5)", rota.InvalidName, "id must be a string", "got 5"),
+    ("client.cancel('x', kill_after=-1)", ValueError, "kill_after must be more than 0 seconds"),
+    ("client.peek('q', 'pending')", ValueError, "'pending'", "ready, scheduled, running and dead"),
+    ("client.consumer('q', limit=0)", ValueError, "limit must be from 1 to 500"),
+    ("rota.current_task()", rota.NoCurrentTask, "no task runs here"),
+    ("rota.Client('localhost:6379')", ValueError, "must begin with redis://"),
+    ("rota.Client('redis://h:port')", ValueError, "port", "not a number"),
+    ("rota.Client(client)", TypeError, "named by a URL", "redis://localhost:6379/0", "got Client"),
+    ("rota.Client('redis://h', durability='fsync')", ValueError, '"waitaof"', "'fsync'"),
+    ("rota.Client('redis://h', 'my shop')", rota.InvalidName, "namespace 'my shop'"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _on_nobodys_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    rota.configure(redis_url="redis://127.0.0.1:1/0")
+
+
+def raised_by(written: str, error: type[Exception], words: tuple[str, ...]) -> list[str]:
+    """What goes wrong with it, checked, and the files that its traceback shows."""
+    shop: dict[str, Any] = {"__name__": "shop.tasks"}
+    exec(SHOP, shop)
+    with pytest.raises(error) as caught:
+        exec(compile(written, "tasks.py", "exec"), shop)
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    return [Path(frame.filename).name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def titled(row: Row) -> str:
+    return str(row[0]).replace("\n", " ")
+
+
+@pytest.mark.parametrize("row", DECLARED, ids=titled)
+def test_a_fault_that_an_import_meets_is_told_in_the_line_that_has_it(row: Row) -> None:
+    written, error, *words = row
+    ends = "\ndef f(user=1): ..." if "\n" not in written and written.startswith("@") else ""
+    shown = raised_by(written + ends, error, tuple(words))
+    assert shown[-1] == "tasks.py", shown
+
+
+@pytest.mark.parametrize("row", NESTED, ids=titled)
+def test_what_a_worker_could_not_call_is_refused_as_a_task(row: Row) -> None:
+    written, error, *words = row
+    assert raised_by(written, error, tuple(words))[-1] == "tasks.py"
+
+
+@pytest.mark.parametrize("row", ENQUEUED, ids=titled)
+def test_what_cannot_be_enqueued_is_told_in_the_callers_line(row: Row) -> None:
+    written, error, *words = row
+    assert raised_by(written, error, tuple(words))[-1] == "tasks.py"
+
+
+@pytest.mark.parametrize("row", [*HOOKS, *CALLED], ids=titled)
+def test_a_wrong_call_says_what_to_write(row: Row) -> None:
+    written, error, *words = row
+    raised_by(written, error, tuple(words))
+
+
+def test_there_are_a_hundred() -> None:
+    assert len([*DECLARED, *NESTED, *HOOKS, *ENQUEUED, *CALLED]) >= 100

@@ -1,0 +1,95 @@
+"""What `@rota.task` is given: why it cannot be a task, the signature it has, and how its options are shown. Pure."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any, Final, TypeVar
+
+from rota.registry import written_at
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PASSED_ON = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+_INSIDE: Final = ".<locals>"
+_NO_OBJECT: Final = (
+    "and a worker has no object to call it on: declare a function, and pass it what tells the object, as its id"
+)
+
+
+def why_no_task(given: Any, name: Any) -> str:
+    """Why this cannot be a task, and what to write instead; "" when it can. `name`: what `name=` says."""
+    match given:
+        case str():
+            return f"@rota.task takes the function, and its name by keyword: @rota.task(name={given!r})"
+        case type():
+            return f"{given.__qualname__} is a class: declare a function, which may make one of it"
+        case classmethod() | property():
+            return f"@rota.task stands on a {type(given).__name__}, {_NO_OBJECT}"
+        case _ if not inspect.isroutine(given):
+            return f"@rota.task takes a function, got {given!r}"
+        case _ if inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given):
+            return f"{given.__qualname__} is a generator: calling it runs nothing, so it cannot be a task"
+    return _why_not_known(given, name) if isinstance(given, FunctionType) else ""
+
+
+def _why_not_known(function: FunctionType, name: Any) -> str:
+    if not isinstance(name, str | None):
+        return f"the name of a task must be a string, got {name!r}"
+    outer, _, last = function.__qualname__.rpartition(".")
+    where = f"{function.__qualname__} ({written_at(function)})"
+    if outer and not outer.endswith(_INSIDE) and _takes_an_object(function):
+        return f"{where} is a method, {_NO_OBJECT}"
+    if name is not None:
+        return ""
+    if last == "<lambda>":
+        return f"{where} is a lambda, which has no name that a worker could know it by: write it with def"
+    if _INSIDE not in outer:
+        return ""
+    outermost = outer.partition(_INSIDE)[0]
+    return (
+        f"{where} is inside {outermost}, and workers know what importing a module declares: write it at the top of its "
+        "module, with functools.wraps in a decorator under @rota.task; or, if the import calls "
+        f'{outermost}, name it: @rota.task(name="{last}")'
+    )
+
+
+def _takes_an_object(function: FunctionType) -> bool:
+    return next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """What a function takes; of a wrapper what that takes, and not what it wraps: it may add arguments. Only a bare
+    `(*args, **kwargs)` passes them on."""
+    try:
+        own = inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # some functions written in C tell nothing of their parameters
+        own = None
+    wrapped = getattr(function, "__wrapped__", None)
+    if callable(wrapped) and isinstance(function, MethodType):
+        wrapped = MethodType(wrapped, function.__self__)
+    passes_on = own is None or [parameter.kind for parameter in own.parameters.values()] == _PASSED_ON
+    return signature_of(wrapped) if passes_on and callable(wrapped) else own
+
+
+def showing(options: type, defaults: Any) -> Callable[[F], F]:
+    """Have `help` show the `**options` of a function one by one: their types as a TypedDict has them, and the defaults
+    that a dataclass has."""
+
+    def show(function: F) -> F:
+        own = inspect.signature(function)
+        *first, _ = own.parameters.values()
+        default_of = {field.name: field.default for field in dataclasses.fields(defaults)}
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default_of.get(name),
+                annotation=getattr(annotation, "__forward_arg__", annotation),
+            )
+            for name, annotation in options.__annotations__.items()
+        ]
+        function.__signature__ = own.replace(parameters=[*first, *named])  # type: ignore[attr-defined]  # inspect reads it
+        return function
+
+    return show

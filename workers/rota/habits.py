@@ -1,0 +1,179 @@
+"""What people write who come from another task library, and what to write here instead.
+
+Read by nobody but the messages of errors: nothing works under two names.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
+
+
+def _by_word(advices: Mapping[str, str]) -> dict[str, str]:
+    return {word: advice for advice, words in advices.items() for word in words.split()}
+
+
+_TIERS: Final = "priorities are tiers of queues, `tiers` in rota.toml: give queue="
+_HOOKS: Final = "hooks are for all tasks: @rota.on_dead, @rota.around_task"
+
+OF_A_DECLARATION: Final = _by_word(
+    {
+        "write retries=": "max_retries retry max_tries attempts",
+        "write base=, in seconds": "default_retry_delay min_backoff retry_delay",
+        "write max_delay=, in seconds": "retry_backoff_max max_backoff",
+        'write backoff="exponential" (the default) and base=, in seconds': "retry_backoff",
+        "write jitter=": "retry_jitter",
+        "write retries= and base=": "retry_kwargs",
+        "write retry_on=, with the exceptions": "autoretry_for retry_when",
+        "write dead_on=, with the exceptions that no retry helps against": "throws dont_autoretry_for",
+        "a task gets no self: call rota.current_task() in it, and raise rota.Retry(delay=60) to try again": "bind",
+        _TIERS: "priority",
+        "say it at each call, .enqueue_in(60, ...) or .using(delay=60).enqueue(...)": "countdown delay defer",
+        "say it at each call, .enqueue_at(when, ...) or .using(at=when).enqueue(...)": "eta at run_at",
+        "every task is handled so: leave it out": "acks_late reject_on_worker_lost track_started",
+        "write time_limit=, in seconds": "timeout job_timeout hard_time_limit",
+        "write result_ttl=, in seconds": "ignore_result store_results store_result keep_result",
+        'write rate="10/m"': "rate_limit",
+        "write queue=": "queue_name routing_key exchange",
+        "write name=": "actor_name task_name",
+        "write expires=, in seconds": "max_age ttl",
+        "write unique=True": "lock queueing_lock once unique_until",
+        'write cron="0 3 * * *" or every=60': "schedule crontab periodic run_every",
+        "give the queue a cap, [queues.NAME] in rota.toml": "concurrency max_concurrency",
+        _HOOKS: "on_failure on_success on_retry",
+        "arguments are JSON: leave it out": "serializer",
+    }
+)
+"""Options of `@rota.task`."""
+
+OF_A_CALL: Final = _by_word(
+    {
+        "write delay=, in seconds": "countdown",
+        "write at=, an aware datetime": "eta",
+        f"{_TIERS}; front=True puts one call to the head of its lane": "priority",
+        "write id=": "task_id job_id message_id jid",
+        "write retries=": "max_retries retry attempts",
+        "write queue=": "queue_name routing_key",
+        "arguments follow, as in .using(...).enqueue(7)": "args kwargs",
+        "there are no chains: have the task enqueue what comes next": "link link_error",
+        "write time_limit= where the task is declared, in @rota.task(...)": "job_timeout timeout",
+    }
+)
+"""Options of `using`, besides those that only a declaration takes."""
+
+OF_A_TASK: Final = _by_word(
+    {
+        "write .enqueue(...)": "delay send perform_async kiq defer submit",
+        "write .using(delay=60).enqueue(...)": "apply_async send_with_options kicker configure set",
+        "write .enqueue_in(60, ...)": "perform_in schedule",
+        "write .enqueue_at(when, ...)": "perform_at",
+        "write .call(...), for rota.enqueue_many([...])": "s si signature subtask message message_with_options",
+        "call it as the function, resize(...)": "apply call_local run fn",
+        "write rota.enqueue_many(resize.call(n) for n in ...)": "map starmap chunks",
+        "inside a task, raise rota.Retry(delay=60)": "retry",
+        "inside a task, write rota.current_task()": "request",
+        "inside a task, write rota.current_task().progress(done, total)": "update_state",
+        "write rota.status(id), or rota.default_client().result(id)": "AsyncResult fetch_job",
+    }
+)
+"""Attributes of a task."""
+
+OF_USING: Final = OF_A_TASK | _by_word(
+    {
+        "write .using(delay=60, ...).enqueue(...)": "enqueue_in",
+        "write .using(at=when, ...).enqueue(...)": "enqueue_at",
+        "give all options to one .using(...)": "using",
+    }
+)
+"""Attributes of what `using` returns."""
+
+OF_A_HANDLE: Final = _by_word(
+    {
+        "write .result(timeout=5)": "get get_result return_value latest_result",
+        "write .wait(timeout=5)": "join",
+        "write .status().state": "ready successful failed state get_status is_finished is_failed refresh",
+        "write .id": "task_id job_id message_id get_id",
+        "write .cancel()": "revoke abort delete kill",
+        "write .status(): its epitaph says why a task is dead": "traceback exc_info info",
+    }
+)
+"""Attributes of what an enqueue returns."""
+
+OF_A_CLIENT: Final = _by_word(
+    {
+        'write .enqueue("resize", args=[7], queue="images")': "send_task add_task push send submit enqueue_call delay",
+        'write .enqueue("resize", args=[7], queue="images", delay=60)': "enqueue_in schedule",
+        'write .enqueue("resize", args=[7], queue="images", at=when)': "enqueue_at",
+        "write .status(id)": "AsyncResult fetch_job get_status get_job",
+        "write .result(id)": "get_result",
+        "write .cancel(id)": "revoke abort cancel_job",
+        "write @rota.task: tasks belong to no client": "task actor",
+    }
+)
+"""Attributes of a client."""
+
+OF_THE_CURRENT_TASK: Final = _by_word(
+    {
+        "raise rota.Retry(delay=60)": "retry",
+        'raise rota.Dead("why")': "reject",
+        "write .progress(done, total)": "update_state",
+        "write .attempt, which counts from 1": "retries retry_count job_try",
+        "write .id": "task_id job_id message_id",
+        "they are the parameters of the function": "args kwargs",
+        "write .beat()": "heartbeat",
+    }
+)
+"""Attributes of `rota.current_task()`."""
+
+_NAMED: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
+
+OF_THE_PACKAGE: Final = _by_word(
+    {
+        f"write resize.enqueue(7); {_NAMED}": "enqueue delay send send_task apply_async",
+        "write resize.enqueue_in(60, 7) or resize.enqueue_at(when, 7)": "enqueue_in enqueue_at",
+        "write rota.configure(redis_url=...), or nothing where rota.toml or ROTA_REDIS_URL says it": (
+            "Celery Rota Huey RedisHuey App Broker RedisBroker set_broker Queue Redis connect"
+        ),
+        "write @rota.task": "actor job shared_task periodic_task broker",
+        "write rota.status(id), or rota.default_client().result(id)": "AsyncResult Job fetch_job result get",
+        'write rota.Cron("0 3 * * *"), or @rota.task(cron="0 3 * * *")': "crontab Crontab schedule",
+        "there are no chains or groups: have a task enqueue what comes next": "chain group chord pipeline signature",
+        "workers are started by the command `rota run`": "Worker run run_worker start",
+        "write rota.current_task()": "get_current_task current_job get_current_job CurrentMessage",
+        'raise rota.Dead("why")': "Ignore Reject Abort",
+        "write rota.TimeLimit": "SoftTimeLimitExceeded",
+    }
+)
+"""Names of the package."""
+
+
+def fault_in_option(word: str, owner: str, habits: Mapping[str, str], options: Iterable[str]) -> str:
+    """What to say of an option that there is not."""
+    if advice := habits.get(word):
+        return f"{owner} has no option {word!r}: {advice}"
+    known = list(options)
+    return f"{owner} has no option {word!r}{nearest(word, known) or ';'} its options are {', '.join(known)}"
+
+
+def fault_in_attribute(word: str, owner: str, habits: Mapping[str, str]) -> str:
+    """What to say of an attribute that there is not. Python adds what is spelt alike."""
+    advice = habits.get(word)
+    return f"{owner} has no attribute {word!r}" + (f": {advice}" if advice else "")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`, did you mean 'x'?` for the nearest known word, "" when none is near."""
+    import difflib  # noqa: PLC0415 - for messages alone
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+class KnowsHabits:
+    """Answers a word that other libraries have with what to write here."""
+
+    __slots__ = ()
+    _habits: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # for type checkers there is no such attribute
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(fault_in_attribute(name, f"{type(self).__name__!r} object", self._habits))
