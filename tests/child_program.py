@@ -28,7 +28,7 @@ from rota.errors import Dead, Retry, TimeLimit
 from rota.poller import run_poller
 from rota.server.address import parse_address
 from rota.server.connection import Connection, ConnectionOptions
-from rota.worker import run_worker
+from rota.worker.run import run_worker
 
 _PATIENCE = ConnectionOptions("tests:task", read_seconds=100)
 

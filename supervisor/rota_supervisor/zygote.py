@@ -33,7 +33,7 @@ from rota.child.slot_memory import move_in
 from rota.child.slots import Phase
 from rota.server.address import parse_address
 from rota.telemetry import events, log
-from rota.worker import run_worker
+from rota.worker.run import run_worker
 from rota_supervisor import child, importing, messages, process
 from rota_supervisor.layout import BELL_FD, CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, STACK_FD, Role
 

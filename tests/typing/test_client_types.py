@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 
 
-@pytest.mark.parametrize("name", ["client_types.py", "client_type_errors.py"])
+@pytest.mark.parametrize("name", ["client_types.py", "client_type_errors.py", "testing_types.py"])
 def test_right_calls_have_the_promised_types_and_wrong_ones_are_found(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from rota.child.settings import Format, Level, LogSettings, TaskLines
-from rota.client.settings import DEFAULT_DURABILITY, DEFAULT_MAX_PAYLOAD_KB, DEFAULT_MAX_RESULT_KB, DEFAULT_NAMESPACE
+from rota.client.settings import (
+    DEFAULT_DURABILITY,
+    DEFAULT_MAX_PAYLOAD_KB,
+    DEFAULT_MAX_RESULT_KB,
+    DEFAULT_NAMESPACE,
+    DEFAULT_TIME_LIMIT_SECONDS,
+)
 from rota.protocol.store import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
@@ -98,7 +104,7 @@ class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """`[limits]`: 0 turns a limit off for max_tasks and max_rss_mb."""
 
-    time_limit_seconds: Positive = 3600.0
+    time_limit_seconds: Positive = DEFAULT_TIME_LIMIT_SECONDS
     drain_seconds: Seconds = 25.0
     boot_seconds: Positive = 60.0
     beat_seconds: Annotated[float, Meta(ge=2)] = 30.0  # a poller sleeps for up to 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, assert_never, over
 
 from rota.client import settings
 from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, why_no_call, why_not_positional
+from rota.client.interception import interception
 from rota.client.looking import Looking
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.pool import Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
@@ -196,6 +197,8 @@ class Client(Looking):
 
     def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         require_name("id", task_id)
+        if (interceptor := interception.interceptor) is not None:
+            return interceptor.wait(self.namespace, WaitQuestion(goal, task_id))
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self._access)
         return self._waiting.wait(WaitQuestion(goal, task_id), timeout)
@@ -233,6 +236,8 @@ class Client(Looking):
 
         Raises Unavailable, or Uncertain when no answer came.
         """
+        if (interceptor := interception.interceptor) is not None:
+            return interceptor.run(self.namespace, command)
         with time_limit_deferred:
             [answer] = self._pool.exchange([command])
         match answer:

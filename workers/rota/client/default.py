@@ -1,8 +1,10 @@
 """The default client: the one tasks are enqueued through when nobody names another."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from rota.client.interception import interception
 from rota.client.settings import ClientSettings
 from rota.soft_limit import time_limit_deferred
 
@@ -36,7 +38,9 @@ class DefaultClient:
             with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
                 from rota.client.resolve import make_client  # noqa: PLC0415 - brings redis-py, which `import rota` must not
 
-                client = self.client = make_client(self.configured.or_else(self.fleet))
+                client = make_client(self.configured.or_else(self.fleet))
+            if interception.interceptor is None:  # else it may be one without a server
+                self.client = client
         return client
 
 
@@ -55,6 +59,18 @@ def configure(
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability)
     _default.configured = given.or_else(_default.configured)
     _default.client = None
+
+
+@contextmanager
+def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
+    """Have the default client enqueue there for the length of a block, and then where it did before; for tests."""
+    before = dict(vars(_default))
+    configure(redis_url=redis_url, namespace=namespace)
+    try:
+        with default_client() as client:
+            yield client
+    finally:
+        vars(_default).update(before)
 
 
 def inherit_from_fleet(fleet: ClientSettings) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.client.events import TaskEvents, WantedEvents
+from rota.client.interception import interception
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place_named
 from rota.client.prepare import require_name
 from rota.client.status import State, TaskStatus, status_of
@@ -90,6 +91,8 @@ class Looking(KnowsHabits, ABC):
         """
         _check_chosen(queue, task)
         waits = None if timeout is None else seconds(timeout, "timeout")
+        if (interceptor := interception.interceptor) is not None:
+            interceptor.run(self._store.keys.namespace, self._store.events("$"))  # raises: it has none
         wanted = WantedEvents(after, queue or "", task or "", waits)
         return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rota.client import settings
 from rota.client.client import Client
+from rota.client.interception import NO_SERVER, interception
 from rota.client.settings import ClientSettings
 from rota.errors import NotConfigured
 from rota.server.durability import level_of
@@ -28,10 +29,13 @@ _NOT_CONFIGURED = (
 def make_client(configured: ClientSettings) -> Client:
     """The default client of this process. Raises NotConfigured, InvalidName or ValueError."""
     found = resolve(configured, os.environ, Path.cwd())
-    if found.redis_url is None:
+    url = found.redis_url
+    if url is None and interception.interceptor is not None:
+        url = NO_SERVER
+    if url is None:
         raise NotConfigured(_NOT_CONFIGURED)
     return Client(
-        found.redis_url,
+        url,
         found.namespace or settings.DEFAULT_NAMESPACE,
         max_payload_kb=found.max_payload_kb or settings.DEFAULT_MAX_PAYLOAD_KB,
         durability=level_of(found.durability or settings.DEFAULT_DURABILITY),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from rota.client.interception import interception
 from rota.client.pool import Answer, Answered, ClientPool, NotAccepted, Unanswered, Unconfirmed
 from rota.client.status import Handle
 from rota.errors import Unavailable, Uncertain
@@ -56,6 +57,9 @@ class Sender:
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
+        if (interceptor := interception.interceptor) is not None:
+            words = interceptor.enqueue(self._store.keys.namespace, tasks)
+            return [self._handle_of(task, word) for task, word in zip(tasks, words, strict=True)]
         handles: list[Handle[Any]] = []
         with time_limit_deferred:
             for batches in _rounds(tasks):

@@ -8,6 +8,7 @@ DEFAULT_MAX_RESULT_KB: Final = 256
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
 DEFAULT_DURABILITY: Final = "none"
 DEFAULT_LEASE_SECONDS: Final = 30.0
+DEFAULT_TIME_LIMIT_SECONDS: Final = 3600.0  # of a fleet
 
 
 class ClientSettings(NamedTuple):

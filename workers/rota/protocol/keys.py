@@ -105,6 +105,11 @@ class Keys:
         return self._key(f"replies:{client}")
 
 
+def pattern_of_all(keys: Keys) -> str:
+    """What SCAN finds every key of a namespace by."""
+    return keys._key("*")  # noqa: SLF001 - as above
+
+
 def pattern_of_lists(keys: Keys) -> str:
     """What SCAN finds lanes and in-flight lists by, and few other keys: a namespace has no letters of a pattern."""
     return keys._key("[iq]*")  # noqa: SLF001 - as above

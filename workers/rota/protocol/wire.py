@@ -71,6 +71,17 @@ def pack(args: Iterable[Arg]) -> Packed:
     return Packed(count, _BULK_STRING * count % tuple(fields))  # one formatting for all: a third less than one each
 
 
+def unpack(packed: Packed) -> list[bytes]:
+    """The arguments that `pack` packed."""
+    args, at = [], 0
+    for _ in range(packed.count):
+        begin = packed.data.index(b"\r\n", at) + 2
+        at = begin + int(packed.data[at + 1 : begin])
+        args.append(packed.data[begin:at])
+        at += 2
+    return args
+
+
 def command(parts: Iterable[Packed]) -> bytes:
     """Join packed parts to one command, ready to be written to a socket."""
     total = 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from rota.soft_limit import Ending, soft_limit
+from rota.soft_limit import Ending, SoftLimit, soft_limit
 from rota.telemetry import events, log
 
 if TYPE_CHECKING:
@@ -84,19 +84,21 @@ def call_hook(hook: Callable[..., object], *args: Any) -> str:
 class Runner:
     """Calls a task's function, and awaits the coroutine that it gives, if it does.
 
-    The event loop is made for the first async task and kept, with what tasks left open in it, to the end.
+    The event loop is made for the first async task and kept, with what tasks left open in it, to the end. `limit` ends
+    what it calls from outside.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: SoftLimit = soft_limit) -> None:
+        self._limit = limit
         self._loop: asyncio.Runner | None = None
 
     def call(self, task: "Task[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int) -> Any:
         """Call the function and wait for its end; returns what it gives. Raises what it raises, Cancelled once the task
         was cancelled, and TimeLimit once its soft deadline (CLOCK_BOOTTIME, 0 for none) has passed."""
-        answer = soft_limit.call(soft_deadline_ns, task.function, args, kwargs)
+        answer = self._limit.call(soft_deadline_ns, task.function, args, kwargs)
         # By the answer: a plain wrapper round an `async def` gives a coroutine as well.
         if answer is not None and isinstance(answer, Coroutine):
-            return self._await(_limited(answer))
+            return self._await(_limited(self._limit, answer))
         return answer
 
     def close(self) -> None:
@@ -114,7 +116,7 @@ class Runner:
         return self._loop.run(coroutine, context=contextvars.copy_context())
 
 
-async def _limited(coroutine: Coroutine[Any, Any, Any]) -> Any:
+async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Await it. What ends it from outside cancels it through its loop, as `asyncio.timeout` does."""
     import asyncio  # noqa: PLC0415 - the loop that runs this has loaded it
 
@@ -123,7 +125,7 @@ async def _limited(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
     def cancel(ending: Ending) -> None:
         nonlocal cause
-        if task is not None and soft_limit.is_due(ending):
+        if task is not None and limit.is_due(ending):
             cause = ending
             task.cancel()
 
@@ -133,7 +135,7 @@ async def _limited(coroutine: Coroutine[Any, Any, Any]) -> Any:
             loop.call_soon_threadsafe(cancel, ending)
 
     try:
-        return await soft_limit.wait_for(coroutine, cancel_soon)
+        return await limit.wait_for(coroutine, cancel_soon)
     except asyncio.CancelledError as error:
         if cause is None:
             raise

