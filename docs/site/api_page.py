@@ -4,6 +4,7 @@ Griffe reads the source without importing it, so annotations stand on the page a
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from textwrap import indent
@@ -17,6 +18,7 @@ from griffe import (
     ExprAttribute,
     ExprCall,
     ExprName,
+    ExprSubscript,
     Function,
     Module,
     Object,
@@ -38,8 +40,10 @@ the options of tasks and of calls in a table, with their defaults and examples.
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Declaring tasks": ("task", "Task", "client.tasks.Using", "Cron", "Every", "client.periodic.Periodic"),
-    "Enqueueing": ("configure", "enqueue_many", "Call", "Handle", "Client"),
+    "Enqueueing": ("configure", "default_client", "enqueue_many", "Call", "Handle", "Client"),
     "Looking": (
+        "status",
+        "cancel",
         "TaskStatus",
         "client.status.State",
         "AttemptAccount",
@@ -54,6 +58,17 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Inside a task": ("current_task", "CurrentTask", "Retry", "Dead", "TimeLimit", "Cancelled"),
     "Hooks": ("on_worker_start", "on_worker_stop", "around_task", "on_dead"),
     "Taking tasks in a program of your own": ("Consumer", "LeasedTask"),
+    "Testing: rota.testing": (
+        "testing.capture",
+        "testing.Capture",
+        "testing.CapturedCall",
+        "testing.Clock",
+        "testing.eager",
+        "testing.Ran",
+        "testing.EndlessDrain",
+        "testing.NotAnswered",
+        "testing.NotRun",
+    ),
     "Errors and warnings": ("RotaError", "RotaWarning"),  # and all of rota.errors that have no other place
 }
 """In which order the names stand. Those with a dot are not imported by applications, but handed to them."""
@@ -123,12 +138,29 @@ def _shown(member: Object) -> str:
 
 
 def _outline(item: Class) -> str:
-    bases = ", ".join(str(base) for base in item.bases)
+    bases = ", ".join(_bases(item))
     head = f"class {item.name}({bases}):" if bases else f"class {item.name}:"
     if item.name in CONSTRUCTED:
         return f"{head}\n{indent(_signature_of('__init__', list(item.parameters), 'None'), '    ')}"
     fields = [f"    {line}" for member in item.all_members.values() for line in _field(_target(member))]
     return "\n".join([head, *fields]) if fields else f"{head} ..."
+
+
+def _bases(item: Class) -> Iterator[str]:
+    for base in map(_expression, item.bases):
+        if str(base) == "ABC":
+            continue
+        if str(base) in (_package().exports or ()) or not base.canonical_path.startswith("rota."):
+            yield str(base)
+        else:  # nobody needs to know that one: what it is itself
+            hidden = _ours(base)
+            assert isinstance(hidden, Class)
+            yield from _bases(hidden)
+
+
+def _expression(base: str | Expr) -> Expr:
+    assert isinstance(base, Expr)
+    return base
 
 
 def _field(member: Object) -> Iterator[str]:
@@ -148,7 +180,8 @@ def _is_plain(value: str | Expr | None) -> bool:
 
 
 def _signature(function: Function) -> str:
-    return _signature_of(function.name, list(function.parameters), function.returns)
+    decorators = [f"@{each.value}\n" for each in function.decorators if str(each.value) == "contextmanager"]
+    return "".join(decorators) + _signature_of(function.name, list(function.parameters), function.returns)
 
 
 def _signature_of(name: str, parameters: list[Parameter], returns: str | Expr | None) -> str:
@@ -163,12 +196,29 @@ def _parameters(parameters: list[Parameter]) -> Iterator[str]:
     positional_only = [each for each in parameters if each.kind is ParameterKind.positional_only]
     starred = False
     for each in parameters:
-        if each.kind is ParameterKind.keyword_only and not starred:
+        shown = list(_options(each)) if str(each.annotation).startswith("Unpack[") else [_parameter(each)]
+        is_named = each.kind is ParameterKind.keyword_only or len(shown) > 1
+        if is_named and not starred:
             yield "*"
-        starred = starred or each.kind in (ParameterKind.keyword_only, ParameterKind.var_positional)
-        yield _parameter(each)
+        starred = starred or is_named or each.kind is ParameterKind.var_positional
+        yield from shown
         if positional_only and each is positional_only[-1]:
             yield "/"
+
+
+def _options(parameter: Parameter) -> Iterator[str]:
+    # What `**options: Unpack[...]` stands for: keyword arguments that may be left out.
+    assert isinstance(parameter.annotation, ExprSubscript)
+    assert isinstance(parameter.annotation.slice, Expr)
+    arguments = _ours(parameter.annotation.slice)
+    assert isinstance(arguments, Class)
+    for member in map(_target, arguments.all_members.values()):
+        if isinstance(member, Attribute):
+            yield f"{member.name}: {member.annotation} = ..."
+
+
+def _ours(name: Expr) -> Object:
+    return _target(_package()[name.canonical_path.removeprefix("rota.")])
 
 
 def _parameter(parameter: Parameter) -> str:
@@ -179,7 +229,10 @@ def _parameter(parameter: Parameter) -> str:
 
 def _default(value: str | Expr | None) -> str:
     if isinstance(value, ExprAttribute | ExprName):  # a constant: what it is, not what it is called
-        value = _package()[value.canonical_path.removeprefix("rota.")].value
+        with suppress(KeyError):  # an attribute of an object
+            constant = _ours(value)
+            assert isinstance(constant, Attribute)
+            value = constant.value
     return "" if value is None else " = " + str(value).replace("'", '"')
 
 
