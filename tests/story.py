@@ -85,11 +85,12 @@ class Story:
         text = "\n".join([*before, f"exec {last}"])
         with self.log.open("ab") as log:
             self.fleet = subprocess.Popen(self._shell(text), cwd=self.folder, env=self.env, stdout=log, stderr=log)
-        self._wait_until_ready(block, before)
+        self._wait_until_ready(block, before, last)
 
-    def _wait_until_ready(self, block: Block, before: list[str]) -> None:
+    def _wait_until_ready(self, block: Block, before: list[str], last: str) -> None:
         assert self.fleet is not None
-        asking = self._shell("\n".join([*before, "exec rota health --ready"]))
+        rota = f"{last.partition('rota ')[0]}rota"  # or what a framework calls it by
+        asking = self._shell("\n".join([*before, f"exec {rota} health --ready"]))
         deadline = time.monotonic() + READY_SECONDS
         while subprocess.run(asking, cwd=self.folder, env=self.env, capture_output=True, check=False).returncode:
             assert self.fleet.poll() is None, f"{block}: the fleet ended\n{self._fleet_log()}"
