@@ -22,7 +22,7 @@ from rota.child.settings import Format, LogSettings
 from rota.printable import printable, printable_json, printable_lines
 from rota.telemetry import events
 from rota.telemetry import metrics as m
-from rota_supervisor.cli.output import put, put_json, put_table, say, say_error, say_warning
+from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors, say_warning
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.view import LiveView, PlainView, show_checks
 from rota_supervisor.exits import say_crash
@@ -225,7 +225,8 @@ def _raised() -> None:
 
 
 PLACES: dict[str, Callable[[], str | None]] = {
-    "rota: error:": lambda: say_error(HOSTILE),
+    "rota: error:": lambda: say_errors(1, [HOSTILE]),
+    "a refusal in JSON": lambda: say_errors(1, [HOSTILE], as_json=True),
     "rota: warning:": lambda: say_warning(HOSTILE),
     "rota:": lambda: say(HOSTILE),
     "data of commands": lambda: put(HOSTILE),

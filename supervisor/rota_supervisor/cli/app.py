@@ -106,10 +106,6 @@ def run_app(arguments: Sequence[str]) -> int:
     except (output.ReaderGoneError, BrokenPipeError):  # the second one from the flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.CLEAN
-    if state.json and messages:
-        output.put_refusal(code, messages)
-        return code
-    for message in messages:
-        if not state.is_master or output.has_room(sys.stderr):
-            output.say_error(message, no_color=state.no_color)
+    if not state.is_master or output.has_room(sys.stderr):
+        output.say_errors(code, messages, as_json=state.json, no_color=state.no_color)
     return code

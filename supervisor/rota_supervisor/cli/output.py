@@ -41,14 +41,13 @@ def is_reader_gone(stream: TextIO) -> bool:
     return bool(reader.poll(0))
 
 
-def say_error(message: str, *, no_color: bool = False) -> None:
-    """Say what is wrong."""
-    say(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")
-
-
-def put_refusal(code: int, messages: Sequence[str]) -> None:
-    """Say what is wrong as `--json` has it: one document, the last line on standard error."""
-    _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
+def say_errors(code: int, messages: Sequence[str], *, as_json: bool = False, no_color: bool = False) -> None:
+    """Say what is wrong: each in a line of its own, or all as one document, the last line on standard error."""
+    if as_json and messages:
+        _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
+        return
+    for message in messages:
+        say(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")
 
 
 def say_warning(message: str) -> None:
