@@ -16,7 +16,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c re
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage test-python check lint types prose e2e faults soak mutation bench format dashboards hooks wheel \
+.PHONY: help demo test coverage test-python check lint types prose docs e2e faults soak mutation bench format dashboards hooks wheel \
 	constraints clean
 
 help: ## List the targets
@@ -56,7 +56,7 @@ soak: $(VENV)/.installed-dev ## Two nodes and all faults at random for SECONDS, 
 mutation: $(VENV)/.installed-dev ## Known bugs put back one at a time: each must be caught; MUTATION_ARGS
 	PYTHONPATH=tests $(BIN)/python -m mutations $(MUTATION_ARGS)
 
-check: lint types prose ## Everything that needs no fleet: style, types, layers, docs against code
+check: lint types prose docs ## Everything that needs no fleet: style, types, layers, docs against code
 
 lint: $(VENV)/.installed-dev ## Style and import layers
 	$(BIN)/ruff check
@@ -69,6 +69,10 @@ types: $(VENV)/.installed-dev ## mypy strict, and the public typing as an applic
 
 prose: $(VENV)/.installed-dev ## Run the code in README, docs and examples; compare tables with the code
 	$(BIN)/pytest -q tests/docs $(PYTEST_ARGS)
+
+docs: $(VENV)/.installed-dev ## Build the site into build/site: every link and heading is checked, and a warning is an error
+	$(BIN)/python docs/site/api_page.py
+	$(BIN)/sphinx-build --fail-on-warning --quiet --fresh-env -c docs/site -d build/doctrees . build/site
 
 bench: $(VENV)/.installed-dev $(BENCH_VENV)/.installed ## Rota beside the classic loop, raw limits and well-known systems, as ratios
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
@@ -83,13 +87,14 @@ dashboards: $(VENV)/.installed-dev ## Build grafana/dashboards anew from the cod
 hooks: $(VENV)/.installed-dev ## Have git run `make lint` before each commit and `make check` before each push
 	$(BIN)/pre-commit install
 
-wheel: $(VENV)/.installed-dev ## Build sdist and wheel into dist/, and run a fleet from the wheel in a fresh environment
+wheel: $(VENV)/.installed-dev ## Build sdist and wheel into dist/, run a fleet from the wheel in a fresh environment, and follow the tutorial in another
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m venv dist/fresh
 	dist/fresh/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt \
 		"$$(ls dist/*.whl)[embedded]"
 	cd dist/fresh && bin/rota --version && bin/rota init && bin/rota config print && bin/rota demo
+	$(BIN)/pytest tests/wheel $(PYTEST_ARGS)
 
 constraints: $(VENV)/.installed-dev ## Upgrade everything in .venv and write requirements/constraints.txt anew
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[dev]"

@@ -1,7 +1,9 @@
 """Markdown as the tests read it: pages, code blocks, and what a block asks a test to do with it.
 
 A comment before a block, unseen by readers, says what to do: `<!-- test: file NAME -->` write it to a file,
-`<!-- test: run -->` run it in a shell, `<!-- test: start -->` start it and go on once the fleet is ready.
+`<!-- test: append NAME -->` add it to that file, `<!-- test: run -->` run it in a shell, `<!-- test: output -->`
+compare it with what that wrote, where `...` stands for anything, `<!-- test: start -->` start it and go on once the
+fleet is ready, `<!-- test: install -->` run it where Rota is not installed yet.
 """
 
 import re
@@ -11,14 +13,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 _BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<verb>\w+) ?(?P<argument>\S*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"(?:^<!-- test: (?P<verb>\w+) ?(?P<argument>\S*) -->\n)?^```(?P<language>\w*)[^`\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `verb` is file, run, start, or "" when the block is only to be read."""
+    """A fenced block. `verb` says what to do with it, "" when it is only to be read."""
 
     page: Path
     line: int
@@ -52,3 +54,8 @@ def blocks(page: Path) -> list[Block]:
         )
         for found in _BLOCK.finditer(text)
     ]
+
+
+def verbs(page: Path) -> set[str]:
+    """What a page asks tests to do."""
+    return {block.verb for block in blocks(page)} - {""}

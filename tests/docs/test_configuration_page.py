@@ -1,7 +1,6 @@
 """docs/configuration.md and config/model.py say the same."""
 
 import copy
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -11,8 +10,6 @@ import msgspec
 from msgspec import NODEFAULT, inspect
 
 from prose import ROOT
-from rota.client.call import CallOptions
-from rota.options import TaskArguments
 from rota_supervisor.config.convert import schema, without_none
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import IDLE_KEYS
@@ -54,14 +51,6 @@ def shown(field: inspect.Field) -> str:
 
 def test_the_page_lists_every_key_with_its_default() -> None:
     assert documented() == in_the_code()
-
-
-def test_the_page_lists_every_option_of_a_task_and_of_a_call() -> None:
-    section = PAGE.partition("## Options in the code")[2].partition("\n## ")[0]
-    table, _, of_a_call = section.partition("For one call:")
-    options = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table.splitlines() if row.startswith("| `")]
-    assert sorted(itertools.chain(*options)) == sorted(TaskArguments.__annotations__)
-    assert sorted(re.findall(r"`(\w+)`", of_a_call)) == sorted(CallOptions.__annotations__)
 
 
 def test_the_page_marks_every_key_without_effect() -> None:

@@ -16,8 +16,16 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import reloading
 from rota_supervisor.master.core.backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
-from rota_supervisor.master.core.effects import ConfigureLog, DropPreparedPlace, Leave, ListenAt, PreparePlace, WriteLog
-from rota_supervisor.master.core.events import Died, ProcessEnd, ZygoteSaid
+from rota_supervisor.master.core.effects import (
+    ConfigureLog,
+    DropPreparedPlace,
+    Leave,
+    ListenAt,
+    PreparePlace,
+    RenewLeases,
+    WriteLog,
+)
+from rota_supervisor.master.core.events import Died, LeasesRenewed, ProcessEnd, Ticked, ZygoteSaid
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.effects.listen_socket import ListenSocket
 from rota_supervisor.master.effects.shown import change_log
@@ -450,3 +458,14 @@ def test_the_first_generation_goes_on_when_what_took_its_place_does_not_serve_it
     assert _result(answer) == "failure"
     assert reloads.state.rollout.promoted
     assert reloads.state.config == CONFIG
+
+
+def test_queues_that_a_reload_brings_are_announced_as_soon_as_it_is_in_force(reloads: Reloads) -> None:
+    reloads.take_over()
+    reloads.take(Ticked())
+    reloads.take(LeasesRenewed())
+    assert "mail" not in reloads.done(RenewLeases)[-1].queues
+    reloads.reload(msgspec.structs.replace(CONFIG, tiers=(("mail",), ("default",))))
+    reloads.take_over()
+    reloads.take(Ticked())
+    assert "mail" in reloads.done(RenewLeases)[-1].queues

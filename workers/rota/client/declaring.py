@@ -67,7 +67,7 @@ def task(
 ) -> Task[..., Any] | Declare:
     """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
 
-    Without `name` it has the function's; the options and their defaults are those of TaskOptions, durations
+    Without `name` it has the function's. docs/tasks.md has each option with its default and an example; durations are
     seconds or timedelta. Arguments are checked against the signature of what is given here: a decorator under this
     one that adds arguments must have a signature of its own, since a plain `*args, **kwargs` counts as passing on.
     Raises InvalidName, DuplicateTask, TypeError or ValueError saying what is wrong.

@@ -76,10 +76,14 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     exporter = wanted.versions.exporter + ("exporter" in words or "listen" in words)
     wanted.versions = Versions(pollers, exporter)
     wanted.scaling = wanted.scaling.after(rollout.sizes)
-    if (before.conditions, before.queues) != (state.config.conditions, state.config.queues):
-        state.leases.hurry()  # such a round defines and announces them
+    if _to_be_announced(before) != _to_be_announced(state.config):
+        state.leases.hurry()  # such a round announces it
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
     return [do.ListenAt(state.config.http.listen), *log]
+
+
+def _to_be_announced(config: Config) -> tuple[object, ...]:
+    return config.conditions, config.queues, config.tiers, config.pools
 
 
 def place_taken(state: MasterState, event: PlaceTaken, _now: float) -> list[do.Effect]:

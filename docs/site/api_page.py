@@ -1,0 +1,240 @@
+"""Writes docs/api.md from the signatures and docstrings of what applications use: `make docs`.
+
+Griffe reads the source without importing it, so annotations stand on the page as they are written.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from textwrap import indent
+from typing import Final
+
+from griffe import (
+    Alias,
+    Attribute,
+    Class,
+    Expr,
+    ExprAttribute,
+    ExprCall,
+    ExprName,
+    ExprSubscript,
+    Function,
+    Module,
+    Object,
+    Parameter,
+    ParameterKind,
+    load,
+)
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = ROOT / "docs/api.md"
+
+INTRODUCTION: Final = """\
+# Python API
+
+Every public name of `rota`, and what its objects offer: made by `make docs` from the code. `help` shows it too.
+Durations are seconds or a `timedelta`, unless a name says its unit; times are aware datetimes. [Tasks](tasks.md) has
+the options of tasks and of calls in a table, with their defaults and examples.
+"""
+
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Declaring tasks": ("task", "Task", "client.tasks.Using", "Cron", "Every", "client.periodic.Periodic"),
+    "Enqueueing": ("configure", "default_client", "enqueue_many", "Call", "Handle", "Client"),
+    "Looking": (
+        "status",
+        "cancel",
+        "TaskStatus",
+        "client.status.State",
+        "AttemptAccount",
+        "Progress",
+        "QueuedTask",
+        "Explanation",
+        "TaskEvent",
+        "client.events.TaskEvents",
+        "client.schedules.Schedules",
+        "ScheduleStatus",
+    ),
+    "Inside a task": ("current_task", "CurrentTask", "Retry", "Dead", "TimeLimit", "Cancelled"),
+    "Hooks": ("on_worker_start", "on_worker_stop", "around_task", "on_dead"),
+    "Taking tasks in a program of your own": ("Consumer", "LeasedTask"),
+    "Testing: rota.testing": (
+        "testing.capture",
+        "testing.Capture",
+        "testing.CapturedCall",
+        "testing.Clock",
+        "testing.eager",
+        "testing.Ran",
+        "testing.EndlessDrain",
+        "testing.NotAnswered",
+        "testing.NotRun",
+    ),
+    "Errors and warnings": ("RotaError", "RotaWarning"),  # and all of rota.errors that have no other place
+}
+"""In which order the names stand. Those with a dot are not imported by applications, but handed to them."""
+
+CONSTRUCTED: Final = ("Cron", "Every", "Call", "Client", "Retry", "Dead")
+"""What applications make by its name; of other classes they are handed the objects."""
+
+_OURS: Final = ("Task.bind", "Task.rate_asked", "Periodic.of", "Periodic.rule", "Cron.rule", "Every.rule")
+_STARS: Final = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
+_WIDTH: Final = 100
+
+
+def page() -> str:
+    """The page. Raises ValueError when a public name stands in no group, or says nothing of itself."""
+    package = _package()
+    grouped = {name for names in GROUPS.values() for name in names}
+    left = sorted({str(name) for name in package.exports or ()} - grouped - {"__version__"})
+    if homeless := [name for name in left if package[name].canonical_path != f"rota.errors.{name}"]:
+        raise ValueError(f"docs/site/api_page.py: no group of GROUPS has {', '.join(homeless)}")
+    parts = [INTRODUCTION]
+    for heading, names in GROUPS.items():
+        parts.append(f"## {heading}\n")
+        every = (*names, *left) if heading == list(GROUPS)[-1] else names
+        parts += [part for name in every for part in _entry(_target(package[name]))]
+    return "\n".join(parts)
+
+
+@cache
+def _package() -> Module:
+    found = load("rota", search_paths=[str(ROOT / "workers")], resolve_aliases=True)
+    assert isinstance(found, Module)
+    return found
+
+
+def _target(found: Object | Alias) -> Object:
+    return found.final_target if isinstance(found, Alias) else found
+
+
+def _entry(item: Object) -> Iterator[str]:
+    yield f"### {item.name}\n"
+    if isinstance(item, Function):
+        yield _described(item, "\n".join(_signature(each) for each in item.overloads or [item]))
+    elif isinstance(item, Class):
+        yield _described(item, _outline(item))
+        for member in map(_target, item.all_members.values()):
+            if _is_told(member):
+                yield f"#### {item.name}.{member.name}\n"
+                yield _described(member, _shown(member))
+
+
+def _is_told(member: Object) -> bool:
+    told = isinstance(member, Function) or "property" in member.labels
+    return told and member.name[0] != "_" and f"{member.parent and member.parent.name}.{member.name}" not in _OURS
+
+
+def _described(item: Object, code: str) -> str:
+    if item.docstring is None:
+        raise ValueError(f"{item.filepath}:{item.lineno}: {item.path} needs a docstring: it is public")
+    return f"```python\n{code}\n```\n\n{item.docstring.value}\n"
+
+
+def _shown(member: Object) -> str:
+    if isinstance(member, Function):
+        return "\n".join(_signature(each) for each in member.overloads or [member])
+    assert isinstance(member, Attribute)
+    return f"{member.name}: {member.annotation}"
+
+
+def _outline(item: Class) -> str:
+    bases = ", ".join(_bases(item))
+    head = f"class {item.name}({bases}):" if bases else f"class {item.name}:"
+    if item.name in CONSTRUCTED:
+        return f"{head}\n{indent(_signature_of('__init__', list(item.parameters), 'None'), '    ')}"
+    fields = [f"    {line}" for member in item.all_members.values() for line in _field(_target(member))]
+    return "\n".join([head, *fields]) if fields else f"{head} ..."
+
+
+def _bases(item: Class) -> Iterator[str]:
+    for base in map(_expression, item.bases):
+        if str(base) == "ABC":
+            continue
+        if str(base) in (_package().exports or ()) or not base.canonical_path.startswith("rota."):
+            yield str(base)
+        else:  # nobody needs to know that one: what it is itself
+            hidden = _ours(base)
+            assert isinstance(hidden, Class)
+            yield from _bases(hidden)
+
+
+def _expression(base: str | Expr) -> Expr:
+    assert isinstance(base, Expr)
+    return base
+
+
+def _field(member: Object) -> Iterator[str]:
+    # What a data class or an enum holds; what __init__ sets elsewhere is told by properties and docstrings.
+    if not isinstance(member, Attribute) or member.name[0] == "_" or member.labels & {"property", "cached"}:
+        return
+    if "repr=False" in str(member.value):  # for ourselves
+        return
+    parent = member.parent
+    if isinstance(parent, Class) and ("dataclass" in parent.labels or "class-attribute" in member.labels):
+        kind = f": {member.annotation}" if member.annotation else ""
+        yield f"{member.name}{kind}{_default(member.value) if _is_plain(member.value) else ''}"
+
+
+def _is_plain(value: str | Expr | None) -> bool:
+    return value is not None and not isinstance(value, ExprCall)
+
+
+def _signature(function: Function) -> str:
+    decorators = [f"@{each.value}\n" for each in function.decorators if str(each.value) == "contextmanager"]
+    return "".join(decorators) + _signature_of(function.name, list(function.parameters), function.returns)
+
+
+def _signature_of(name: str, parameters: list[Parameter], returns: str | Expr | None) -> str:
+    shown = list(_parameters(parameters))
+    line = f"def {name}({', '.join(shown)}) -> {returns}: ..."
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join([f"def {name}(", *(f"    {each}," for each in shown), f") -> {returns}: ..."])
+
+
+def _parameters(parameters: list[Parameter]) -> Iterator[str]:
+    positional_only = [each for each in parameters if each.kind is ParameterKind.positional_only]
+    starred = False
+    for each in parameters:
+        shown = list(_options(each)) if str(each.annotation).startswith("Unpack[") else [_parameter(each)]
+        is_named = each.kind is ParameterKind.keyword_only or len(shown) > 1
+        if is_named and not starred:
+            yield "*"
+        starred = starred or is_named or each.kind is ParameterKind.var_positional
+        yield from shown
+        if positional_only and each is positional_only[-1]:
+            yield "/"
+
+
+def _options(parameter: Parameter) -> Iterator[str]:
+    # What `**options: Unpack[...]` stands for: keyword arguments that may be left out.
+    assert isinstance(parameter.annotation, ExprSubscript)
+    assert isinstance(parameter.annotation.slice, Expr)
+    arguments = _ours(parameter.annotation.slice)
+    assert isinstance(arguments, Class)
+    for member in map(_target, arguments.all_members.values()):
+        if isinstance(member, Attribute):
+            yield f"{member.name}: {member.annotation} = ..."
+
+
+def _ours(name: Expr) -> Object:
+    return _target(_package()[name.canonical_path.removeprefix("rota.")])
+
+
+def _parameter(parameter: Parameter) -> str:
+    stars = _STARS.get(parameter.kind, "") if parameter.kind else ""
+    kind = f": {parameter.annotation}" if parameter.annotation else ""
+    return f"{stars}{parameter.name}{kind}{'' if stars else _default(parameter.default)}"
+
+
+def _default(value: str | Expr | None) -> str:
+    if isinstance(value, ExprAttribute | ExprName):  # a constant: what it is, not what it is called
+        with suppress(KeyError):  # an attribute of an object
+            constant = _ours(value)
+            assert isinstance(constant, Attribute)
+            value = constant.value
+    return "" if value is None else " = " + str(value).replace("'", '"')
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

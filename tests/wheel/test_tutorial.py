@@ -1,0 +1,40 @@
+"""The tutorial, from its first line to its last, with nothing installed but what it says: by `make wheel`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prose import ROOT, blocks
+from servers import Server, server_binaries
+from story import Story
+
+PAGE = ROOT / "docs/tutorial.md"
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[Story]:
+    """An empty environment, for which the wheel in dist/ is the one that pip would find."""
+    wheels = list((ROOT / "dist").glob("*.whl"))
+    assert len(wheels) == 1, "run `make wheel`, which builds the wheel that this test installs"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    constraints = (ROOT / "requirements/constraints.txt").read_text(encoding="utf-8")
+    (tmp_path / "constraints.txt").write_text(f"{constraints}rota=={wheels[0].name.split('-')[1]}\n")
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    server = Server(server_binaries()["valkey"], tmp_path)  # never started: the tutorial brings its own
+    told = Story(shop, server, tmp_path / "venv/bin")
+    told.env |= {"PIP_CONSTRAINT": str(tmp_path / "constraints.txt"), "PIP_FIND_LINKS": str(ROOT / "dist")}
+    yield told
+    told.close()
+
+
+@pytest.mark.timeout(300)
+def test_the_tutorial_works_as_it_is_written(newcomer: Story) -> None:
+    told = [block for block in blocks(PAGE) if block.verb]
+    assert [block.verb for block in told].count("start") == 1
+    for block in told:
+        newcomer.tell(block)
+    assert newcomer.fleet is None, "the tutorial leaves a fleet running"
