@@ -41,7 +41,17 @@ the options of tasks and of calls in a table, with their defaults and examples.
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Declaring tasks": ("task", "Task", "client.tasks.Using", "Cron", "Every", "client.periodic.Periodic"),
     "Enqueueing": ("configure", "default_client", "enqueue_many", "Call", "Handle", "Client"),
+    "On asyncio": (
+        "AsyncClient",
+        "default_async_client",
+        "aenqueue_many",
+        "AsyncHandle",
+        "AsyncTaskEvents",
+        "AsyncConsumer",
+        "AsyncLeasedTask",
+    ),
     "Looking": (
+        "QueueCounts",
         "status",
         "cancel",
         "TaskStatus",
@@ -62,7 +72,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "testing.capture",
         "testing.Capture",
         "testing.CapturedCall",
-        "testing.Clock",
+        "testing.CaptureClock",
         "testing.eager",
         "testing.Ran",
         "testing.EndlessDrain",
@@ -73,7 +83,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 }
 """In which order the names stand. Those with a dot are not imported by applications, but handed to them."""
 
-CONSTRUCTED: Final = ("Cron", "Every", "Call", "Client", "Retry", "Dead")
+CONSTRUCTED: Final = ("Cron", "Every", "Call", "Client", "AsyncClient", "Retry", "Dead")
 """What applications make by its name; of other classes they are handed the objects."""
 
 _OURS: Final = ("Task.bind", "Task.rate_asked", "Periodic.of", "Periodic.rule", "Cron.rule", "Every.rule")
