@@ -13,7 +13,7 @@ import redis
 from redis import exceptions
 from redis.exceptions import RedisError, ResponseError
 
-from rota.client.answers import WHOLE, Answer, Exchange, Judge
+from rota.client.answers import Answer, Exchange, Judge
 from rota.client.primary_connection import Timed, make_connection
 from rota.protocol.command import Command
 from rota.server.address import parse_address
@@ -42,16 +42,17 @@ class ClientPool:
         Raises Unavailable, nothing having been sent, when there is no connection, or the server can never confirm.
         """
         commands, confirmation, deadline, share = asked
-        tail = b""
+        pack, tail = Command.by_sha, b""
         connection = self._take(deadline)
         try:
             if confirmation is not None:
                 self._try(connection, confirmation)
                 confirmation = confirmation.within(deadline - time.monotonic())
                 tail = confirmation.waiting
-            if share != WHOLE:
-                connection.deadline -= (deadline - time.monotonic()) * (1 - share)
-            sent, replies = _pipeline(connection, commands, Command.by_sha, tail)
+                if not connection.is_known:  # a server without the script would have us wait to confirm nothing
+                    pack = Command.by_text
+            connection.allow(deadline, share)
+            sent, replies = _pipeline(connection, commands, pack, tail)
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if failed:
                 _teach(connection, sent, replies, tail)
@@ -61,8 +62,9 @@ class ClientPool:
         if failed and not (connection.is_connected and connection in self._all):  # lost, or the client was closed
             self._drop(connection)
         else:
+            connection.is_known = True
             self._kept.append(connection)
-        confirmed = replies.pop() if tail else None
+        confirmed = None if confirmation is None else replies.pop()
         answers = [self._judge.judge(command, reply) for command, reply in zip(sent, replies, strict=True)]
         return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
 
@@ -157,9 +159,9 @@ def _pipeline(
 def _replies(connection: Timed, count: int) -> list[object]:
     replies: list[object] = []
     moved = False
-    for _ in range(count):
+    for n in range(count):
         try:
-            replies.append(connection.read_response())
+            replies.append(connection.read_response() if n else connection.read_first())
         except ResponseError as error:
             replies.append(error)
             moved = moved or isinstance(error, exceptions.ReadOnlyError) or str(error).startswith("NOREPLICAS")

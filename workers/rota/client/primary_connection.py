@@ -17,7 +17,7 @@ from rota.server.sentinel import Answer, Question, search
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
 
 _LEAST_SECONDS: Final = 0.001  # 0 would not wait, and say so in another way
-_NO_MATTER: Final = 0.02  # of a timeout; setting one is a system call
+_LEAST_PART, _MOST_PART = 0.98, 1.02  # of a timeout do not matter; setting one is a system call
 
 
 def connection_settings(address: Address, seconds: float) -> dict[str, Any]:
@@ -62,10 +62,11 @@ def _place(address: Address) -> dict[str, Any]:
 class Timed(AbstractConnection):
     """A connection whose steps share one `deadline` (monotonic): each address that is tried, the handshakes, what is
     said first, and each answer. No step takes longer than `socket_timeout`, as it was given. The look-up of a host's
-    name alone is bound by resolv.conf."""
+    name alone is bound by resolv.conf. `is_known`: there was an exchange by it already."""
 
     def __init__(self, **options: Any) -> None:
         self.deadline = math.inf
+        self.is_known = False
         self._seconds = float(options["socket_timeout"])
         super().__init__(**options)
 
@@ -89,17 +90,30 @@ class Timed(AbstractConnection):
     def socket_connect_timeout(self, value: float | None) -> None:
         """As above."""
 
+    def allow(self, deadline: float, share: float) -> None:
+        """Have what follows end when this share of the time until then is over."""
+        now = time.monotonic()
+        seconds = (deadline - now) * share
+        self.deadline = now + seconds
+        self._end_in(max(_LEAST_SECONDS, seconds))
+
     def hurry(self) -> None:
         """Have what is sent or read next end by the deadline."""
+        self._end_in(self.socket_timeout)
+
+    def _end_in(self, seconds: float) -> None:
         sock: socket.socket | None = self._sock
-        seconds = self.socket_timeout
-        if sock is not None and abs((sock.gettimeout() or 0.0) - seconds) > seconds * _NO_MATTER:
+        if sock is not None and not seconds * _LEAST_PART < (sock.gettimeout() or 0.0) < seconds * _MOST_PART:
             sock.settimeout(seconds)
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         """As redis-py's, by the deadline."""
         self.hurry()
         return super().read_response(*args, **options)
+
+    def read_first(self) -> Any:
+        """As `read_response`, of what was asked just after `allow`."""
+        return super().read_response()
 
 
 class TimedConnection(Timed, redis.Connection):

@@ -7,12 +7,13 @@ its tasks have ended meanwhile; later it would be a new call.
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Unconfirmed
 from rota.errors import Unavailable, Uncertain
+from rota.protocol.command import Command
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.server.durability import Confirmation
@@ -84,8 +85,12 @@ class Sender(Generic[H]):
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
+        rounds = _rounds(tasks)
+        return self._send_round(rounds[0]) if len(rounds) == 1 else self._send_rounds(rounds)
+
+    def _send_rounds(self, rounds: Sequence[Sequence[Batch]]) -> Sending[H]:
         handles: list[H] = []
-        for batches in _rounds(tasks):
+        for batches in rounds:
             try:
                 handles += yield from self._send_round(batches)
             except (Unavailable, Uncertain) as error:
@@ -114,8 +119,11 @@ class Sender(Generic[H]):
 
     def _exchange(self, batches: Sequence[Batch], deadline: float, share: float = WHOLE) -> EnqueueExchange:
         # One command after another, as they are sent: the next is packed while the server works on the last.
-        commands = (self._store.enqueue(batch.nonce, batch.tasks) for batch in batches)
+        commands = map(self._enqueue, batches)
         return Exchange(commands, self._confirmation, deadline, share)
+
+    def _enqueue(self, batch: Batch) -> Command[list[Enqueued]]:
+        return self._store.enqueue(batch.nonce, batch.tasks)
 
     def _again(
         self, batches: Sequence[Batch], deadline: float
@@ -167,11 +175,16 @@ class Sender(Generic[H]):
         return self._handles(batches, answers, sent_at)
 
 
-def _rounds(tasks: Sequence[NewTask]) -> Iterator[list[Batch]]:
-    batches = _cut(tasks, [len(task.body) for task in tasks], _BATCH_TASKS, _BATCH_BYTES)
-    sizes = [sum([len(task.body) for task in batch]) for batch in batches]
-    for some in _cut(batches, sizes, _ROUND_BATCHES, _ROUND_BYTES):
-        yield [Batch(batch, os.urandom(16).hex()) for batch in some]
+def _rounds(tasks: Sequence[NewTask]) -> Sequence[Sequence[Batch]]:
+    batches = [
+        Batch(some, os.urandom(16).hex())
+        for some in _cut(tasks, [len(task.body) for task in tasks], _BATCH_TASKS, _BATCH_BYTES)
+    ]
+    if len(batches) == 1:
+        return [batches]
+    return _cut(
+        batches, [sum([len(task.body) for task in batch.tasks]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES
+    )
 
 
 def _is_remembered(sent_at: float) -> bool:
@@ -180,7 +193,7 @@ def _is_remembered(sent_at: float) -> bool:
 
 def _cut(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
     # Into runs of at most `most` things and `most_bytes`; one that is larger by itself goes alone.
-    if len(things) <= most and sum(sizes) <= most_bytes:
+    if len(things) == 1 or len(things) <= most and sum(sizes) <= most_bytes:
         return [things] if things else []
     runs = []
     start = total = 0

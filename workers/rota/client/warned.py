@@ -18,36 +18,40 @@ class Warned:
     def __init__(self, namespace: str, place: str) -> None:
         self._namespace = namespace
         self._place = place
-        self._given: set[str] = set()
+        self._given: set[tuple[type[RotaWarning], str]] = set()
 
     def of_answer(self, task: NewTask, word: Enqueued) -> None:
         """Warn of what the server said of a task that it took."""
-        if word.unserved:
-            self._once(
+        if word.unserved and self._is_first((UnservedQueue, task.queue)):
+            _warn(
                 f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
                 "(is it in `tiers` of rota.toml, and the fleet running?)",
                 UnservedQueue,
             )
-        elif word.unseen:
-            self._once(
+        elif word.unseen and self._is_first((UnseenNamespace, "")):
+            _warn(
                 f"no fleet was ever seen in namespace {self._namespace!r} on {self._place}: tasks wait until "
                 "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
                 UnseenNamespace,
             )
 
     def of_blocking(self) -> None:
-        """Warn when this thread runs an event loop, which a call that blocks holds up. Costs some 40 ns else."""
-        if _get_running_loop() is not None:
-            self._once(
+        """Warn when this thread runs an event loop, which a call that blocks holds up."""
+        if _get_running_loop() is not None and self._is_first((BlockingCall, "")):
+            _warn(
                 "a call of rota.Client waits for the server, and holds up the event loop that runs in this thread: "
                 "`await task.aenqueue(...)` and `rota.AsyncClient` do not",
                 BlockingCall,
             )
 
-    def _once(self, message: str, category: type[RotaWarning]) -> None:
-        if message not in self._given:
-            self._given.add(message)
-            warnings.warn(message, category, stacklevel=_frames_of_ours())
+    def _is_first(self, what: tuple[type[RotaWarning], str]) -> bool:
+        is_first = what not in self._given
+        self._given.add(what)
+        return is_first
+
+
+def _warn(message: str, category: type[RotaWarning]) -> None:
+    warnings.warn(message, category, stacklevel=_frames_of_ours())
 
 
 def _frames_of_ours() -> int:
