@@ -193,7 +193,7 @@ def _is_remembered(sent_at: float) -> bool:
 
 def _cut(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
     # Into runs of at most `most` things and `most_bytes`; one that is larger by itself goes alone.
-    if len(things) == 1 or len(things) <= most and sum(sizes) <= most_bytes:
+    if len(things) == 1 or (len(things) <= most and sum(sizes) <= most_bytes):
         return [things] if things else []
     runs = []
     start = total = 0
