@@ -46,7 +46,7 @@ local function note_done(done, id, text, account, past, owner)
     table.insert(done.untold, id)
   else
     table.insert(done.lines, text)
-    table.insert(done.lines, account .. past)
+    table.insert(done.lines, account_line(account) .. past)
   end
 end
 
