@@ -7,7 +7,7 @@ from machine.base import ALWAYS, FAST, FEW, PATTERN_OF, SECOND_US, SHARES, Worke
 from machine.dying import Dying
 from machine.polling import FORGET_SECONDS
 from model.conditions import Hours, Rule
-from rota.protocol.outcome import Done
+from rota.protocol.outcome import DONE
 from rota.protocol.replies import TurnReply
 
 MOST_TURNS = 12
@@ -23,7 +23,7 @@ class Opening(Dying):
         """Turns until one claims nothing; its answer."""
         reply = None
         for _ in range(MOST_TURNS):
-            worker.pending += [(claim, Done()) for claim in worker.claims]
+            worker.pending += [(claim, DONE) for claim in worker.claims]
             worker.claims.clear()
             reply = self.take_turn(worker, 6)
             if not reply or not reply.claims:

@@ -212,8 +212,8 @@ class People(Working):
     def announce(self, data: st.DataObject, _: str) -> None:
         """What no living master serves is accepted, and its producer told so."""
         queues, hours = data.draw(st.lists(st.sampled_from(NAMES), unique=True)), data.draw(st.integers(1, 3))
-        others = [KEPT._replace(ends=2), KEPT._replace(ends=0), KEPT._replace(events=0)]
-        kept = data.draw(st.sampled_from([KEPT, KEPT, *others]))
+        others = [self.kept._replace(ends=2), self.kept._replace(ends=0), KEPT, KEPT._replace(events=0)]
+        kept = data.draw(st.sampled_from([self.kept, self.kept, *others]))
         self.fleet.run(self.fleet.store.announce("node", b"{}", hours * HOUR_MS, queues, kept))
         self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=SERVED)
 

@@ -52,7 +52,7 @@ OUTCOMES: dict[str, Outcome] = {
     "cancelled": CancelledOutcome(),
     "expired": Expired(),
 }
-VERBS = st.sampled_from(sorted(OUTCOMES))
+VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
@@ -252,6 +252,6 @@ class Working(Polling):
         if heard_as(queue) in worker.queues:
             self.swallow(worker, heard_as(queue))
         self.take_turn(worker, 0)
-        worker.pending += [(claim, Done()) for claim in worker.claims]
+        worker.pending += [(claim, DONE) for claim in worker.claims]
         worker.claims.clear()
         self.take_turn(worker, 0)

@@ -75,6 +75,16 @@ MUTATIONS: Final = (
         _MODEL,
     ),
     Mutation(
+        "what a worker says is done is believed: whatever stands first in its in-flight list leaves it",
+        LuaFunction(
+            "shared/settle",
+            "settle_plain",
+            "inflight, n",
+            "local head = redis.call('LRANGE', inflight, 0, n - 1) redis.call('LTRIM', inflight, n, -1) return head",
+        ),
+        _MODEL,
+    ),
+    Mutation(
         "the in-flight gate of settle removed: outcomes count for whoever sends them",
         RedisAnswer("shared/settle", "LREM", "return 1"),
         Soak(

@@ -19,6 +19,7 @@ from rota.protocol.outcome import (
     Release,
     RetryOutcome,
     Settlement,
+    plain_lines,
     settlement_args,
 )
 from rota.protocol.wire import Arg, command
@@ -44,6 +45,19 @@ def test_a_settlement_is_the_entry_unchanged_a_word_and_two_more(
     outcome: Outcome, expected: tuple[Arg, Arg, Arg]
 ) -> None:
     assert settlement_args(Settlement(_ENTRY, outcome, _ACCOUNT)) == (_ENTRY.text, *expected)
+
+
+def test_what_is_done_and_leaves_nothing_else_is_told_by_two_lines() -> None:
+    assert plain_lines(Settlement(_ENTRY, DONE, _ACCOUNT)) == b"\n" + _ENTRY.text + b"\n" + _ACCOUNT
+
+
+@pytest.mark.parametrize(
+    ("flag", "outcome", "account"),
+    [("u", DONE, _ACCOUNT), ("-", DONE, b""), *(("-", outcome, _ACCOUNT) for outcome, _ in _OUTCOMES[2:])],
+)
+def test_anything_more_is_told_by_four_arguments(flag: str, outcome: Outcome, account: bytes) -> None:
+    entry = parse_entry(f"id-1 mail i 1 2 0 0 0 0 {flag}".encode())
+    assert plain_lines(Settlement(entry, outcome, account)) == b""
 
 
 @given(st.lists(st.sampled_from([outcome for outcome, _ in _OUTCOMES]), max_size=30))

@@ -1,8 +1,10 @@
 """What a worker has in hand stays there until an answer has named it."""
 
+from protocol import ACCOUNT
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.store import Turn
 from rota.worker.claims import CLAIM_NS, InFlight
 from rota.worker.times import Anchor
 
@@ -19,9 +21,11 @@ def _reply(word: TurnWord, *claims: Claim) -> TurnReply:
     return TurnReply(word, 0, 0, (), claims, ())
 
 
-def _with_an_outcome() -> InFlight:
+def _with_outcomes() -> InFlight:
+    """One is told by its lines, the other by four arguments."""
     in_flight = InFlight(tokens=["q"])
-    in_flight.finish(Settlement(_claim("a").entry, DONE))
+    in_flight.finish(Settlement(_claim("a").entry, DONE, ACCOUNT))
+    in_flight.finish(Settlement(_claim("b").entry, DONE))
     return in_flight
 
 
@@ -32,17 +36,18 @@ def _in_flight(*ids: str) -> InFlight:
 
 
 def test_a_turn_without_an_answer_is_made_again_the_same() -> None:
-    in_flight = _with_an_outcome()
+    in_flight = _with_outcomes()
     assert in_flight.turn(1) == in_flight.turn(1)
     assert in_flight.turn(1).settlements.count == ARGS_PER_SETTLEMENT
+    assert in_flight.turn(1).plain == (b"\n" + _claim("a").entry.text + b"\n" + ACCOUNT,)
 
 
 def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
-    in_flight = _with_an_outcome()
-    in_flight.answered(_reply(TurnWord.OK, _claim("b")), ANCHOR)
+    in_flight = _with_outcomes()
+    in_flight.answered(_reply(TurnWord.OK, _claim("c")), ANCHOR)
     assert not in_flight.unconfirmed
-    assert in_flight.turn(0).held == ("b",)
-    assert in_flight.next().entry.id == "b"
+    assert in_flight.turn(0) == Turn(0, held=("c",))
+    assert in_flight.next().entry.id == "c"
 
 
 def test_tokens_stay_until_an_answer_other_than_more() -> None:

@@ -254,6 +254,12 @@ def test_a_worker_may_tell_of_its_tasks_in_any_order_and_with_others(fleet: Flee
     assert fleet.run(fleet.store.audit()).live == 0
 
 
+@pytest.mark.parametrize("words", ["a q", "a q i", "!1 done", "", "a\n"])
+def test_what_is_no_id_is_no_part_of_a_record_either(fleet: Fleet, words: str) -> None:
+    end_all(fleet, "a")
+    assert status(fleet, words).state == "unknown"
+
+
 def test_an_id_that_lives_again_is_told_as_it_stands(fleet: Fleet) -> None:
     end_all(fleet, "a")
     fleet.push("a")
@@ -309,6 +315,19 @@ def test_a_time_for_a_result_that_is_no_number_of_milliseconds_keeps_no_task_fro
     fleet.run(fleet.store.retire_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
     audit = fleet.run(fleet.store.audit())
     assert (audit.done, audit.live, status(fleet, "a").result) == (1, 0, None)
+
+
+@pytest.mark.parametrize("verb", ["done", "expired"])
+@pytest.mark.parametrize("account", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
+def test_no_account_of_one_end_tells_of_another(fleet: Fleet, verb: str, account: str) -> None:
+    """As above: what a task wrote there is no line of the memory."""
+    fleet.push("a", "c")
+    owner = fleet.register()
+    first, second = fleet.turn(owner, Q, limit=2).claims
+    told = pack((first.entry.text, verb, account, "", second.entry.text, "done", " 1 2 3 work", ""))
+    fleet.run(fleet.store.retire_exited(owner, Blame(), told))
+    assert [status(fleet, task_id).state for task_id in "abc"] == [verb, "unknown", "done"]
+    assert (end_of(fleet, "a").run, end_of(fleet, "c").run) == (Run(), Run(1, 2, 3, "work"))
 
 
 def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:

@@ -10,6 +10,14 @@ local function free_unique_key(id, flag)
   if redis.pcall('GET', PREFIX .. 'unique:' .. key) == id then redis.call('DEL', PREFIX .. 'unique:' .. key) end
 end
 
+-- The account of a run, as a line of the memory of ends. In a slot that a task wrote to anything may stand in its place: then
+-- nobody told of the run.
+local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
+local function account_line(account)
+  local is_line = string.sub(account, 1, 1) == ' ' and not string.find(account, '\n', 1, true)
+  return is_line and account or NO_RUN .. '-'
+end
+
 local function behind_account(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
 -- What a task that ends may leave elsewhere: its unique key, accounts of its attempts, the record of former lives.
@@ -106,7 +114,6 @@ end
 
 -- The same of one. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run and of earlier attempts, ''
 -- when it is not to be remembered.
-local NO_RUN = ' 0 0 0 ' -- and the task's name, or '-': of a run that was not begun, or of which nobody told
 local function note_end(how, now, owner, id, text, account)
   if tell and how ~= 'dead' then tell_end(how, text, owner, account) end
   local is_told = account ~= ''
@@ -122,7 +129,7 @@ end
 
 local function end_task(e, how, now, owner, account)
   local past = clear_up(e.id, e.flag)
-  note_end(how, now, owner, e.id, e.text, account == '' and '' or account .. past)
+  note_end(how, now, owner, e.id, e.text, account == '' and '' or account_line(account) .. past)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
 

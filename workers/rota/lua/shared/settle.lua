@@ -46,7 +46,7 @@ local function note_done(done, id, text, account, past, owner)
     table.insert(done.untold, id)
   else
     table.insert(done.lines, text)
-    table.insert(done.lines, account .. past)
+    table.insert(done.lines, account_line(account) .. past)
   end
 end
 
@@ -82,17 +82,23 @@ local function settlements_of(plain, at, n)
   return all, 1, #all / 4
 end
 
+-- Returns the entries that left the list together by their lines; and all others as settlements, where these begin, and how
+-- many they are.
+local function settle_lines(inflight, done, plain_n, plain, at, n)
+  if plain_n == 0 then return {}, ARGV, at, n end
+  local head = not any_former and not tell and settle_plain(inflight, plain_n, plain) or {}
+  if #head == 0 then return head, settlements_of(plain, at, n) end
+  done.lines[1], done.count = plain, plain_n
+  return head, ARGV, at, n
+end
+
 -- Returns the entries that were not held, and queue -> { settled, released } with how many of each. `plain`: the lines of
 -- `plain_n` that are simply done. Of these nothing is looked at but their entries, unless more has to be told of them.
 local function settle(owner, at, n, now, plain_n, plain)
-  local stale, by_queue, done, from = {}, {}, { ids = {}, lines = { '' }, count = 0, untold = {} }, ARGV
+  local stale, by_queue, done = {}, {}, { ids = {}, lines = { '' }, count = 0, untold = {} }
   local inflight = PREFIX .. 'inflight:' .. owner
-  local head = plain_n > 0 and not any_former and not tell and settle_plain(inflight, plain_n, plain) or {}
-  if #head > 0 then
-    done.lines[1], done.count = plain, plain_n
-  elseif plain_n > 0 then
-    from, at, n = settlements_of(plain, at, n)
-  end
+  local head, from
+  head, from, at, n = settle_lines(inflight, done, plain_n, plain, at, n)
   local first_held = #head + (n > 0 and settle_head(inflight, from, at, n) or 0) + 1
   for i = 1, #head + n do
     local text, verb, first, second = head[i], 'done', nil, ''
@@ -102,9 +108,8 @@ local function settle(owner, at, n, now, plain_n, plain)
     end
     local id, queue, flag = names_in(text)
     local e = verb ~= 'done' and parse_entry(text)
-    if not id or e == nil then
-      stale[#stale + 1] = text -- no entry: there is nothing to settle
-    elseif i >= first_held and redis.call('LREM', inflight, 1, text) == 0 then
+    -- Of what is no entry there is nothing to settle either.
+    if not id or e == nil or i >= first_held and redis.call('LREM', inflight, 1, text) == 0 then
       stale[#stale + 1] = text
     else
       local of = by_queue[queue] or { settled = 0, released = 0 }
