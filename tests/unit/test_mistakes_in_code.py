@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.protocol.epitaph import traceback_text
 from rota.registry import default_registry
 
 SHOP = """
@@ -245,6 +246,18 @@ def test_what_cannot_be_enqueued_is_told_in_the_callers_line(row: Row) -> None:
 def test_a_wrong_call_says_what_to_write(row: Row) -> None:
     written, error, *words = row
     raised_by(written, error, tuple(words))
+
+
+def test_the_traceback_that_a_dead_task_leaves_begins_in_its_own_code() -> None:
+    shop: dict[str, Any] = {"__name__": "shop.tasks"}
+    exec(compile("import rota\n@rota.task\ndef fail(): raise OSError('why')", "tasks.py", "exec"), shop)
+    with pytest.raises(OSError, match="why") as caught:
+        shop["fail"]()
+    trace = caught.value.__traceback__
+    assert trace is not None
+    inside = caught.value.with_traceback(trace.tb_next)  # as what calls it in a worker sees it
+    told = traceback_text(inside).splitlines()
+    assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 
 
 def test_there_are_a_hundred() -> None:
