@@ -15,9 +15,10 @@ from typing import Final
 
 import rota
 import rota_supervisor
+from rota.errors import InvalidArguments
 from rota.protocol.scripts import load_script
 from rota.registry import default_registry
-from rota_supervisor.messages import ImportFailed
+from rota_supervisor.messages import ImportFailed, ScheduledCalls
 
 _FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
 _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
@@ -87,6 +88,17 @@ def declared_schedules() -> list[tuple[str, str]]:
     from rota.schedules.text import encode_schedule  # noqa: PLC0415 - with what a fleet without schedules does without
 
     return [(schedule.name, encode_schedule(schedule).decode()) for schedule in found]
+
+
+def misfits(calls: ScheduledCalls) -> Iterator[str]:
+    """What is wrong with the schedules of the configuration whose arguments do not fit their task."""
+    for schedule, (name, args, kwargs) in calls.items():
+        task = default_registry.get(name)
+        try:
+            if task is not None:
+                task.received(args, kwargs)
+        except InvalidArguments as error:
+            yield f"schedules.{schedule}.args: {error}"
 
 
 def warm_up() -> None:

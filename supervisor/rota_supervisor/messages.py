@@ -8,13 +8,15 @@ import array
 import errno
 import json
 import socket
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
 # Raised with every change of a message, of the slots or of the descriptors: a child of another version
 # of the package, upgraded under a live master, refuses to start instead of misreading it.
-ABI: Final = 4
+ABI: Final = 5
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # asked for; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
+ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # by schedule: its task, args and kwargs
 MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: they fit, escaped, into what the kernel always grants
 TASKS_A_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
@@ -43,12 +45,14 @@ class First(NamedTuple):
 
 class ZygoteSettings(NamedTuple):
     """`imports`: the modules with the tasks. `path`: folders that become importable, after the standard library.
-    `namespace` and `generation` are for its title."""
+    `calls`: what the schedules of the configuration call, by their names, to be compared with the tasks. `namespace`
+    and `generation` are for its title."""
 
     namespace: str
     generation: int
     imports: tuple[str, ...]
     path: tuple[str, ...]
+    calls: ScheduledCalls
     log: dict[str, Any]
 
 

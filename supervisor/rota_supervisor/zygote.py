@@ -24,7 +24,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rota.child.life import EXIT_ORPHANED, Life, StartFailed, ring
 from rota.child.roster import pids_on
@@ -53,7 +53,7 @@ def main() -> int:
     raw = entrance.first.settings
     process.show_title(f"zygote generation {raw['generation']}", raw["namespace"])
     log.configure(LogSettings(**raw["log"]), role=Role.ZYGOTE.value, slot=entrance.first.slot)
-    if not _load(entrance, raw["imports"], raw["path"]):
+    if not _load(entrance, raw):
         return EXIT_IMPORT_FAILED
     # CPython 3.12 and later misreads the number of threads behind a title with spaces, and warns at each fork. After
     # the modules, which may have set filters of their own.
@@ -66,17 +66,17 @@ def main() -> int:
     return 0
 
 
-def _load(entrance: child.Entrance, imports: list[str], path: list[str]) -> bool:
-    """Import everything and report; False when a module failed, which is reported too."""
-    channel = entrance.channel
-    importing.make_importable(path)
+def _load(entrance: child.Entrance, raw: Mapping[str, Any]) -> bool:
+    """Import everything and report; False when a module failed, which is reported too. `raw`: its ZygoteSettings."""
+    channel, imports = entrance.channel, raw["imports"]
+    importing.make_importable(raw["path"])
     failure = importing.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
         messages.send(channel, failure)
         return False
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child.ANSWERED)  # whatever the modules unblocked
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how an intermediate ended
-    for text in importing.warnings(frozenset({CHANNEL_FD, 0, 1, 2})):
+    for text in (*importing.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *importing.misfits(raw["calls"])):
         messages.send(channel, messages.Warned(text))
     tasks = importing.tasks_and_queues()
     for at in range(0, len(tasks), messages.TASKS_A_PACKET):

@@ -67,7 +67,9 @@ def test_new_code_that_does_not_load_ends_with_78_and_the_faults(
     assert rota(verb, "--json") == 78
     said = capsys.readouterr()
     assert json.loads(said.out) == master.answers[verb]
-    assert "rota: error: imports: shop: no such module\n" in said.err
+    assert json.loads(said.err)["errors"][0] == "imports: shop: no such module"
+    assert rota(verb) == 78
+    assert "rota: error: imports: shop: no such module\n" in capsys.readouterr().err
     master.answers[verb] = {"result": "success", "changes": ["workers"]}
     assert rota(verb) == 0
     assert capsys.readouterr().err.endswith("ed: workers\n")

@@ -272,6 +272,16 @@ def test_warnings_of_a_reloaded_file_are_in_the_log(fleet: Mastered) -> None:
     assert "pools.all.concurrency has no effect" in fleet.log("config.warning")[0]["warning"]
 
 
+def test_code_that_is_loaded_is_compared_with_the_arguments_of_schedules(fleet: Mastered) -> None:
+    late = "every = 86_400\nstart = 2100-01-01T00:00:00Z"
+    fleet.configure(f'workers = 2\n[schedules.good]\ntask = "note"\nargs = ["x"]\n{late}')
+    fleet.start()
+    fleet.configure(f'workers = 2\n[schedules.lost]\ntask = "note"\nargs = [1, 2]\n{late}')
+    assert fleet.ask("restart")["restart"]["result"] == "success"
+    [warned] = fleet.log("zygote.warning")
+    assert warned["warning"].startswith("schedules.lost.args: the arguments do not fit note(text)")
+
+
 def test_a_task_on_a_queue_that_no_tier_serves_is_refused(fleet: Mastered) -> None:
     fleet.start()
     (fleet.folder / "stray.py").write_text("import rota\n\n@rota.task(queue='nowhere')\ndef stray(): ...\n")

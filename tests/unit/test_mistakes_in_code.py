@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.protocol.epitaph import traceback_text
 from rota.registry import default_registry
 
 SHOP = """
@@ -172,7 +173,21 @@ CALLED: list[Row] = [
     ("client.schedules.put('n', resize, '0 3 * * *')", TypeError, "rota.Cron(...)", "'0 3 * * *'"),
     ("client.schedules.put('n', resize.call(7), rota.Every(60))", TypeError, "args=[7]"),
     ("rota.Cron(5)", TypeError, "expression must be a string", "0 3 * * *"),
+    ("client.enqueue_many([resize.call(7), resize.call()])", rota.InvalidArguments, "calls[1]: ", "'image_id'"),
+    ("client.enqueue_many([resize.call(7), None])", TypeError, "calls[1]: None is no call"),
+    ("resize.enqueue(7, countdown=5)", rota.InvalidArguments, "resize.using(...)", "write delay="),
+    ("rota.Cron(minute=5)", TypeError, "'minute'", 'rota.Cron("5 0 * * *")'),
+    ("rota.Cron('0 3 * * *', 'UTC')", TypeError, "rota.Cron takes one argument", "timezone="),
+    ("rota.Cron('0 3 * * *', tz='UTC')", TypeError, "'tz'", "write timezone="),
+    ("rota.Every(minutes=5)", TypeError, "'minutes'", "rota.Every(timedelta(minutes=5))"),
+    ("rota.Every(60, jiter=5)", TypeError, "'jiter'", "did you mean 'jitter'?"),
+    ("rota.signals.task_failure", AttributeError, "'signals'", "@rota.on_worker_start"),
+    ("rota.conf.update(x=5)", AttributeError, "'conf'", "rota.configure("),
     # Asking, and where to
+    ("rota.configure('redis://:secret@localhost')", TypeError, "by name", "redis_url="),
+    ("rota.configure(broker_url='redis://h')", TypeError, "'broker_url'", "write redis_url="),
+    ("rota.configure(timeout=5)", TypeError, "'timeout'", "write timeout_seconds="),
+    ("client.get('id')", AttributeError, "'get'", "write .result(id)"),
     ("client.cancel(5)", rota.InvalidName, "id must be a string", "got 5"),
     ("client.cancel('x', kill_after=-1)", ValueError, "kill_after must be more than 0 seconds"),
     ("client.peek('q', 'pending')", ValueError, "'pending'", "ready, scheduled, running and dead"),
@@ -231,6 +246,18 @@ def test_what_cannot_be_enqueued_is_told_in_the_callers_line(row: Row) -> None:
 def test_a_wrong_call_says_what_to_write(row: Row) -> None:
     written, error, *words = row
     raised_by(written, error, tuple(words))
+
+
+def test_the_traceback_that_a_dead_task_leaves_begins_in_its_own_code() -> None:
+    shop: dict[str, Any] = {"__name__": "shop.tasks"}
+    exec(compile("import rota\n@rota.task\ndef fail(): raise OSError('why')", "tasks.py", "exec"), shop)
+    with pytest.raises(OSError, match="why") as caught:
+        shop["fail"]()
+    trace = caught.value.__traceback__
+    assert trace is not None
+    inside = caught.value.with_traceback(trace.tb_next)  # as what calls it in a worker sees it
+    told = traceback_text(inside).splitlines()
+    assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 
 
 def test_there_are_a_hundred() -> None:

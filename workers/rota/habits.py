@@ -59,6 +59,30 @@ OF_A_CALL: Final = _by_word(
 )
 """Options of `using`, besides those that only a declaration takes."""
 
+OF_A_SCHEDULE: Final = _by_word(
+    {
+        'the five stand in one string, rota.Cron("5 0 * * *")': (
+            "minute hour day day_of_month month month_of_year day_of_week weekday second"
+        ),
+        "an interval is seconds or timedelta, rota.Every(60), rota.Every(timedelta(minutes=5))": (
+            "seconds minutes hours days weeks run_every schedule"
+        ),
+        'write timezone="Europe/Zurich"': "tz tzinfo nowfun",
+        "write start= and end=, aware datetimes": "start_date end_date start_time end_time",
+    }
+)
+"""Options of `rota.Cron` and `rota.Every`."""
+
+OF_CONFIGURE: Final = _by_word(
+    {
+        'write redis_url="redis://localhost:6379/0"': "url broker broker_url redis host backend result_backend dsn",
+        "write timeout_seconds=": "timeout socket_timeout",
+        "write namespace=": "prefix name key_prefix",
+        "those of the fleet stand in rota.toml": "tiers queues workers concurrency imports include",
+    }
+)
+"""Options of `rota.configure`."""
+
 OF_A_TASK: Final = _by_word(
     {
         "write .enqueue(...)": "delay send perform_async kiq defer submit",
@@ -103,7 +127,7 @@ OF_A_CLIENT: Final = _by_word(
         'write .enqueue("resize", args=[7], queue="images", delay=60)': "enqueue_in schedule",
         'write .enqueue("resize", args=[7], queue="images", at=when)': "enqueue_at",
         "write .status(id)": "AsyncResult fetch_job get_status get_job",
-        "write .result(id)": "get_result",
+        "write .result(id)": "get_result get",
         "write .cancel(id)": "revoke abort cancel_job",
         "write @rota.task: tasks belong to no client": "task actor",
     }
@@ -140,6 +164,11 @@ OF_THE_PACKAGE: Final = _by_word(
         "write rota.current_task()": "get_current_task current_job get_current_job CurrentMessage",
         'raise rota.Dead("why")': "Ignore Reject Abort",
         "write rota.TimeLimit": "SoftTimeLimitExceeded",
+        "hooks are @rota.on_worker_start, on_worker_stop, on_dead and around_task": (
+            "on_failure on_success signals before_task after_task middleware"
+        ),
+        "write rota.configure(redis_url=...); what a fleet needs stands in rota.toml": "conf config app",
+        "write handle.wait(timeout=5), of what an enqueue returned": "wait join",
     }
 )
 """Names of the package."""

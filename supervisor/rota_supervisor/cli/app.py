@@ -53,6 +53,18 @@ _ELSEWHERE = {
     "events -f": "logs log monitor tail watch",
     "health": "ping healthcheck",
     "check": "validate lint test doctor",
+    "--help": "help",
+    "--version": "version",
+}
+# Likewise options, of any command, and what to write instead.
+_OPTIONS_ELSEWHERE = {
+    "name the modules by themselves, as in `rota run shop.tasks`": "-A --app",
+    "the number of workers is -w 4": "--concurrency --processes --workers --num-workers",
+    "the server stands in redis_url of rota.toml, or in ROTA_REDIS_URL": "-b -u --broker --url --redis-url",
+    'the level stands in rota.toml: [log] level = "debug"': "-l --loglevel --log-level",
+    "`rota run` takes schedules along": "-B --beat",
+    "write --delay": "--countdown",
+    "write --now": "--force",
 }
 
 
@@ -71,6 +83,8 @@ class _Rota(command.Group):
 
     def advice(self, word: str) -> str:
         meant = next((name for name, words in _ELSEWHERE.items() if word in words.split()), "")
+        if meant.startswith("--"):
+            return f": see `rota {meant}`"
         return f": see `rota {meant} --help`" if meant else super().advice(word)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's interface
@@ -98,7 +112,7 @@ def run_app(arguments: Sequence[str]) -> int:
         code, messages = failure.code, failure.messages
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "rota"
-        code, messages = ExitCode.USAGE, [f"{error.format_message()} (see `{path} --help`)"]
+        code, messages = ExitCode.USAGE, [f"{error.format_message()}{_advice(error)} (see `{path} --help`)"]
     except click.ClickException as error:
         code, messages = ExitCode.USAGE, [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
@@ -109,3 +123,10 @@ def run_app(arguments: Sequence[str]) -> int:
     if not state.is_master or output.has_room(sys.stderr):
         output.say_errors(code, messages, as_json=state.json, no_color=state.no_color)
     return code
+
+
+def _advice(error: click.UsageError) -> str:
+    """What to write instead of an option that others have, "" when they have none of that name."""
+    word = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    advice = next((advice for advice, words in _OPTIONS_ELSEWHERE.items() if word in words.split()), "")
+    return f" {advice[0].upper()}{advice[1:]}" if advice else ""

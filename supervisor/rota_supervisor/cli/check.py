@@ -19,25 +19,35 @@ def check(no_imports: bool) -> None:
     """Check the configuration, the server and the imports. Exit 78 for a fault, 69 when Redis does not answer."""
     state = command.current_state()
     config = state.load_with_warnings().config
-    found = Imports({}, [], {})
+    found = Imports({}, [], [])
     if not no_imports:
         command.warn_without_imports(config)
-        calls = {name: (each.task, each.args, each.kwargs) for name, each in config.schedules.items()}
-        found = probe_imports(config.imports, config.limits.boot_seconds, calls)
+        found = probe_imports(config.imports, config.limits.boot_seconds, of_file.calls_of(config))
         _check_against_code(config, found.tasks)
-        for name, fault in found.misfits.items():
-            output.say_warning(f"schedules.{name}.args: {fault}")
-    checked = check_server(config, begin=False)
-    for warning in checked.warnings:
-        output.say_warning(warning)
-    queues, server = served_queues(config), str(checked.version)
-    schedules = sorted({*found.schedules, *config.schedules})
+        for misfit in found.misfits:
+            output.say_warning(misfit)
+    queues, schedules = served_queues(config), sorted({*found.schedules, *config.schedules})
     patterns = sum(map(is_pattern, queues))
     ours = ("queue", len(queues) - patterns), ("pattern", patterns)
     seen = *ours, ("task", len(found.tasks)), ("schedule", len(schedules))
     counts = ", ".join(output.counted(number, what) for what, number in seen if number or what in ("queue", "task"))
+    server = _checked_server(config, counts)
     facts = {"server": server, "queues": queues, "tasks": found.tasks, "schedules": schedules}
     state.answer(facts, f"ready to run: {counts}, {server}")
+
+
+def _checked_server(config: Config, counts: str) -> str:
+    """Which server it is, its warnings said. Raises Failure, which says of a server that is not reachable that all
+    else can be used."""
+    try:
+        checked = check_server(config, begin=False)
+    except Failure as failure:
+        if failure.code == ExitCode.UNREACHABLE:
+            raise Failure(failure.code, *failure.messages, f"all else can be used: {counts}") from None
+        raise
+    for warning in checked.warnings:
+        output.say_warning(warning)
+    return str(checked.version)
 
 
 def _check_against_code(config: Config, tasks: dict[str, str]) -> None:

@@ -155,8 +155,12 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if not (ctx.resilient_parsing or word.startswith("-") or self.get_command(ctx, word)):
-            ctx.fail(f"No such command {word!r}{self.advice(word) or suggestion(word, self.list_commands(ctx)) or '.'}")
+            ctx.fail(f"No such command {word!r}{self.advice(word) or self._nearest(ctx, word)}")
         return super().resolve_command(ctx, args)
+
+    def _nearest(self, ctx: click.Context, word: str) -> str:
+        known = self.list_commands(ctx)
+        return suggestion(word, known) or f": there are {', '.join(known)}"
 
     def advice(self, word: str) -> str:
         """What to say of a command that others have; "" when they have none of that name."""

@@ -2,8 +2,7 @@
 
 The child is this module run by `python -P -m`; it has the modules in its arguments, the calls of schedules in a file
 that is its standard input, and answers one JSON object on a pipe of its own, since modules print at import what they
-like. It has a session of its own, so that
-what a module started is ended with it.
+like. It has a session of its own, so that what a module started is ended with it.
 """
 
 import contextlib
@@ -13,35 +12,30 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rota.errors import InvalidArguments
-from rota.registry import default_registry
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.messages import ImportFailed
+from rota_supervisor.messages import ImportFailed, ScheduledCalls
 
 ANSWER_FD = 3
 READ_BYTES = 65_536
 
 
-Call = tuple[str, Sequence[Any], Mapping[str, Any]]  # a task's name, args and kwargs
-
-
 class Imports(NamedTuple):
     """What modules define: the queue of each task, and the names of schedules. `misfits`: what is wrong with those of
-    the calls that do not fit their task, by the names that the calls have."""
+    the calls that do not fit their task."""
 
     tasks: dict[str, str]
     schedules: list[str]
-    misfits: dict[str, str]
+    misfits: list[str]
 
 
-def probe_imports(imports: Sequence[str], seconds: float, calls: Mapping[str, Call]) -> Imports:
+def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls) -> Imports:
     """Import modules in a child, at most for so long; answers what they define. Raises Failure 78 with the error."""
     if not imports:
-        return Imports({}, [], {})
+        return Imports({}, [], [])
     reading, writing = os.pipe()
     asking = os.memfd_create("calls")  # no argument: these end at 128 KiB
     try:
@@ -122,22 +116,12 @@ def main() -> None:
         answer: dict[str, object] = {
             "tasks": importing.tasks_and_queues(),
             "schedules": schedules,
-            "misfits": dict(_misfits(calls)),
+            "misfits": list(importing.misfits(calls)),
         }
     else:
         answer = failure._asdict()
     os.write(ANSWER_FD, json.dumps(answer).encode() + b"\n")
     os._exit(0)  # whatever threads the modules left
-
-
-def _misfits(calls: Mapping[str, Call]) -> Iterator[tuple[str, str]]:
-    for name, (task_name, args, kwargs) in calls.items():
-        task = default_registry.get(task_name)
-        try:
-            if task is not None:
-                task.received(args, kwargs)
-        except InvalidArguments as error:
-            yield name, str(error)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`[schedules.NAME]`: what is wrong with them, and the schedules that they are. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from rota.client.arguments import check_arguments
 from rota.durations import microseconds, unix_microseconds
@@ -46,6 +47,11 @@ def _faults_of_queue(config: Config, path: str, queue: str) -> Iterator[Fault]:
     served = [each for tier in config.tiers for each in tier]
     if queue and served_as(queue, served) is None and config.unserved_queues == "error":
         yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served)}')
+
+
+def calls_of(config: Config) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """What the schedules call, by their names: task, args and kwargs."""
+    return {name: (given.task, given.args, given.kwargs) for name, given in config.schedules.items()}
 
 
 def schedules_in_force(config: Config, queues: Mapping[str, str]) -> tuple[Schedule, ...]:

@@ -1,6 +1,6 @@
 """A call to be made: a task's name, its arguments, and how this one is to be enqueued."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict
@@ -94,6 +94,16 @@ def fault_in_call_options(given: Iterable[str], owner: str) -> str:
     """What to say of options that no call has."""
     declared = dict.fromkeys(TaskArguments.__annotations__, "say it where the task is declared, in @rota.task(...)")
     return fault_in_option(min(set(given) - CALL_OPTIONS), owner, declared | OF_A_CALL, CallOptions.__annotations__)
+
+
+def advice_on_options(name: str, words: Collection[str]) -> str:
+    """What to say of words that a task has no parameter for, and that are options of a call, here or elsewhere."""
+    meant = next((word for word in sorted(words) if word in CALL_OPTIONS or word in OF_A_CALL), "")
+    if not meant:
+        return ""
+    option = f"{meant}=" if meant in CALL_OPTIONS else ""
+    elsewhere = "" if option else f": {OF_A_CALL[meant]}"
+    return f"; options of a call stand apart: {name}.using({option}...).enqueue(...){elsewhere}"
 
 
 def why_no_call(thing: Any) -> str:

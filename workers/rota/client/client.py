@@ -13,7 +13,7 @@ from rota.client.looking import Looking, cancelling
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.pool import ClientPool
-from rota.client.prepare import KIB, in_sending_order, prepare, require_name
+from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
 from rota.client.sender import Sender, Sending
 from rota.client.status import Handle, TaskStatus, status_of
@@ -138,7 +138,7 @@ class Client(Looking):
         """
         if not isinstance(calls, Iterable):
             raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
-        tasks = [prepare(call, default_registry, self._max_payload_kb) for call in calls]
+        tasks = list(prepare_each(calls, default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(self._send(there, on_commit))
 

@@ -1,13 +1,15 @@
 """The default clients: those that tasks are enqueued through when nobody names another."""
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_on_commit
 from rota.client.settings import ClientSettings
 from rota.durations import positive_seconds
+from rota.habits import OF_CONFIGURE, fault_in_option
 from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from rota.server.durability import Durability
 
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DefaultClient:
@@ -74,6 +77,21 @@ class DefaultClient:
 _default = DefaultClient()
 
 
+def _by_name(function: F) -> F:
+    # Says what to write instead of what `configure` does not take.
+    @functools.wraps(function)
+    def called(*positional: object, **given: object) -> object:
+        if positional:
+            raise TypeError("rota.configure takes its options by name: write rota.configure(redis_url=...)")
+        options = function.__kwdefaults__ or {}
+        if unknown := sorted(given.keys() - options.keys()):
+            raise TypeError(fault_in_option(unknown[0], "rota.configure", OF_CONFIGURE, options))
+        return function(**given)
+
+    return cast("F", called)
+
+
+@_by_name
 def configure(
     *,
     redis_url: str | None = None,

@@ -4,11 +4,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rota.client.arguments import check_arguments, require_collections
 from rota.durations import Duration, microseconds, unix_microseconds
 from rota.errors import DuplicateTask, InvalidArguments
+from rota.habits import OF_A_SCHEDULE, fault_in_option
 from rota.options import ScheduleArguments
 from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Rule, Schedule, Source
 
@@ -38,6 +39,19 @@ class Periodic:
     jitter: Duration = 0
     start: datetime | None = None
     end: datetime | None = None
+
+    if not TYPE_CHECKING:  # they know the arguments by themselves
+
+        def __new__(cls, *positional: object, **given: object) -> Self:
+            if len(positional) > 1:
+                raise TypeError(
+                    f"rota.{cls.__name__} takes one argument without a name, then timezone=, args= and such"
+                )
+            if unknown := sorted(given.keys() - cls.__dataclass_fields__.keys()):
+                raise TypeError(
+                    fault_in_option(unknown[0], f"rota.{cls.__name__}", OF_A_SCHEDULE, cls.__dataclass_fields__)
+                )
+            return super().__new__(cls)
 
     def __post_init__(self) -> None:
         """Raises ValueError or TypeError saying what is wrong; InvalidArguments, which is one, for the arguments."""

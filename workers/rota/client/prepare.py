@@ -5,13 +5,13 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.client.arguments import check_arguments, check_key
 from rota.client.call import Call, why_no_call
 from rota.durations import MICROSECONDS, microseconds, positive_seconds, unix_microseconds
-from rota.errors import InvalidName, PayloadTooLarge
+from rota.errors import InvalidName, PayloadTooLarge, RotaError
 from rota.habits import nearest
 from rota.options import (
     TaskOptions,
@@ -72,6 +72,17 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     if call.front is not False and check_boolean(call.front, "front"):
         due += FRONT
     return NewTask(task_id, queue, body, due, *_unique(call, options, queue, bound, typed))
+
+
+def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:
+    """`prepare` of many. Raises the same, which says the number of the call, counted from 0."""
+    for number, call in enumerate(calls):
+        try:
+            yield prepare(call, registry, max_payload_kb)
+        except (RotaError, TypeError, ValueError) as error:
+            if len(error.args) == 1:  # those of ours have the message alone
+                error.args = (f"calls[{number}]: {error}",)
+            raise
 
 
 def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
-from rota.client.call import CALL_OPTIONS, Call, CallOptions, fault_in_call_options, plain_call
+from rota.client.call import CALL_OPTIONS, Call, CallOptions, advice_on_options, fault_in_call_options, plain_call
 from rota.client.declarable import showing, signature_of
 from rota.client.default import default_async_client, default_client
 from rota.client.on_commit import OnCommitOption
@@ -137,8 +137,7 @@ class Task(KnowsHabits, Generic[P, R]):
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            meant = sorted(CALL_OPTIONS.intersection(kwargs).difference(self._signature.parameters))
-            advice = f"; options of a call stand apart: {self.name}.using({meant[0]}=...).enqueue(...)" if meant else ""
+            advice = advice_on_options(self.name, kwargs.keys() - self._signature.parameters.keys())
             raise InvalidArguments(f"the arguments do not fit {self.name}{self._signature}: {error}{advice}") from None
         return bound.args, bound.kwargs
 

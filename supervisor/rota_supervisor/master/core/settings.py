@@ -1,6 +1,7 @@
 """What children are told: a spawned one in its first packet, the workers of a pool by way of their zygote."""
 
 import dataclasses
+import json
 from typing import Any, Final
 
 from rota.child.settings import WorkerSettings, settings_to_json
@@ -10,6 +11,7 @@ from rota_supervisor import messages
 from rota_supervisor.config import resolve
 from rota_supervisor.config.model import Config, QueueConfig
 from rota_supervisor.config.rules import served_queues
+from rota_supervisor.config.schedules import calls_of
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child
@@ -22,14 +24,21 @@ def first_settings(child: Child, config: Config, rank: int, import_paths: tuple[
     match child.role:
         case Role.ZYGOTE:
             log = dataclasses.asdict(resolve.log_settings(config))
-            settings = messages.ZygoteSettings(config.namespace, child.generation, config.imports, import_paths, log)
-            return settings._asdict()
+            return messages.ZygoteSettings(
+                config.namespace, child.generation, config.imports, import_paths, _calls_to_compare(config), log
+            )._asdict()
         case Role.POLLER:
             return dataclasses.asdict(resolve.poller_settings(config, rank))
         case Role.EXPORTER:
             return dataclasses.asdict(exporter_settings(config))
         case _:
             raise ValueError(f"a {child.role} is not spawned")
+
+
+def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
+    """The calls of schedules, none where all of them do not fit into one packet: `rota check` compares these too."""
+    calls = calls_of(config)
+    return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 
 
 def exporter_settings(config: Config) -> ExporterSettings:

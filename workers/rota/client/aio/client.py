@@ -18,7 +18,7 @@ from rota.client.interception import interception
 from rota.client.looking import cancelling, explaining, looking_at, peeking, unknown_for, wanted_events
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.peek import DEFAULT_LIMIT, QueuedTask
-from rota.client.prepare import KIB, in_sending_order, prepare, require_name
+from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
 from rota.client.sender import Cut, Sender, Sending
 from rota.client.status import State, TaskStatus, status_of
@@ -158,8 +158,8 @@ class AsyncClient(KnowsHabits):
         """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled as
         `enqueue`: `accepted` of the cause names those taken before."""
         tasks: list[NewTask] = []
-        for call in calls:
-            tasks.append(prepare(call, default_registry, self._max_payload_kb))
+        for task in prepare_each(calls, default_registry, self._max_payload_kb):
+            tasks.append(task)
             if len(tasks) % _PREPARED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         there, back = in_sending_order(tasks)
