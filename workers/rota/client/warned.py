@@ -46,8 +46,8 @@ class Warned:
 
     def _once(self, message: str, category: type[RotaWarning]) -> None:
         if message not in self._given:
-            self._given.add(message)
             warnings.warn(message, category, stacklevel=_frames_of_ours())
+            self._given.add(message)  # not where it was made an error: that is raised each time
 
 
 def _frames_of_ours() -> int:
