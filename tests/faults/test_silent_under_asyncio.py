@@ -1,47 +1,125 @@
-"""A web application on asyncio while its Redis is silent: its loop goes on, and its requests fail in time."""
+"""The application of examples/fastapi while its Redis is silent: its loop goes on, and its requests fail in time."""
 
 import asyncio
+import gc
+import importlib
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import httpx2
+import pytest
+from fastapi import FastAPI
 
 import rota
 from faulty_link import FaultyLink
+from rota.client import default
 from servers import Server
 
-TIMEOUT_SECONDS = 1.0
-REQUESTS = 50
-LONGEST_PAUSE_SECONDS = 0.05
+EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
+TIMEOUT_SECONDS = 2.0
+REQUESTS = 20
+LONGEST_PAUSE_SECONDS = 0.05  # of the thread's own time: on a busy machine others have it for longer
+BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # a call that waits for its first answer takes half of the timeout
 
 
-async def longest_turn(over: asyncio.Event) -> float:
-    """The most that the loop's thread worked between two of this task's turns: a pause that the application makes."""
-    longest, before = 0.0, time.thread_time()
+class Turn(NamedTuple):
+    """Between two turns of a task that is always ready: how long it took, and how much of that this thread worked."""
+
+    seconds: float
+    worked: float
+
+
+async def longest_turn(over: asyncio.Event) -> Turn:
+    longest, before = Turn(0.0, 0.0), (time.monotonic(), time.thread_time())
     while not over.is_set():
         await asyncio.sleep(0.001)
-        longest, before = max(longest, time.thread_time() - before), time.thread_time()
+        now = time.monotonic(), time.thread_time()
+        longest = Turn(max(longest.seconds, now[0] - before[0]), max(longest.worked, now[1] - before[1]))
+        before = now
     return longest
 
 
-async def request(client: rota.AsyncClient) -> type[Exception] | None:
-    try:
-        await client.enqueue("work", queue="q")
-    except rota.RotaError as error:
-        return type(error)
-    return None
+@asynccontextmanager
+async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
+    """Its result, after the block, is the longest turn of the loop in the block."""
+    over = asyncio.Event()
+    watching = asyncio.create_task(longest_turn(over))
+    await asyncio.sleep(0)  # it has begun
+    yield watching
+    over.set()
+    await watching
 
 
-def test_a_silent_server_pauses_no_event_loop_and_requests_fail_in_time(server: Server, namespace: str) -> None:
-    async def application(link: FaultyLink) -> None:
-        async with rota.AsyncClient(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
-            link.silence(requests=True, replies=True)
-            over = asyncio.Event()
-            watching = asyncio.create_task(longest_turn(over))
-            began = time.monotonic()
-            found = await asyncio.gather(*[request(client) for _ in range(REQUESTS)])
-            assert time.monotonic() - began < 2 * TIMEOUT_SECONDS
-            over.set()
-            assert set(found) == {rota.Unavailable}
-            assert await watching < LONGEST_PAUSE_SECONDS
-            link.heal()
-
+@pytest.fixture(name="link")
+def _link(server: Server) -> Iterator[FaultyLink]:
     with FaultyLink(server.port) as link:
-        asyncio.run(application(link))
+        yield link
+
+
+@pytest.fixture(name="invoices")
+def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The application, whose default client is that of the link. What the tests before left is not its garbage."""
+    monkeypatch.syspath_prepend(EXAMPLE)
+    monkeypatch.setattr(default, "_default", default.DefaultClient())
+    rota.configure(redis_url=link.url, namespace=namespace, timeout_seconds=TIMEOUT_SECONDS)
+    application = importlib.import_module("invoices")
+    gc.collect()
+    gc.freeze()
+    yield application
+    gc.unfreeze()
+
+
+@asynccontextmanager
+async def browsing(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
+    """Requests in the application's own loop, which has answered one before."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://shop", timeout=60) as browser,
+    ):
+        assert (await browser.get("/nowhere")).status_code == 404
+        yield browser
+
+
+@pytest.mark.parametrize(("is_connected", "answer"), [(False, 503), (True, 500)], ids=["Unavailable", "Uncertain"])
+def test_a_silent_server_pauses_no_event_loop_and_requests_fail_in_time(
+    is_connected: bool, answer: int, link: FaultyLink, invoices: ModuleType
+) -> None:
+    async def program() -> None:
+        async with browsing(invoices.app) as browser:
+            if is_connected:
+                assert (await browser.post("/invoices/1")).status_code == 202
+            link.silence(requests=True, replies=True)
+            began = time.monotonic()
+            async with watched() as watching:
+                requests = [browser.post(f"/invoices/{number}") for number in range(REQUESTS)]
+                *found, status = await asyncio.gather(*requests, browser.get("/tasks/a"))
+            assert time.monotonic() - began < 2 * TIMEOUT_SECONDS
+            assert {each.status_code for each in found} == {answer}
+            assert (status.status_code, status.json()["state"]) == (200, "unknown")
+            assert watching.result().worked < LONGEST_PAUSE_SECONDS
+            assert watching.result().seconds < BLOCKED_SECONDS
+
+    asyncio.run(program())
+
+
+@pytest.mark.filterwarnings("ignore::rota.BlockingCall")
+def test_the_watch_sees_a_loop_that_the_client_that_blocks_holds_up(link: FaultyLink, invoices: ModuleType) -> None:
+    held_up = FastAPI()
+
+    @held_up.post("/invoices/{order_id}")
+    async def request_invoice(order_id: int) -> None:
+        invoices.make_invoice.enqueue(order_id)
+
+    async def program() -> None:
+        async with browsing(held_up) as browser:
+            link.silence(requests=True, replies=True)
+            async with watched() as watching:
+                assert (await browser.post("/invoices/1")).status_code == 500
+            assert watching.result().seconds > BLOCKED_SECONDS
+
+    asyncio.run(program())

@@ -126,7 +126,7 @@ def test_a_typed_task_is_handed_out_and_its_result_kept_by_its_annotations(
 
     client.enqueue("remind", args=["soon", []], queue="q", id="wrong")
     at = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
-    handle = rota.task(queue="q", result_ttl=60)(remind).using(client=client).enqueue(at, ids={1})
+    handle = rota.task(queue="q", name="remind", result_ttl=60)(remind).using(client=client).enqueue(at, ids={1})
     task = next(consumer)
     assert (task.args, dict(task.kwargs)) == ((at, {1}), {})
     task.done((at,))

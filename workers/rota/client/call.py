@@ -87,6 +87,13 @@ def call_of(
     return what
 
 
+def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
+    """What `enqueue_many` of a client was given. Raises TypeError for what is no more than one."""
+    if not isinstance(calls, Iterable):
+        raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
+    return calls
+
+
 # What is said of mistakes
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
 from rota.client.answers import Exchange, value_of
-from rota.client.call import Call, CallOptions, call_of, why_not_positional
+from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.interception import interception
 from rota.client.looking import Looking, cancelling
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
@@ -136,9 +136,7 @@ class Client(Looking):
 
         Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
-        if not isinstance(calls, Iterable):
-            raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
-        tasks = list(prepare_each(calls, default_registry, self._max_payload_kb))
+        tasks = list(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(self._send(there, on_commit))
 

@@ -9,6 +9,7 @@ from rota.client.peek import DEFAULT_LIMIT, QueuedTask, WantedTasks, find, place
 from rota.client.prepare import require_name
 from rota.client.queues import QueueCounts, find_queues
 from rota.client.status import State, TaskStatus, status_of
+from rota.client.warned import Warned
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
 from rota.habits import OF_A_CLIENT, KnowsHabits
@@ -33,6 +34,7 @@ class Looking(KnowsHabits, ABC):
     _store: Store
     _address: Address
     _timeout_seconds: float
+    _warned: Warned
 
     @abstractmethod
     def _follow(self, steps: Steps[T], /) -> T: ...
@@ -87,6 +89,7 @@ class Looking(KnowsHabits, ABC):
         says.
         """
         wanted = wanted_events(after, queue, task, timeout)
+        self._warned.of_blocking()
         if interception.interceptor is not None:
             self._follow(ask(self._store.events("$")))  # raises: it answers no such question
         return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)

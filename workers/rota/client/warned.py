@@ -22,36 +22,35 @@ class Warned:
 
     def of_answer(self, task: NewTask, word: Enqueued) -> None:
         """Warn of what the server said of a task that it took."""
-        if word.unserved and self._is_first((UnservedQueue, task.queue)):
-            _warn(
+        if word.unserved and self._is_new(UnservedQueue, task.queue):
+            self._warn(
+                UnservedQueue,
                 f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
                 "(is it in `tiers` of rota.toml, and the fleet running?)",
-                UnservedQueue,
+                task.queue,
             )
-        elif word.unseen and self._is_first((UnseenNamespace, "")):
-            _warn(
+        elif word.unseen and self._is_new(UnseenNamespace):
+            self._warn(
+                UnseenNamespace,
                 f"no fleet was ever seen in namespace {self._namespace!r} on {self._place}: tasks wait until "
                 "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
-                UnseenNamespace,
             )
 
     def of_blocking(self) -> None:
         """Warn when this thread runs an event loop, which a call that blocks holds up."""
-        if _get_running_loop() is not None and self._is_first((BlockingCall, "")):
-            _warn(
+        if _get_running_loop() is not None and self._is_new(BlockingCall):
+            self._warn(
+                BlockingCall,
                 "a call of rota.Client waits for the server, and holds up the event loop that runs in this thread: "
                 "`await task.aenqueue(...)` and `rota.AsyncClient` do not",
-                BlockingCall,
             )
 
-    def _is_first(self, what: tuple[type[RotaWarning], str]) -> bool:
-        is_first = what not in self._given
-        self._given.add(what)
-        return is_first
+    def _is_new(self, category: type[RotaWarning], of: str = "") -> bool:
+        return (category, of) not in self._given
 
-
-def _warn(message: str, category: type[RotaWarning]) -> None:
-    warnings.warn(message, category, stacklevel=_frames_of_ours())
+    def _warn(self, category: type[RotaWarning], message: str, of: str = "") -> None:
+        warnings.warn(message, category, stacklevel=_frames_of_ours())
+        self._given.add((category, of))  # not where it was made an error: that is raised each time
 
 
 def _frames_of_ours() -> int:

@@ -1,34 +1,29 @@
 """The application's client for asyncio: enqueues tasks and asks about them, and never holds up its event loop."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
-from rota.client.aio.events import AsyncTaskEvents
+from rota.client.aio.connections import Connections
 from rota.client.aio.handle import AsyncHandle
-from rota.client.aio.pool import AioPool
-from rota.client.aio.waiting import AioWaiting
+from rota.client.aio.looking import AsyncLooking
 from rota.client.answers import Exchange, value_of
-from rota.client.call import Call, CallOptions, call_of, why_not_positional
+from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.client import Client
 from rota.client.interception import interception
-from rota.client.looking import cancelling, explaining, looking_at, peeking, unknown_for, wanted_events
+from rota.client.looking import cancelling
 from rota.client.open_waits import Goal, WaitQuestion
-from rota.client.peek import DEFAULT_LIMIT, QueuedTask
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
 from rota.client.sender import Cut, Sender, Sending
-from rota.client.status import State, TaskStatus, status_of
+from rota.client.status import TaskStatus, status_of
 from rota.client.warned import Warned
 from rota.durations import Duration, positive_seconds
-from rota.errors import RotaError, Unavailable, Uncertain
-from rota.habits import OF_A_CLIENT, KnowsHabits
+from rota.errors import Unavailable, Uncertain
 from rota.options import check_queue
 from rota.protocol.command import Command, Steps
-from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
@@ -40,7 +35,6 @@ from rota.server.durability import Durability, confirmation, level_of
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer
     from rota.client.aio.schedules import AsyncSchedules
-    from rota.client.explain import Explanation
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -48,29 +42,7 @@ T = TypeVar("T")
 _PREPARED_AT_ONCE: Final = 100  # some milliseconds
 
 
-class _Connections:
-    """What a client has open in one event loop of one process."""
-
-    def __init__(self, url: str, seconds: float, store: Store) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.pid = os.getpid()
-        self.pool = AioPool(url, seconds)
-        self.confirming = AioPool(url, seconds)  # WAIT holds up what comes behind it
-        self.waiting = AioWaiting(parse_address(url), seconds, store, self.pool)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether they are of no use any more: their loop was closed, or they are the parent's of a fork."""
-        return self.pid != os.getpid() or self.loop.is_closed()
-
-    def close(self) -> None:
-        """Close all of them, in their own loop."""
-        self.waiting.close()
-        self.pool.close()
-        self.confirming.close()
-
-
-class AsyncClient(KnowsHabits):
+class AsyncClient(AsyncLooking):
     """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
 
     The arguments are those of `Client`. It belongs to the event loop that uses it first, and to another one only when
@@ -78,7 +50,6 @@ class AsyncClient(KnowsHabits):
     """
 
     is_async: Final = True
-    _habits = OF_A_CLIENT
 
     def __init__(
         self,
@@ -95,13 +66,15 @@ class AsyncClient(KnowsHabits):
         self._url = redis_url
         self._address = parse_address(redis_url)
         self._max_payload_kb = max_payload_kb
-        self._seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+        self._timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         self._store = Store(namespace)
         failover = self._address.sentinels is not None
-        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._seconds)
-        self._sender = Sender(self._store, self._handle, self._doubt, self._seconds, awaited, repeats="await arepeat()")
+        awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
+        self._sender = Sender(
+            self._store, self._handle, self._doubt, self._timeout_seconds, awaited, repeats="await arepeat()"
+        )
         self._warned = Warned(namespace, self._address.place)
-        self._connections: _Connections | None = None
+        self._connections: Connections | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,48 +131,12 @@ class AsyncClient(KnowsHabits):
         """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled as
         `enqueue`: `accepted` of the cause names those taken before."""
         tasks: list[NewTask] = []
-        for task in prepare_each(calls, default_registry, self._max_payload_kb):
+        for task in prepare_each(many(calls), default_registry, self._max_payload_kb):
             tasks.append(task)
             if len(tasks) % _PREPARED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         there, back = in_sending_order(tasks)
         return back(await self._send(there))
-
-    # Looking
-
-    async def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
-        """Where a task stands. Never raises: what cannot be found out is `unknown`, with the reason in `error`."""
-        try:
-            return await self._follow(looking_at(self._store, task_id, args=args))
-        except RotaError as error:
-            return unknown_for(task_id, error)
-
-    async def peek(
-        self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
-    ) -> list[QueuedTask]:
-        """The first tasks that stand in a queue, or in all: see `Client.peek`."""
-        return await self._follow(peeking(self._store, queue, state, task, limit))
-
-    async def explain(
-        self, n: int = DEFAULT_CLAIMS, *, queue: str | None = None, task_id: str | None = None, pool: str | None = None
-    ) -> "Explanation":
-        """The next `n` claims in order, and why it is these: see `Client.explain`."""
-        return await self._follow(explaining(self._store, n, queue, task_id, pool))
-
-    def events(
-        self,
-        after: str | None = None,
-        *,
-        queue: str | None = None,
-        task: str | None = None,
-        timeout: Duration | None = None,
-    ) -> AsyncTaskEvents:
-        """Follow task events on a connection of its own, with `async for`: see `Client.events`. It stands at its place,
-        and raises what cannot be, when it is entered with `async with`, else at the first event."""
-        wanted = wanted_events(after, queue, task, timeout)
-        if (interceptor := interception.interceptor) is not None:
-            interceptor.run(self.namespace, self._store.events("$"))  # raises: it answers no such question
-        return AsyncTaskEvents(self._address, self._seconds, self._store, wanted)
 
     # Consuming
 
@@ -211,7 +148,9 @@ class AsyncClient(KnowsHabits):
         from rota.client.aio.consumer import AsyncConsumer, terms_of  # noqa: PLC0415 - as in Client
 
         terms = terms_of((queue, *more), limit, lease_seconds, self._max_payload_kb * KIB)
-        blocking = Client(self._url, self.namespace, max_payload_kb=self._max_payload_kb, timeout_seconds=self._seconds)
+        blocking = Client(
+            self._url, self.namespace, max_payload_kb=self._max_payload_kb, timeout_seconds=self._timeout_seconds
+        )
         return AsyncConsumer(blocking, terms)
 
     @property
@@ -264,12 +203,17 @@ class AsyncClient(KnowsHabits):
         require_name("id", task_id)
         return await self._run(self._store.revive([task_id]), [task_id]) > 0
 
+    async def purge_dead(self, task_id: str) -> bool:
+        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
+        require_name("id", task_id)
+        return await self._run(self._store.purge_dead([task_id]), [task_id]) > 0
+
     # Talking to the server
 
-    def _here(self) -> _Connections:
+    def _here(self) -> Connections:
         there = self._connections
         if there is None or there.is_over:
-            there = self._connections = _Connections(self._url, self._seconds, self._store)
+            there = self._connections = Connections(self._url, self._timeout_seconds, self._store)
         elif there.loop is not asyncio.get_running_loop():
             raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
         return there
@@ -303,7 +247,7 @@ class AsyncClient(KnowsHabits):
         return Uncertain(why, ids, aagain=lambda: self._drive(again()))
 
     async def _follow(self, steps: Steps[T], /) -> T:
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self._timeout_seconds
         answer: Any = None
         try:
             while True:
@@ -319,7 +263,7 @@ class AsyncClient(KnowsHabits):
         """
         if (interceptor := interception.interceptor) is not None:
             return interceptor.run(self.namespace, command)
-        until = time.monotonic() + self._seconds if deadline is None else deadline
+        until = time.monotonic() + self._timeout_seconds if deadline is None else deadline
         exchange = Exchange([command], None, until)
         pool = self._here().pool
         line = await pool.ready(exchange)

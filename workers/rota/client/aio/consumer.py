@@ -80,7 +80,12 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
 
     async def __aenter__(self) -> Self:
         """Registers. Raises Unavailable or Uncertain."""
-        self._consumer = await _in_thread(lambda: self._client.consumer_of(self._terms))
+        registering = _in_thread(self._register)
+        try:
+            await asyncio.shield(registering)
+        except asyncio.CancelledError:  # nobody will leave what was entered meanwhile: its lease would be renewed on
+            registering.add_done_callback(lambda _: _in_thread(self._close))
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -111,9 +116,15 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
 
     async def aclose(self) -> None:
         """Stop, and give back what is held. May be repeated."""
+        await _in_thread(self._close)
+
+    def _register(self) -> None:
+        self._consumer = self._client.consumer_of(self._terms)
+
+    def _close(self) -> None:
         if self._consumer is not None:
-            await _in_thread(self._consumer.close)
-        await _in_thread(self._client.close)
+            self._consumer.close()
+        self._client.close()
 
     @property
     def _entered(self) -> Consumer:

@@ -6,12 +6,11 @@ would wait takes nothing more: what comes next goes over a new one, and what wai
 
 import asyncio
 from collections import deque
-from typing import Any, Final
+from typing import Any
 
+from rota.client.wait_rounds import CLOSED
 from rota.server.aio_streams import AioStreams
 from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, ConnectionLost, ServerError
-
-_CLOSED: Final = "the client was closed"
 
 
 class Line:
@@ -49,11 +48,11 @@ class Line:
 
     def close(self) -> None:
         """Close at once; whoever waits is told so. May be repeated."""
-        self._end(ConnectionLost(_CLOSED, REASON_NETWORK))
+        self._end(ConnectionLost(CLOSED, REASON_NETWORK))
         self._reading.cancel()
 
     async def _read(self) -> None:
-        why: ServerError = ConnectionLost(_CLOSED, REASON_NETWORK)
+        why: ServerError = ConnectionLost(CLOSED, REASON_NETWORK)
         try:
             while True:
                 self._answer(await self._reply())

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from rota.client.aio.line import Line
 from rota.client.answers import Answer, Exchange, Judge
+from rota.client.wait_rounds import CLOSED
 from rota.protocol.command import Command
 from rota.server.address import parse_address
 from rota.server.aio_streams import Opener
@@ -16,6 +17,7 @@ from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionL
 T = TypeVar("T")
 
 _NAME: Final = "rota:client"
+_CLOSED: Final = ConnectionLost(CLOSED, REASON_NETWORK)
 
 
 class AioPool:
@@ -29,6 +31,7 @@ class AioPool:
         self._line: Line | None = None
         self._opening: asyncio.Task[Line | Exception] | None = None
         self._tried: Confirmation | None = None
+        self._is_closed = False
 
     async def ready(self, asked: Exchange[Any]) -> Line:
         """The connection, on which nothing of this was sent yet. Raises Unavailable when there is none, or the server
@@ -65,25 +68,29 @@ class AioPool:
         return answers if confirmation is None else self._judge.confirmed(answers, confirmation, confirmed)
 
     def close(self) -> None:
-        """Close the connection. May be repeated; the next use opens another."""
+        """Close the connection, for good: what is repeated meanwhile would open one that nobody closes. May be
+        repeated."""
+        self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
-            self._opening = None
         if self._line is not None:
             self._line.close()
             self._line = None
 
     async def _connected(self, deadline: float) -> Line:
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
-        try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                found = await asyncio.shield(self._opening)  # whoever gives up leaves it to the others
-        except TimeoutError:
-            found = _silent(self._seconds)
+        found = _CLOSED if self._is_closed else await self._opened(deadline)
         if isinstance(found, Exception):
             raise self._judge.no_connection(found) from found
         return found
+
+    async def _opened(self, deadline: float) -> Line | Exception:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
+        opening = self._opening
+        await asyncio.wait([opening], timeout=deadline - time.monotonic())  # who gives up leaves it to the others
+        if not opening.done():
+            return _silent(self._seconds)
+        return _CLOSED if opening.cancelled() else opening.result()
 
     async def _open(self) -> Line | Exception:
         try:

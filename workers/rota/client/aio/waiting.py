@@ -82,6 +82,7 @@ class AioWaiting:
 
     def close(self) -> None:
         """End all waits. May be repeated."""
+        self._rounds.open.give_up(CLOSED)  # a task that is cancelled before its first step does nothing
         if self._serving is not None:
             self._serving.cancel()
 
