@@ -3,6 +3,7 @@
 Griffe reads the source without importing it, so annotations stand on the page as they are written.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -89,6 +90,7 @@ CONSTRUCTED: Final = ("Cron", "Every", "Call", "Client", "AsyncClient", "Retry",
 _OURS: Final = ("Task.bind", "Task.rate_asked", "Periodic.of", "Periodic.rule", "Cron.rule", "Every.rule")
 _STARS: Final = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 _WIDTH: Final = 100
+_PAGE: Final = re.compile(r"\bdocs/([a-z-]+\.md)")
 
 
 def page() -> str:
@@ -137,7 +139,8 @@ def _is_told(member: Object) -> bool:
 def _described(item: Object, code: str) -> str:
     if item.docstring is None:
         raise ValueError(f"{item.filepath}:{item.lineno}: {item.path} needs a docstring: it is public")
-    return f"```python\n{code}\n```\n\n{item.docstring.value}\n"
+    told = _PAGE.sub(r"[\g<0>](\1)", item.docstring.value)
+    return f"```python\n{code}\n```\n\n{told}\n"
 
 
 def _shown(member: Object) -> str:

@@ -96,9 +96,9 @@ def rota_fleet(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the log of a failed test's fleet."""
+    """Show the log of a failed test's fleet. When the fixtures have been taken down, the log is gone with the fleet."""
     report = yield
     fleet = getattr(item, "funcargs", {}).get("rota_fleet")
-    if report.failed and fleet is not None:
+    if report.failed and fleet is not None and report.when != "teardown":
         report.sections.append(("log of rota_fleet", fleet.log[-_SHOWN_CHARACTERS:]))
     return report

@@ -37,7 +37,17 @@ def _modules(folder: Path) -> set[str]:
     return files | folders
 
 
-@pytest.mark.parametrize("folder", ["workers/rota", "supervisor/rota_supervisor", "supervisor/rota_supervisor/master"])
+_TABLES = (
+    "workers/rota",
+    "workers/rota/client",
+    "workers/rota/testing",
+    "workers/rota/contrib/django",
+    "supervisor/rota_supervisor",
+    "supervisor/rota_supervisor/master",
+)
+
+
+@pytest.mark.parametrize("folder", _TABLES)
 def test_the_code_map_names_every_module_and_no_other(folder: str) -> None:
     assert _mapped()[folder] - {"lua/shared/"} == _modules(ROOT / folder) - {"__init__"}
 

@@ -83,6 +83,14 @@ from tasks import unlucky
 def test_a_task_fails(rota_fleet):
     assert unlucky.enqueue().wait(timeout=30).state == "done"
 
+@pytest.fixture
+def left_behind():
+    yield
+    raise OSError("not taken down")
+
+def test_whose_other_fixture_fails_at_its_end(left_behind, rota_fleet):
+    pass
+
 class TestWrong:
     @pytest.fixture
     def rota_fleet_settings(self):
@@ -138,7 +146,8 @@ def test_it_costs_a_project_without_such_tests_nothing(project: Path) -> None:
 
 def test_a_failed_test_shows_the_log_of_its_fleet_and_one_that_does_not_start_says_why(project: Path) -> None:
     said = _pytest(project, FAILING)
-    assert "1 failed, 1 error" in said, said
+    assert "1 failed, 1 passed, 2 errors" in said, said
+    assert "not taken down" in said
     assert "log of rota_fleet" in said
     assert "unlucky was here" in said
     assert "the fleet did not start" in said
