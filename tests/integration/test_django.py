@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import transaction
+from django.core.management import call_command
+from django.db import connections, transaction
 from django.test import Client as Browser
+from django.test.utils import CaptureQueriesContext
 
 import rota
 from django_project import set_up_again
@@ -15,6 +18,7 @@ from protocol import Fleet, one_tier
 from rota.client.default import default_client
 from rota.protocol.outcome import DeadOutcome
 from rota.registry import default_registry
+from rota.testing import eager
 from servers import Server
 
 
@@ -38,6 +42,18 @@ def rolled_back(database: str = "default") -> Iterator[None]:
     with transaction.atomic(using=database):
         yield
         transaction.set_rollback(True, using=database)
+
+
+@contextmanager
+def file_database(path: Path) -> Iterator[None]:
+    """A database that closing its connection does close, as it does not one in memory."""
+    connections.databases["file"] = {**connections.databases["default"], "NAME": str(path)}
+    call_command("migrate", database="file", verbosity=0)
+    try:
+        yield
+    finally:
+        connections["file"].close()
+        del connections["file"], connections.databases["file"]
 
 
 class TestCommits:
@@ -91,6 +107,13 @@ class TestCommits:
             task_id = asyncio.run(view())
         assert fleet.lane("mail") == [task_id]
 
+    def test_async_code_awaits_it_as_no_transaction_is_open_there(self, fleet: Fleet) -> None:
+        async def view() -> str:
+            async with rota.default_async_client() as client:
+                return (await client.enqueue("send", args=[7], queue="mail")).id
+
+        assert [asyncio.run(view())] == fleet.lane("mail")
+
     def test_without_autocommit_nobody_can_tell_the_commit(self, fleet: Fleet) -> None:
         transaction.set_autocommit(False)
         try:
@@ -104,6 +127,19 @@ class TestCommits:
         given = {"redis_url": server.url, "namespace": namespace, "on_commit": False}
         with set_up_again(given), transaction.atomic():
             assert [send().id] == fleet.lane("mail")
+
+
+class TestTasksInATransaction:
+    """As a TestCase runs them, with `eager()` or `drain()`."""
+
+    def test_the_connection_and_what_waits_for_its_commit_stay(self, fleet: Fleet, tmp_path: Path) -> None:
+        task = rota.task(name="count_users")(lambda: get_user_model().objects.using("file").count())
+        with file_database(tmp_path / "file.sqlite3"), transaction.atomic(using="file"):
+            send()
+            with eager() as ran, CaptureQueriesContext(connections["file"]) as queries:
+                task.using(on_commit=None).enqueue()
+            assert ([each.outcome for each in ran], len(queries)) == (["done"], 1)
+        assert len(fleet.lane("mail")) == 1
 
 
 @pytest.fixture(name="dead")

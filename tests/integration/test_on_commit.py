@@ -1,5 +1,6 @@
 """Enqueues that wait for a commit: checked at the call, sent by the callback."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +115,30 @@ def test_the_default_client_waits_for_commits_unless_a_call_says_otherwise(
     assert fleet.lane("images") == [now.id, *(handle.id for handle in waits)]
     rota.configure(on_commit=None)
     assert resize.enqueue(6).id in fleet.lane("images")
+
+
+def test_what_is_awaited_is_refused_while_a_transaction_is_open(resize: Resize, fleet: Fleet) -> None:
+    transaction = Transaction()
+    rota.configure(on_commit=transaction.on_commit)
+
+    async def program() -> list[str]:
+        for refused in (
+            resize.aenqueue(1),
+            rota.aenqueue_many([resize.call(2)]),
+            resize.using(on_commit=transaction.on_commit).aenqueue(3),
+            rota.default_async_client().enqueue("send", queue="images"),
+        ):
+            with pytest.raises(RuntimeError, match="a transaction is open"):
+                await refused
+        handles = [await resize.using(on_commit=None).aenqueue(4)]
+        transaction.is_open = False
+        handles += [await resize.aenqueue(5), *await rota.aenqueue_many([resize.call(6)])]
+        await rota.default_async_client().aclose()
+        return [handle.id for handle in handles]
+
+    sent = asyncio.run(program())
+    transaction.commit()
+    assert fleet.lane("images") == sent
 
 
 def test_many_calls_wait_together_and_a_call_cannot_say_when_it_is_sent(

@@ -8,6 +8,7 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,11 @@ def once(number: int) -> None:
 @rota.task(name="captured_failing", retries=2, base=10, jitter=True)
 def failing(why: str) -> None:
     raise ValueError(why)
+
+
+@rota.task(name="captured_pay")
+def pay(amount: Decimal) -> None:
+    del amount
 
 
 @rota.task(name="captured_chain")
@@ -159,6 +165,16 @@ def test_arguments_are_compared_as_the_function_takes_them(calls: Capture) -> No
     calls.assert_not_enqueued(resize, args=[1])
     with pytest.raises(rota.InvalidArguments):
         calls.assert_enqueued(resize, args=[1, "b", 3])
+
+
+def test_typed_arguments_are_compared_and_shown_as_the_function_takes_them(calls: Capture) -> None:
+    pay.enqueue(Decimal("1.50"))
+    assert calls[0].args == ["1.50"]
+    calls.assert_enqueued(pay, args=[Decimal("1.5")])
+    with pytest.raises(AssertionError, match=r"captured_pay\(Decimal\('1.50'\)\) queue=default  <- other arguments"):
+        calls.assert_enqueued(pay, args=[Decimal(2)])
+    with pytest.raises(rota.InvalidArguments, match="would arrive as Decimal"):
+        calls.assert_enqueued(pay, args=["1.50"])  # as no call could have been
 
 
 def test_a_failed_assertion_says_what_was_enqueued_instead(calls: Capture) -> None:

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator
+from decimal import Decimal
 
 import pytest
 
@@ -22,6 +23,11 @@ def double(number: int) -> int:
     task = rota.current_task()
     seen.append((task.name, task.kind, task.attempt))
     return number * 2
+
+
+@rota.task(name="eager_price", result_ttl=60)
+def price(each: Decimal) -> Decimal:
+    return each * 2
 
 
 @rota.task(name="eager_forgets")
@@ -50,6 +56,13 @@ def outer(*, waits: bool = False) -> None:
     if waits:
         handle.result(timeout=1)
     seen.append("outer ends")
+
+
+@rota.task(name="eager_nests")
+def nests() -> None:
+    with eager() as ran:
+        double.enqueue(1)
+        seen.append(f"{len(ran)} ran inside")
 
 
 @rota.task(name="eager_cancels")
@@ -124,6 +137,18 @@ def test_what_a_task_enqueues_runs_behind_it_and_it_cannot_wait_for_that() -> No
         assert seen == ["outer begins", "outer ends", ("eager_double", "immediate", 1)]
         with pytest.raises(NotRun, match="runs what a task enqueues after that task"):
             outer.enqueue(waits=True)
+
+
+def test_a_block_within_a_task_runs_what_is_enqueued_there() -> None:
+    with eager() as ran:
+        nests.enqueue()
+    assert (seen[-1], [each.task for each in ran]) == ("1 ran inside", ["eager_nests"])
+
+
+def test_results_are_of_the_type_that_the_task_is_annotated_with() -> None:
+    with eager() as ran:
+        handle = price.enqueue(Decimal("1.50"))
+        assert (handle.result(), ran[0].result) == (Decimal("3.00"), Decimal("3.00"))
 
 
 def test_what_is_cancelled_is_not_run_and_what_runs_can_see_it() -> None:

@@ -60,7 +60,7 @@ class DefaultClient:
         if client is None:
             from rota.client.resolve import make_async_client  # noqa: PLC0415 - as above
 
-            client = make_async_client(self.configured.or_else(self.fleet))
+            client = make_async_client(self.configured.or_else(self.fleet), self.on_commit)
             if interception.interceptor is None:
                 open_ones = {each: of_it for each, of_it in self._of_loops.items() if not each.is_closed()}
                 self._of_loops = open_ones | {loop: client}
@@ -102,7 +102,7 @@ def configure(
     on_commit: OnCommitOption = ...,
 ) -> None:
     """Say where the default clients enqueue, what they wait for, and for how long. What is not given stays as it is, or
-    comes from the environment. `on_commit`, of the client that blocks: see `Task.using`; None for what is sent at once.
+    comes from the environment. `on_commit`: see `Task.using`; None for what is sent at once.
     Raises TypeError or ValueError for a time that is none, or an `on_commit` that takes no callback."""
     if timeout_seconds is not None:
         timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
@@ -160,6 +160,6 @@ def default_async_client() -> "AsyncClient":
     return _default.of_loop(get_running_loop())
 
 
-async def aenqueue_many(calls: "Iterable[Call[R]]") -> "list[AsyncHandle[R]]":
+async def aenqueue_many(calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ...) -> "list[AsyncHandle[R]]":
     """Enqueue many calls through the default client of this event loop: see `AsyncClient.enqueue_many`."""
-    return await default_async_client().enqueue_many(calls)
+    return await default_async_client().enqueue_many(calls, on_commit=on_commit)

@@ -29,6 +29,17 @@ def check_on_commit(value: OnCommit) -> OnCommit:
     return value
 
 
+def check_nothing_waits(on_commit: OnCommit) -> None:
+    """For what is awaited and so sent now: raises RuntimeError where `on_commit` would have it wait, or TypeError."""
+    called: list[bool] = []
+    check_on_commit(on_commit)(lambda: called.append(True))
+    if not called:
+        raise RuntimeError(
+            "a transaction is open, and nobody awaits what its commit calls back: enqueue() waits for the commit, "
+            "using(on_commit=None).aenqueue() does not"
+        )
+
+
 class OnceSent:
     """The callback: sends tasks, and does nothing when it is called again after that. `handles`: what the server
     answered, None before."""

@@ -37,12 +37,12 @@ def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -
     return Client(given.redis_url, given.namespace, on_commit=on_commit, **given.options)
 
 
-def make_async_client(configured: ClientSettings) -> "AsyncClient":
+def make_async_client(configured: ClientSettings, on_commit: OnCommit | None) -> "AsyncClient":
     """The default client of an event loop. Raises as `make_client`."""
     from rota.client.aio import AsyncClient  # noqa: PLC0415 - for those alone who use asyncio
 
     given = _arguments(configured)
-    return AsyncClient(given.redis_url, given.namespace, **given.options)
+    return AsyncClient(given.redis_url, given.namespace, on_commit=on_commit, **given.options)
 
 
 class _Options(TypedDict):

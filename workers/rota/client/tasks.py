@@ -118,6 +118,7 @@ class Task(KnowsHabits, Generic[P, R]):
         `on_commit` is called with a callback, as `django.db.transaction.on_commit` is: the call is checked at once, and
         sent when the callback is called, which raises what sending raises. Until then nothing is known of the handle's
         `id`, and its `duplicate` is False; `delay` counts from then. None sends at once, whatever the client was given.
+        `aenqueue` sends at once or raises RuntimeError: see `AsyncClient.enqueue`.
         """
         if not CALL_OPTIONS.issuperset(options):
             raise TypeError(fault_in_call_options(options, "using()"))
@@ -247,14 +248,12 @@ class Using(KnowsHabits, Generic[P, R]):
             raise
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> "AsyncHandle[R]":
-        """As `enqueue`, in an event loop: see `Task.aenqueue`. Raises TypeError with `on_commit`."""
-        if self._on_commit is not ... and self._on_commit is not None:
-            raise TypeError("nobody awaits what a commit calls back: leave on_commit out, or use enqueue")
+        """As `enqueue`, in an event loop: see `Task.aenqueue`."""
         client = default_async_client() if self._client is None else self._client
         if not client.is_async:
             raise TypeError("this client is no AsyncClient: `task.using(client=...).enqueue(...)`")
         call: Call[R] = Call(self._task.name, args, kwargs, **self._options)
-        return await cast("AsyncClient", client).enqueue(call)
+        return await cast("AsyncClient", client).enqueue(call, on_commit=self._on_commit)
 
 
 class AsyncTask(Task[P, R]):

@@ -75,7 +75,8 @@ class CapturedCall:
     bound: tuple[tuple[Any, ...], dict[str, Any]] = field(default=((), {}), repr=False, compare=False)
 
     def __str__(self) -> str:
-        words = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        args, kwargs = self.bound  # as they are compared
+        words = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
         return f"{self.task}({', '.join(words)}){self._options()}"
 
     def _options(self) -> str:

@@ -15,7 +15,8 @@ from rota.testing.inline import RETRY, Manner, Ran, raise_failure, run_attempt
 from rota.testing.stand_in import StandIn, standing_in
 
 _HOW_TO_RUN: Final = "eager() runs what a task enqueues after that task, so nothing in it can wait for that"
-_behind: ContextVar[deque[KeptTask]] = ContextVar("rota_testing_behind")
+_running: ContextVar["tuple[_Line, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
+"""Which block runs the task of this context, and what that block runs after it."""
 
 
 @contextmanager
@@ -45,21 +46,21 @@ class _Line:
     def accepted(self, _namespace: str, tasks: Sequence[tuple[NewTask, KeptTask]]) -> None:
         """Run them; in a task, leave them for after it."""
         line = deque(kept for _, kept in tasks)
-        behind = _behind.get(None)
-        if behind is None:
-            self._run_all(line)
+        running = _running.get()
+        if running is not None and running[0] is self:
+            running[1].extend(line)
         else:
-            behind.extend(line)
+            self._run_all(line)
 
     def _run_all(self, line: deque[KeptTask]) -> None:
-        token = _behind.set(line)
+        token = _running.set((self, line))
         try:
             while line:
                 kept = line.popleft()
                 if kept.ended is None:  # else it was cancelled
                     self._run(kept)
         finally:
-            _behind.reset(token)
+            _running.reset(token)
 
     def _run(self, kept: KeptTask) -> None:
         ran = self._attempt(kept)

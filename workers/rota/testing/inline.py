@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import json
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -12,10 +11,11 @@ from typing import Any, Final, NamedTuple, NoReturn, assert_never
 from rota.child.life import NANOSECONDS
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot, boottime_ns
+from rota.client.results import result_of
 from rota.client.settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
 from rota.client.status import State, status_of
 from rota.durations import MICROSECONDS
-from rota.errors import TaskDead
+from rota.errors import ResultNotStored, TaskDead
 from rota.hooks import default_hooks
 from rota.protocol.body import decode_body
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
@@ -42,7 +42,7 @@ _LONGEST_DELAY: Final = 1.0  # in place of a random number: what jitter draws at
 class Ran:
     """One attempt that was made. `outcome`: done, retry (there is a further attempt, `delay` seconds from then), dead,
     expired or cancelled. `exception`: what the task raised; `error` says it in a line, or why it could not be called.
-    `result`: what it returned, where `result_ttl` has that kept."""
+    `result`: what it returned, as its handle has it, where `result_ttl` has that kept."""
 
     task: str
     id: str
@@ -71,7 +71,7 @@ def run_attempt(books: Books, kept: KeptTask, now_us: int, manner: Manner) -> Ra
     entry, attempt = kept.entry, _attempt(kept, now_us, manner)
     books.settle(kept, attempt)
     told = Ran(decode_body(kept.body).name, entry.id, entry.attempt, "", attempt.exception, attempt.error)
-    return _with_outcome(told, attempt.outcome)
+    return _with_outcome(told, attempt.outcome, kept)
 
 
 def raise_failure(ran: Ran, kept: KeptTask) -> NoReturn:
@@ -81,10 +81,10 @@ def raise_failure(ran: Ran, kept: KeptTask) -> NoReturn:
     raise TaskDead(f"task {ran.id} ({ran.task}) is dead: {ran.error}", status_of(ran.id, kept.found()))
 
 
-def _with_outcome(ran: Ran, outcome: Outcome) -> Ran:
+def _with_outcome(ran: Ran, outcome: Outcome, kept: KeptTask) -> Ran:
     match outcome:
-        case Done(result, ttl_ms):
-            return replace(ran, outcome=State.DONE.value, result=json.loads(result) if ttl_ms else None)
+        case Done():
+            return replace(ran, outcome=State.DONE.value, result=_returned(kept))
         case RetryOutcome(delay_us):
             return replace(ran, outcome=RETRY, delay=delay_us / MICROSECONDS)
         case DeadOutcome():
@@ -97,6 +97,15 @@ def _with_outcome(ran: Ran, outcome: Outcome) -> Ran:
             raise AssertionError(ran)
         case _:
             assert_never(outcome)
+
+
+def _returned(kept: KeptTask) -> Any:
+    """As a handle has it."""
+    found = kept.found()
+    try:
+        return result_of(status_of(kept.entry.id, found), found.result)
+    except ResultNotStored:
+        return None
 
 
 def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:

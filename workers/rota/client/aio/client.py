@@ -14,6 +14,7 @@ from rota.client.call import Call, CallOptions, call_of, many, why_not_positiona
 from rota.client.client import Client
 from rota.client.interception import interception
 from rota.client.looking import cancelling
+from rota.client.on_commit import OnCommit, OnCommitOption, check_nothing_waits, check_on_commit
 from rota.client.open_waits import Goal, WaitQuestion
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
@@ -59,9 +60,10 @@ class AsyncClient(AsyncLooking):
         max_payload_kb: int = settings.DEFAULT_MAX_PAYLOAD_KB,
         timeout_seconds: float = settings.DEFAULT_TIMEOUT_SECONDS,
         durability: Durability = settings.DEFAULT_DURABILITY,
+        on_commit: OnCommit | None = None,
     ) -> None:
-        """Connects at the first call. Raises ValueError for a URL or a durability that is none, or InvalidName for a
-        namespace that is none."""
+        """Connects at the first call. Raises ValueError for a URL or a durability that is none, InvalidName for a
+        namespace that is none, or TypeError for an `on_commit` that takes no callback."""
         self.namespace = require_name("namespace", namespace)
         self._url = redis_url
         self._address = parse_address(redis_url)
@@ -74,6 +76,7 @@ class AsyncClient(AsyncLooking):
             self._store, self._handle, self._doubt, self._timeout_seconds, awaited, repeats="await arepeat()"
         )
         self._warned = Warned(namespace, self._address.place)
+        self._on_commit = None if on_commit is None else check_on_commit(on_commit)
         self._connections: Connections | None = None
 
     async def __aenter__(self) -> Self:
@@ -97,7 +100,7 @@ class AsyncClient(AsyncLooking):
     # Producing
 
     @overload
-    async def enqueue(self, call: Call[R], /) -> AsyncHandle[R]: ...
+    async def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> AsyncHandle[R]: ...
     @overload
     async def enqueue(
         self,
@@ -106,6 +109,7 @@ class AsyncClient(AsyncLooking):
         *,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> AsyncHandle[Any]: ...
     async def enqueue(
@@ -115,9 +119,13 @@ class AsyncClient(AsyncLooking):
         *positional: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
     ) -> AsyncHandle[Any]:
         """Enqueue one call, or a task by its name: takes and raises what `Client.enqueue` does.
+
+        It is sent before it returns, and so waits for no commit: where `on_commit` does not call back at once, it sends
+        nothing and raises RuntimeError.
 
         Cancelled, it goes on as CancelledError, whose cause is Uncertain when it was sent (`Uncertain.behind` finds it,
         and it can be repeated exactly), and Unavailable when it was not.
@@ -125,18 +133,18 @@ class AsyncClient(AsyncLooking):
         if positional:
             raise TypeError(why_not_positional(what, positional))
         call = call_of(what, args, kwargs, options)
-        return (await self._send([prepare(call, default_registry, self._max_payload_kb)]))[0]
+        return (await self._send([prepare(call, default_registry, self._max_payload_kb)], on_commit))[0]
 
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[AsyncHandle[R]]:
-        """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled as
-        `enqueue`: `accepted` of the cause names those taken before."""
+    async def enqueue_many(self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ...) -> list[AsyncHandle[R]]:
+        """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled, and with
+        `on_commit`, as `enqueue`: `accepted` of the cause names those taken before."""
         tasks: list[NewTask] = []
         for task in prepare_each(many(calls), default_registry, self._max_payload_kb):
             tasks.append(task)
             if len(tasks) % _PREPARED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         there, back = in_sending_order(tasks)
-        return back(await self._send(there))
+        return back(await self._send(there, on_commit))
 
     # Consuming
 
@@ -218,7 +226,11 @@ class AsyncClient(AsyncLooking):
             raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
         return there
 
-    async def _send(self, tasks: Sequence[NewTask]) -> list[AsyncHandle[Any]]:
+    async def _send(self, tasks: Sequence[NewTask], on_commit: OnCommitOption) -> list[AsyncHandle[Any]]:
+        if on_commit is ...:
+            on_commit = self._on_commit
+        if on_commit is not None:
+            check_nothing_waits(on_commit)
         if (interceptor := interception.interceptor) is not None:
             words = interceptor.enqueue(self.namespace, tasks)
             return [self._handle(task, word) for task, word in zip(tasks, words, strict=True)]
