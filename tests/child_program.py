@@ -217,6 +217,11 @@ def pass_on(text: str) -> None:
     note.enqueue(text)
 
 
+@task
+async def pass_on_in_loop(text: str) -> None:
+    note.enqueue(text)
+
+
 @task(retries=0, soft_time_limit=0.05)
 def overstay(how: str) -> None:
     tell("staying")

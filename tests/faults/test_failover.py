@@ -1,10 +1,12 @@
 """Real sentinels, a primary that dies, is moved or comes back: the fleet goes on, and what was acknowledged is kept."""
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,25 @@ def test_who_waits_for_a_task_through_a_failover_is_told_of_its_end(service: Sen
         service.wait_for_another(primary)
         assert until(lambda: _cancelled(handle), "a new primary that cancels it")
         assert ended.result().state == "cancelled"
+
+
+def test_an_await_through_a_failover_is_told_of_its_end(service: Sentinels, namespace: str) -> None:
+    primary = service.primary()
+
+    async def program() -> str:
+        async with rota.AsyncClient(service.url, namespace) as client:
+            handle = await client.enqueue("note", queue="default")
+            ended = asyncio.create_task(handle.wait(60))
+            await asyncio.to_thread(until, lambda: service.replicated(primary), "replicas that have the task")
+            primary.kill()
+            await asyncio.to_thread(service.wait_for_another, primary)
+            while not ended.done():
+                with suppress(rota.Uncertain, rota.Unavailable):
+                    await handle.cancel()
+                await asyncio.sleep(0.05)
+            return (await ended).state
+
+    assert asyncio.run(program()) == "cancelled"
 
 
 def _cancelled(handle: "rota.Handle[object]") -> bool:

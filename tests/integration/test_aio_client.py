@@ -58,7 +58,8 @@ def test_what_the_client_that_blocks_can_do_it_can(server: Server, namespace: st
             assert (await handle.wait(5)).state == "cancelled"
             with pytest.raises(rota.TaskCancelled):
                 await handle.result(5)
-            assert not await client.revive("b")
+            assert [await client.revive("b"), await client.purge_dead("b")] == [False, False]
+            assert [(each.queue, each.accepted) for each in await client.queues()] == [("q", 4)]
             await client.schedules.put("often", "work", rota.Every(60, queue="q"))
             assert [each.name for each in await client.schedules.list()] == ["often"]
             with pytest.raises(rota.EventsOff):
@@ -264,6 +265,52 @@ def test_a_consumer_takes_tasks_and_settles_them(server: Server, namespace: str,
     assert fleet.lane() == ["c"]
 
 
+def test_who_connects_while_the_client_is_closed_is_told_so(link: FaultyLink, namespace: str) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(link.url, namespace, timeout_seconds=60) as client:
+            link.silence(requests=True, replies=True)
+            calls = [asyncio.create_task(client.enqueue(work)), asyncio.create_task(client.peek("q"))]
+            while not link.attempts:
+                await asyncio.sleep(0.01)
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert [(type(each), "the client was closed" in str(each)) for each in found] == [(rota.Unavailable, True)] * 2
+
+    asyncio.run(program())
+
+
+def test_what_is_sent_while_the_client_is_closed_is_uncertain_and_opens_no_connection(
+    link: FaultyLink, namespace: str
+) -> None:
+    async def program() -> None:
+        async with warm(link.url, namespace) as client:
+            link.hold(replies=True)
+            before = link.calls["enqueue"]
+            sending = asyncio.create_task(client.enqueue(work))
+            while link.calls["enqueue"] == before:
+                await asyncio.sleep(0.01)
+        with pytest.raises(rota.Uncertain):
+            await sending
+        assert len(link.attempts) == 1
+
+    asyncio.run(program())
+
+
+def test_a_consumer_that_nobody_entered_to_the_end_leaves_no_owner(
+    link: FaultyLink, namespace: str, fleet: Fleet
+) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(link.url, namespace) as client:
+            link.delay(0.3)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1), client.consumer("q"):
+                    pass
+            assert await asyncio.to_thread(until, lambda: fleet.redis.zcard(fleet.keys.owners), "its owner")
+            link.heal()
+            await asyncio.to_thread(until, lambda: not fleet.redis.zcard(fleet.keys.owners), "no owner")
+
+    asyncio.run(program())
+
+
 def test_a_call_that_blocks_a_loop_is_warned_of_once_and_in_the_callers_name(server: Server, namespace: str) -> None:
     async def program(client: rota.Client) -> None:
         client.enqueue(work)
@@ -274,3 +321,14 @@ def test_a_call_that_blocks_a_loop_is_warned_of_once_and_in_the_callers_name(ser
     [told] = [each for each in warned if each.category is rota.BlockingCall]
     assert told.filename == __file__
     assert "aenqueue" in str(told.message)
+
+
+@pytest.mark.filterwarnings("error::rota.BlockingCall")
+def test_made_an_error_it_is_raised_each_time(server: Server, namespace: str) -> None:
+    async def program(client: rota.Client) -> None:
+        for call in (client.peek, client.peek, client.events):
+            with pytest.raises(rota.BlockingCall):
+                call()
+
+    with rota.Client(server.url, namespace) as client:
+        asyncio.run(program(client))

@@ -1,5 +1,6 @@
 """The connection against real servers, and against one that is silent, gone or not a server at all."""
 
+import asyncio
 import dataclasses
 import hashlib
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import redis
 
+import rota
 from rota.protocol.command import Command
 from rota.protocol.scripts import Script
 from rota.protocol.wire import command, pack
@@ -193,6 +195,26 @@ def test_tls_works_and_a_certificate_of_nobody_we_trust_does_not(
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(ConnectionLost, match="CERTIFICATE_VERIFY_FAILED"):
         Connection(secure_server)
+
+
+def test_clients_speak_tls_and_know_whom_they_trust(
+    secure_server: Address, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"rediss://localhost:{secure_server.port}"
+
+    async def program(task_id: str) -> None:
+        async with rota.AsyncClient(url, namespace) as client:
+            await client.enqueue("work", queue="q", id=task_id)
+            with pytest.raises(rota.WaitTimeout):
+                await client.wait(task_id, timeout=0.1)
+
+    asyncio.run(program("a"))
+    with rota.Client(url, namespace) as client:
+        assert client.enqueue("work", queue="q", id="a").duplicate
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(rota.Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            asyncio.run(program("b"))
+        assert client.status("b").state == "unknown"
 
 
 def test_something_that_is_no_redis_is_said_to_be_none() -> None:

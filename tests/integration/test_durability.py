@@ -1,5 +1,6 @@
 """What `durability` makes an enqueue wait for, against a server with a replica, and one with an append-only file."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -65,6 +66,26 @@ def test_with_wait_an_enqueue_is_answered_when_a_replica_has_it(pair: tuple[Serv
         ids = [f"many-{number}" for number in range(2 * BATCH)]
         assert [handle.id for handle in client.enqueue_many(map(call, ids))] == ids
         assert replica.hlen(f"{{{namespace}}}:tasks") == 1 + len(ids)
+
+
+def test_with_wait_an_await_ends_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
+    first, second = pair
+
+    async def program() -> None:
+        async with rota.AsyncClient(first.url, namespace, durability="wait", timeout_seconds=SECONDS) as client:
+            await client.enqueue(call("a"))
+            with redis.Redis.from_url(second.url) as replica:
+                assert replica.hexists(f"{{{namespace}}}:tasks", "a")
+            with stopped(second):
+                with pytest.raises(
+                    rota.Uncertain, match=r"has accepted .* no replica has them .*await arepeat\(\)"
+                ) as caught:
+                    await client.enqueue(call("b"))
+                assert (await client.status("b")).state == "ready", "looking waits for no confirmation"
+            [handle] = await caught.value.arepeat()
+            assert (handle.id, handle.duplicate) == ("b", False)
+
+    asyncio.run(program())
 
 
 def test_without_a_replica_in_time_it_is_uncertain_accepted_and_may_be_repeated(

@@ -1,11 +1,13 @@
 """A user whom the ACL forbids something: a master that starts says what, all of it, before it does anything."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 
 import pytest
 import redis
 
+import rota
 from rota.protocol.keys import Keys
 from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
@@ -95,3 +97,20 @@ def test_a_classic_queue_that_the_user_may_not_take_from_is_named_with_what_to_g
     assert fault.endswith("~queue:email")
     redis_client.acl_setuser("fleet", enabled=True, commands=[f"+{word.lower()}" for word in needed], keys=["queue:*"])
     assert forbidden_commands(connection, "queue:email", needed) == []
+
+
+@pytest.mark.usefixtures("connection")
+def test_asyncio_is_let_in_by_its_password_and_told_what_it_may_not(
+    server: Server, redis_client: "redis.Redis", namespace: str
+) -> None:
+    async def program(password: str) -> None:
+        url = server.url.replace("//", f"//fleet:{password}@")
+        async with rota.AsyncClient(url, namespace) as client:
+            await client.enqueue("work", queue="q", id="a")
+            allow(redis_client, namespace, "BLPOP")
+            with pytest.raises(rota.Unavailable, match=r"(?i)blpop"):
+                await client.wait("a", timeout=30)
+
+    asyncio.run(program("secret"))
+    with pytest.raises(rota.Unavailable, match="WRONGPASS"):
+        asyncio.run(program("wrong"))

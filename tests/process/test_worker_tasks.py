@@ -113,6 +113,15 @@ def test_an_async_task_runs_in_the_workers_loop(harness: ChildHarness) -> None:
     until(lambda: harness.ran()[1:] == ["one sleep_a_little", "two sleep_a_little"])
 
 
+def test_a_call_that_blocks_the_workers_loop_is_warned_of_and_one_of_a_plain_task_is_not(harness: ChildHarness) -> None:
+    for name in ("pass_on", "pass_on_in_loop"):
+        harness.enqueue(name, name)
+    harness.start(settings_for(harness.server, harness.namespace))
+    until(lambda: harness.ran()[1:] == ["pass_on", "pass_on_in_loop"])
+    [warned] = [line for line in harness.log_path.read_text().splitlines() if "BlockingCall" in line]
+    assert "child_program.py" in warned
+
+
 def test_an_async_function_under_a_plain_wrapper_is_awaited(harness: ChildHarness) -> None:
     task_id = harness.enqueue("wrapped_sleep", "one")
     harness.start(settings_for(harness.server, harness.namespace))

@@ -51,7 +51,10 @@ class AioStreams:
     def close(self) -> None:
         """Close at once. May be repeated."""
         with contextlib.suppress(RuntimeError):  # the loop is closing
-            self._writer.close()
+            if self._writer.get_extra_info("sslcontext") is None:
+                self._writer.close()
+            else:
+                self._writer.transport.abort()  # it would wait for the server's goodbye, which may never come
 
 
 class Opener:

@@ -84,7 +84,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         try:
             await asyncio.shield(registering)
         except asyncio.CancelledError:  # nobody will leave what was entered meanwhile: its lease would be renewed on
-            registering.add_done_callback(lambda _: _in_thread(self._close))
+            registering.add_done_callback(self._leave)
             raise
         return self
 
@@ -120,6 +120,10 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
 
     def _register(self) -> None:
         self._consumer = self._client.consumer_of(self._terms)
+
+    def _leave(self, registering: "asyncio.Future[None]") -> None:
+        registering.exception()  # that nobody asks for it is no fault
+        _in_thread(self._close)
 
     def _close(self) -> None:
         if self._consumer is not None:

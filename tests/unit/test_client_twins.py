@@ -1,0 +1,20 @@
+"""AsyncClient has what Client has, with the same parameters."""
+
+import inspect
+
+import rota
+
+OF_ONE_ALONE = {"close", "aclose", "close_soon", "consumer_of", "execute_later"}
+
+
+def public(client: type) -> dict[str, list[str]]:
+    members = {name: getattr(client, name) for name in dir(client) if not name.startswith("_")}
+    return {
+        name: [each for each in inspect.signature(member).parameters if each != "on_commit"] if callable(member) else []
+        for name, member in members.items()
+        if name not in OF_ONE_ALONE
+    }
+
+
+def test_the_client_for_asyncio_has_the_methods_of_the_one_that_blocks() -> None:
+    assert public(rota.AsyncClient) == public(rota.Client)
