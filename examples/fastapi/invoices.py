@@ -23,8 +23,8 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/invoices/{order_id}", status_code=202)
 async def request_invoice(order_id: int) -> dict[str, str]:
-    """Have an invoice made."""
-    handle = await make_invoice.aenqueue(order_id)
+    """Have an invoice made. With an id of its own it is asked for again safely, whatever became of the first time."""
+    handle = await make_invoice.using(id=f"invoice-{order_id}").aenqueue(order_id)
     return {"task": handle.id}
 
 
@@ -36,6 +36,7 @@ async def progress(task_id: str) -> dict[str, Any]:
 
 
 @app.exception_handler(rota.Unavailable)
+@app.exception_handler(rota.Uncertain)
 async def unavailable(_request: Request, error: Exception) -> JSONResponse:
-    """Nothing was enqueued: whoever asked may ask again."""
+    """Nothing was enqueued, or it was sent and no answer came: whoever asked may ask again."""
     return JSONResponse({"error": str(error)}, status_code=503)

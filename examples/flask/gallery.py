@@ -14,6 +14,7 @@ def create_app() -> Flask:
     app.add_url_rule("/pictures", view_func=upload, methods=["POST"])
     app.add_url_rule("/tasks/<task_id>", view_func=progress)
     app.register_error_handler(rota.Unavailable, unavailable)
+    app.register_error_handler(rota.Uncertain, unavailable)
     return app
 
 
@@ -30,5 +31,6 @@ def progress(task_id: str) -> ResponseReturnValue:
 
 
 def unavailable(error: Exception) -> ResponseReturnValue:
-    """Nothing was enqueued: whoever asked may ask again."""
+    """Nothing was enqueued, or it was sent and no answer came: whoever asked may ask again, as a second thumbnail
+    does no harm."""
     return {"error": str(error)}, 503
