@@ -260,5 +260,13 @@ def test_the_traceback_that_a_dead_task_leaves_begins_in_its_own_code() -> None:
     assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 
 
+def test_a_word_of_others_is_no_attribute_that_anybody_is_shown() -> None:
+    @rota.task(name="shown")
+    def shown() -> None: ...
+
+    assert not hasattr(shown, "delay")
+    assert {"enqueue", "delay"}.intersection(dir(shown)) == {"enqueue"}
+
+
 def test_there_are_a_hundred() -> None:
     assert len([*DECLARED, *NESTED, *HOOKS, *ENQUEUED, *CALLED]) >= 100

@@ -10,7 +10,7 @@ from rota.habits import OF_THE_CURRENT_TASK, KnowsHabits
 
 
 @dataclass(slots=True)
-class CurrentTask(KnowsHabits):
+class CurrentTask(KnowsHabits, habits=OF_THE_CURRENT_TASK):
     """One attempt of a task, while it runs.
 
     `kind`: immediate, delayed, retry, periodic or throttled. `attempt` counts from 1; `crashes` are the attempts that
@@ -30,8 +30,6 @@ class CurrentTask(KnowsHabits):
     extend: Callable[[], datetime | None] | None = field(default=None, repr=False, compare=False)
     report: Callable[[float, float | None, str], None] | None = field(default=None, repr=False, compare=False)
     ask_cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
-
-    _habits = OF_THE_CURRENT_TASK
 
     @property
     def cancelled(self) -> bool:

@@ -4,7 +4,8 @@ Read by nobody but the messages of errors: nothing works under two names.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
 
 
 def _by_word(advices: Mapping[str, str]) -> dict[str, str]:
@@ -197,12 +198,37 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class KnowsHabits:
-    """Answers a word that other libraries have with what to write here."""
+    """Answers a word that other libraries have with what to write here.
+
+    Each is an attribute of the class that there is not: `__getattr__` would cost every attribute that there is.
+    """
 
     __slots__ = ()
-    _habits: ClassVar[Mapping[str, str]] = {}
 
-    if not TYPE_CHECKING:  # for type checkers there is no such attribute
+    def __init_subclass__(cls, habits: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for word, advice in habits.items():
+            if not hasattr(cls, word):
+                setattr(cls, word, _Foreign(word, advice))
 
-        def __getattr__(self, name: str) -> object:
-            raise AttributeError(fault_in_attribute(name, f"{type(self).__name__!r} object", self._habits))
+    def __dir__(self) -> list[str]:
+        foreign = {
+            word for base in type(self).__mro__ for word, value in vars(base).items() if isinstance(value, _Foreign)
+        }
+        return sorted(set(super().__dir__()) - foreign)
+
+
+class _Foreign:
+    """A word that is none of ours. To ask for it raises AttributeError."""
+
+    __slots__ = ("_advice", "_word")
+
+    def __init__(self, word: str, advice: str) -> None:
+        self._word = word
+        self._advice = advice
+
+    def __repr__(self) -> str:
+        return f"<none: {self._advice}>"
+
+    def __get__(self, _instance: object, owner: type) -> NoReturn:
+        raise AttributeError(fault_in_attribute(self._word, f"{owner.__name__!r} object", {self._word: self._advice}))

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Looking(KnowsHabits, ABC):
+class Looking(KnowsHabits, ABC, habits=OF_A_CLIENT):
     """What only looks. `_follow` sends each command once, all by one deadline, and raises Unavailable or Uncertain."""
 
-    _habits = OF_A_CLIENT
     _store: Store
     _address: Address
     _timeout_seconds: float

@@ -94,7 +94,7 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, init=False)
-class Handle(KnowsHabits, Generic[R_co]):
+class Handle(KnowsHabits, Generic[R_co], habits=OF_A_HANDLE):
     """An enqueued task; `R_co` is what its function returns.
 
     `duplicate`: the id was live already, or the unique key was held; then the first task stays, `id` is its
@@ -104,8 +104,6 @@ class Handle(KnowsHabits, Generic[R_co]):
     id: str
     duplicate: bool
     client: "Client" = field(repr=False, compare=False)
-
-    _habits = OF_A_HANDLE
 
     def __init__(self, id: str, duplicate: bool, client: "Client") -> None:  # noqa: A002 - the name of the field
         # By hand, in half the time: frozen dataclasses set each field through a call.

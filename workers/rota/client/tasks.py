@@ -36,11 +36,10 @@ R = TypeVar("R")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Task(KnowsHabits, Generic[P, R]):
+class Task(KnowsHabits, Generic[P, R], habits=OF_A_TASK):
     """A function with a name and options under which workers run it. Calling it calls the function."""
 
     __name__: str
-    _habits = OF_A_TASK
 
     def __init__(self, function: Callable[P, R], name: str, options: TaskOptions) -> None:
         self.function = function
@@ -210,10 +209,8 @@ class Task(KnowsHabits, Generic[P, R]):
         return range(least, sys.maxsize if self._signature is None else most + 1)
 
 
-class Using(KnowsHabits, Generic[P, R]):
+class Using(KnowsHabits, Generic[P, R], habits=OF_USING):
     """A task and options. The options stand apart from the arguments, so their names never collide."""
-
-    _habits = OF_USING
 
     def __init__(
         self,

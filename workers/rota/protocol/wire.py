@@ -64,7 +64,7 @@ def pack(args: Iterable[Arg]) -> Packed:
     """Pack arguments as RESP bulk strings."""
     fields: list[int | bytes] = []
     for arg in args:
-        raw = arg if isinstance(arg, bytes) else str(arg).encode("utf-8", _FOREIGN)
+        raw = arg if type(arg) is bytes else (arg if type(arg) is str else str(arg)).encode("utf-8", _FOREIGN)
         fields.append(len(raw))
         fields.append(raw)
     count = len(fields) // 2

@@ -15,14 +15,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class AsyncHandle(KnowsHabits, Generic[R_co]):
+class AsyncHandle(KnowsHabits, Generic[R_co], habits=OF_A_HANDLE):
     """An enqueued task, as `Handle`: `duplicate` and `id` are the same, its methods are awaited."""
 
     id: str
     duplicate: bool
     client: "AsyncClient" = field(repr=False, compare=False)
-
-    _habits = OF_A_HANDLE
 
     async def status(self) -> TaskStatus:
         """Where the task stands now. Never raises: see `AsyncClient.status`."""

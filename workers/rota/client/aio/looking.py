@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncLooking(KnowsHabits, ABC):
+class AsyncLooking(KnowsHabits, ABC, habits=OF_A_CLIENT):
     """As `Looking`, awaited."""
 
-    _habits = OF_A_CLIENT
     namespace: str
     _store: Store
     _address: Address
