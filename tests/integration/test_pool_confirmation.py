@@ -18,7 +18,7 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 
 class _Scripted(socketserver.StreamRequestHandler):
-    """Of two scripts sent by their name, knows the first; what is sent as text it does; then WAIT as it is told to."""
+    """Of three scripts sent by their name, knows the first two; what is sent as text it does; then WAIT as it is told."""
 
     def handle(self) -> None:
         server = self.server
@@ -28,10 +28,10 @@ class _Scripted(socketserver.StreamRequestHandler):
             match words[0]:
                 case b"EVALSHA":
                     scripts += 1
-                    self.wfile.write(DONE if scripts == 1 else UNKNOWN)
+                    self.wfile.write(DONE if scripts <= 2 else UNKNOWN)
                 case b"EVAL":
                     self.wfile.write(DONE)
-                case b"WAIT" if scripts == 2 and server.ends:
+                case b"WAIT" if scripts == 3 and server.ends:
                     server.ends = False
                     return
                 case b"WAIT":
@@ -66,6 +66,7 @@ def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
     pool = ClientPool(f"redis://127.0.0.1:{scripted.server_address[1]}", 5.0)
+    pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))  # by a connection that is new it would send texts
     answers = pool.exchange(Exchange(commands, WAIT, time.monotonic() + 5))
     pool.close()
     assert [type(answer) for answer in answers] == [expected, expected]

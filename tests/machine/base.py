@@ -165,6 +165,8 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.is_full:
             self.fleet.redis.config_set("maxmemory", 0)
+        sealed = self.fleet.redis.scan_iter(self.fleet.keys.sealed_ends("*"), count=10_000)
+        assert len(list(sealed)) == self.fleet.redis.llen(self.fleet.keys.ends_sealed)
         self.fleet.forget()
         self.fleet.close()
 

@@ -1,6 +1,6 @@
 """All that stands in a namespace, read in one go with plain commands."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,11 +57,7 @@ def take_picture(
     at everything else."""
     queues, owners, unique_keys, domains = list(queues), list(owners), list(unique_keys), list(domains)
     answers = iter(_ask(fleet, queues, owners, unique_keys))
-    lanes: dict[tuple[str, str], list[str]] = {}
-    bells: dict[str, int] = {}
-    for queue in queues:
-        lanes[queue, "ready"], lanes[queue, "delayed"] = next(answers), next(answers)
-        bells[queue] = next(answers)
+    lanes, bells = _lanes_and_bells(queues, answers)
     inflight = {owner: next(answers) for owner in owners}
     holders = {unique_key: next(answers) for unique_key in unique_keys}
     (
@@ -85,7 +81,7 @@ def take_picture(
         marked,
         {name: (int(state[:20]), int(state[21:])) for name, state in (rotation | _times(fleet, domains)).items()},
         {queue: int(paid_off) for queue, paid_off in rates.items()},
-        {task_id: (int(text.split(" ")[0]), int(text.split(" ")[1])) for task_id, text in former.items()},
+        {task_id: _two_numbers(text) for task_id, text in former.items()},
         ends or "",
         _sealed(fleet),
         untold or "",
@@ -122,11 +118,26 @@ def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[s
     return answers
 
 
+def _lanes_and_bells(
+    queues: list[str], answers: Iterator[Any]
+) -> tuple[dict[tuple[str, str], list[str]], dict[str, int]]:
+    lanes: dict[tuple[str, str], list[str]] = {}
+    bells: dict[str, int] = {}
+    for queue in queues:
+        lanes[queue, "ready"], lanes[queue, "delayed"] = next(answers), next(answers)
+        bells[queue] = next(answers)
+    return lanes, bells
+
+
+def _two_numbers(text: str) -> tuple[int, int]:
+    first, second, *_ = text.split(" ")
+    return int(first), int(second)
+
+
 def _sealed(fleet: Fleet) -> dict[int, str]:
     numbers: Any = fleet.redis.lrange(fleet.keys.ends_sealed, 0, -1)
-    texts: Any = {int(number): fleet.redis.get(fleet.keys.sealed_ends(number)) for number in numbers}
-    assert len(texts) == len(list(fleet.redis.scan_iter(fleet.keys.sealed_ends("*"))))
-    return texts  # type: ignore[no-any-return]
+    texts: Any = fleet.redis.mget([fleet.keys.sealed_ends(number) for number in numbers]) if numbers else []
+    return dict(zip(map(int, numbers), texts, strict=True))
 
 
 def _times(fleet: Fleet, domains: Iterable[str]) -> dict[str, str]:

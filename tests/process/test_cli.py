@@ -113,8 +113,11 @@ def rota(folder: Path, server: Server, namespace: str) -> Rota:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fly"], "No such command 'fly'. (see `rota --help`)"),
-        (["queue", "fly"], "No such command 'fly'. (see `rota queue --help`)"),
+        (["fly"], "No such command 'fly': there are init, run, "),
+        (
+            ["queue", "fly"],
+            "there are explain, ls, pause, purge, resume (see `rota queue --help`)",
+        ),
         (["queue", "purge"], "Missing argument 'QUEUE'. (see `rota queue purge --help`)"),
         (["queue", "pause", "a b"], "queue name 'a b' is not usable: names are 1 to 128 of the characters"),
         (["task", "show", "{x}"], "id '{x}' is not usable: names are 1 to 128 of the characters"),

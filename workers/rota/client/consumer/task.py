@@ -225,15 +225,9 @@ class Found(NamedTuple):
 
 def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold: Hold) -> Found:
     """What was claimed at this Redis time."""
-    entry = claim.entry
-    if not claim.body:
-        return _unfit(entry, CancelledOutcome())
-    try:
-        body = _body_of(claim.body, most_bytes)
-    except BodyError as error:
-        return _unfit(entry, _death(entry, NotRunnable.GARBAGE, str(error)))
-    if fault := body.options and fault_in_options(body.options):
-        return _unfit(entry, _death(entry, NotRunnable.OPTIONS, fault), body.name)
+    entry, body = claim.entry, _readable(claim, most_bytes)
+    if isinstance(body, Found):
+        return body
     declared = registry.get(body.name)
     options = effective_options(_UNDECLARED if declared is None else declared.options, None, body.options)
     lag_seconds = max(0, now_us - entry.due_us) / MICROSECONDS
@@ -243,6 +237,7 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
         args, kwargs = _arguments_of(body, declared)
     except InvalidArguments as error:
         return _unfit(entry, _death(entry, NotRunnable.ARGUMENTS, str(error)), body.name)
+    asked = None if declared is None else declared.rate_asked(entry, options, args, kwargs)
     task = LeasedTask(
         id=entry.id,
         name=body.name,
@@ -263,8 +258,20 @@ def task_of(claim: Claim, now_us: int, most_bytes: int, registry: Registry, hold
         _claimed_us=now_us,
         _began=time.monotonic(),
     )
-    asked = None if declared is None else declared.rate_asked(entry, options, args, kwargs)
     return Found(task, asked)
+
+
+def _readable(claim: Claim, most_bytes: int) -> Body | Found:
+    entry = claim.entry
+    if not claim.body:
+        return _unfit(entry, CancelledOutcome())
+    try:
+        body = _body_of(claim.body, most_bytes)
+    except BodyError as error:
+        return _unfit(entry, _death(entry, NotRunnable.GARBAGE, str(error)))
+    if fault := body.options and fault_in_options(body.options):
+        return _unfit(entry, _death(entry, NotRunnable.OPTIONS, fault), body.name)
+    return body
 
 
 def _body_of(raw: bytes, most_bytes: int) -> Body:
