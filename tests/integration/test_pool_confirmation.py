@@ -18,7 +18,7 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 
 class _Scripted(socketserver.StreamRequestHandler):
-    """Of three scripts sent by their name, knows the first two; what is sent as text it does; then WAIT as it is told."""
+    """Of three scripts sent by their name, knows the first two; what is sent as text it does; WAIT as told."""
 
     def handle(self) -> None:
         server = self.server
