@@ -43,7 +43,7 @@ test-python: ## Unit and process tests on another Python: PYTHON_OTHER, or the n
 
 e2e: $(VENV)/.installed-dev ## Whole fleets, run as a user runs them
 	@command -v redis-server >/dev/null || echo "make e2e: no redis-server on the PATH, so tests run on the embedded Valkey only"
-	$(BIN)/pytest -n $(TEST_WORKERS) tests/e2e $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile tests/e2e $(PYTEST_ARGS)
 
 faults: $(VENV)/.installed-dev ## What breaks in production, done to whole fleets: processes, nodes, the network, the server, clocks
 	@command -v redis-server >/dev/null || echo "make faults: no redis-server on the PATH, so tests run on the embedded Valkey only"
