@@ -115,10 +115,10 @@ def test_a_task_is_copied_as_a_function_is_and_pickled_by_where_it_is_found(monk
 
 
 def test_help_shows_the_options_by_name_with_types_and_defaults() -> None:
-    declared = pydoc.plain(pydoc.render_doc(rota.task))
+    declared = " ".join(pydoc.plain(pydoc.render_doc(rota.task)).split())
     assert "queue: str = 'default', retries: int = 10, " in declared
     assert "time_limit: float | datetime.timedelta | None = None" in declared
-    called = pydoc.plain(pydoc.render_doc(rota.Task.using))
+    called = " ".join(pydoc.plain(pydoc.render_doc(rota.Task.using)).split())
     assert "delay: float | datetime.timedelta | None = None, at: datetime.datetime | None = None" in called
     assert set(inspect.signature(rota.task).parameters) == {"function", "name", *TaskArguments.__annotations__}
 

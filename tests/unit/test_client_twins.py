@@ -8,7 +8,7 @@ OF_ONE_ALONE = {"close", "aclose", "close_soon", "consumer_of", "execute_later"}
 
 
 def public(client: type) -> dict[str, list[str]]:
-    members = {name: getattr(client, name) for name in dir(client) if not name.startswith("_")}
+    members = {name: getattr(client, name) for name in dir(client) if name[0] != "_" and hasattr(client, name)}
     return {
         name: [each for each in inspect.signature(member).parameters if each != "on_commit"] if callable(member) else []
         for name, member in members.items()

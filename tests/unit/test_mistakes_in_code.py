@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.client import default
 from rota.protocol.epitaph import traceback_text
 from rota.registry import default_registry
 
@@ -204,6 +205,7 @@ CALLED: list[Row] = [
 @pytest.fixture(autouse=True)
 def _on_nobodys_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
+    monkeypatch.setattr(default, "_default", default.DefaultClient())
     rota.configure(redis_url="redis://127.0.0.1:1/0")
 
 

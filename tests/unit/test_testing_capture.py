@@ -15,6 +15,7 @@ import pytest
 
 import rota
 from prose import ROOT
+from rota.client import default
 from rota.testing import Capture, EndlessDrain, NotAnswered, NotRun, capture
 
 
@@ -121,7 +122,8 @@ def test_a_call_is_as_a_worker_sees_it(calls: Capture) -> None:
     assert (call.front, call.unique, call.unique_for, call.result_ttl) == (True, True, 9.0, 60.0)
 
 
-def test_once_the_block_is_over_clients_go_to_their_server_again() -> None:
+def test_once_the_block_is_over_clients_go_to_their_server_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default, "_default", default.DefaultClient())
     with capture() as outer:
         with capture() as inner:
             resize.enqueue(1)
