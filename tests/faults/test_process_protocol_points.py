@@ -74,7 +74,10 @@ def has_ended(fleet: RunningFleet, task_id: str) -> bool:
 
 def sleeps(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
     """Whether its youngest worker waits at a doorbell."""
-    name = f"rota:worker:{fleet.log('worker.started')[-1]['owner']}"
+    started = fleet.log("worker.started")
+    if not started:  # the line comes a little after the process
+        return False
+    name = f"rota:worker:{started[-1]['owner']}"
     return any(each["name"] == name and "b" in each["flags"] for each in redis_client.client_list())
 
 
