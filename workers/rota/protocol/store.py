@@ -3,7 +3,8 @@
 A command carries its script, its arguments in wire form, and the parser of its reply. Whoever has a
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
 
-Those that only look are in `rota.protocol.looks`, those by which people step in in `rota.protocol.operations`.
+Those that only look are in `rota.protocol.looks`, those by which people step in in `rota.protocol.operations`, those of
+groups and chains in `rota.protocol.groups`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from rota.protocol.classic import AdoptedClassic, ClassicSource, parse_adopted_c
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition
 from rota.protocol.entry import CrashKind
+from rota.protocol.groups import Dependents
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.looks import Looks
 from rota.protocol.operations import Operations
@@ -121,7 +123,7 @@ class Announced(NamedTuple):
 NOTHING_SAID = Announced()
 
 
-class Store(Looks, Operations):
+class Store(Looks, Operations, Dependents):
     """The transitions of one namespace."""
 
     # Producing
