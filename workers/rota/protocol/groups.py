@@ -44,6 +44,14 @@ class NewMember(NamedTuple):
     task: "NewTask"
     following: bytes = NOTHING_FOLLOWS
 
+    @property
+    def id(self) -> str:
+        return self.task.id
+
+    @property
+    def size(self) -> int:
+        return len(self.task.body) + len(self.following)
+
 
 class Opening(NamedTuple):
     """What a group begins with, each by `follow_text`. One of them is enqueued when it ends: `on_dead` if there is any

@@ -50,6 +50,10 @@ class NewTask(NamedTuple):
     unique_key: str = ""
     hold_ms: int = 0
 
+    @property
+    def size(self) -> int:
+        return len(self.body)
+
 
 class RateAsked(NamedTuple):
     """Whether the task of this entry may start by now. `name`: whose starts are counted. `latest_us`: when it may start
