@@ -23,9 +23,8 @@ class Grouping:
 
     def add(self, members: list[NewMember], into: Into) -> Added:
         self._nonces += 1
-        return self.fleet.run(
-            self.fleet.store.add_members(f"{self.fleet.keys.namespace}-add-{self._nonces}", members, into)
-        )
+        nonce = f"{self.fleet.keys.namespace}-add-{self._nonces}"
+        return self.fleet.run(self.fleet.store.add_members(nonce, members, into))
 
     def open(self, group: str, *ids: str, then: str = "", on_dead: str = "") -> Added:
         """A closed group of plain tasks."""
@@ -53,9 +52,7 @@ class Grouping:
         assert state
         return state
 
-    def keys(self) -> list[str]:
-        return [str(key) for key in self.fleet.redis.scan_iter(match=f"{{{self.fleet.keys.namespace}}}:*", count=1000)]
-
-    def leaves_nothing(self) -> bool:
-        """Whether no key is left that is of groups or chains."""
-        return not [key for key in self.keys() if "group" in key or "members" in key]
+    def kept(self) -> list[str]:
+        """The keys of groups and chains."""
+        found = self.fleet.redis.scan_iter(match=f"{{{self.fleet.keys.namespace}}}:*", count=1000)
+        return [str(key) for key in found if "group" in key or "members" in key]

@@ -26,7 +26,7 @@ def test_the_next_of_a_chain_is_enqueued_when_the_one_before_is_done(groups: Gro
     assert groups.fleet.lane() == ["b"]
     assert groups.run_one(Done()) == "b"
     assert groups.run_one(Done()) == "c"
-    assert groups.leaves_nothing()
+    assert groups.kept() == []
 
 
 @pytest.mark.parametrize("outcome", [DEAD, CancelledOutcome(), Expired()])
@@ -34,7 +34,7 @@ def test_the_rest_of_a_chain_is_dropped_when_one_ends_otherwise(groups: Grouping
     groups.chain("a", "b", "c")
     assert groups.run_one(outcome) == "a"
     assert groups.fleet.lane() == []
-    assert groups.leaves_nothing()
+    assert groups.kept() == []
 
 
 @pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0)])
@@ -284,17 +284,13 @@ def test_groups_that_have_not_ended_are_listed(groups: Grouping) -> None:
 def test_nothing_of_a_group_is_left_a_minute_after_it_ended(groups: Grouping) -> None:
     groups.open("g", "a", "b", then="end", on_dead="sorry")
     groups.fleet.run(groups.fleet.store.await_group_end("client", "g"))
-    before = {key for key in groups.keys() if key.endswith(":end")}
-    assert before == set()
-    groups.run_one(Done())
-    groups.run_one(Done())
-    groups.run_one(Done())
-    left = [key for key in groups.keys() if "group" in key or "members" in key]
-    assert left == [groups.fleet.keys.group("g")]
-    ttl = int(groups.fleet.redis.pttl(left[0]))
-    assert 0 < ttl < 60_000
-    groups.fleet.redis.pexpire(left[0], 1)
-    until(lambda: groups.leaves_nothing())
+    for _ in ("a", "b", "end"):
+        groups.run_one(Done())
+    record = groups.fleet.keys.group("g")
+    assert groups.kept() == [record]
+    assert 0 < groups.fleet.redis.pttl(record) < 60_000
+    groups.fleet.redis.pexpire(record, 1)
+    until(lambda: not groups.kept())
     assert groups.fleet.run(groups.fleet.store.group("g")) is None
 
 
@@ -332,6 +328,6 @@ def test_a_key_of_another_type_stops_groups_and_no_task(groups: Grouping, key: s
     assert groups.fleet.run(groups.fleet.store.audit()).missing == 0
 
 
-def test_what_is_to_follow_can_have_no_unique_key(groups: Grouping) -> None:
+def test_what_is_to_follow_can_have_no_unique_key() -> None:
     with pytest.raises(ValueError, match="cannot be unique: b"):
         follow_text([NewTask("b", "q", b"[]", unique_key="k")])

@@ -5,8 +5,8 @@
 -- taking along: enqueue
 -- KEYS[1]  tasks
 -- ARGV     nonce, group or '' for none, whether to open it 0|1, what follows it and what does if a member is dead (as in
---          shared/following.lua, or ''), how many items it has accepted before or '', whether to close it 0|1, then up to 500 x:
---          as of an enqueue, what follows it
+--          shared/following.lua, or ''), how many items it has accepted before or '', whether to close it 0|1, then up to
+--          500 x: as of an enqueue, what follows it
 -- errors   as an enqueue
 -- returns  word, how many items the group has accepted by now, then the words of the enqueue
 --   ok      those that were accepted are members
