@@ -45,11 +45,11 @@ def test_a_script_that_names_nothing_is_taken_as_it_is(folder: Path) -> None:
     assert scripts.load_script("probe").text == b"#!lua\nreturn 1\n"
 
 
-def test_a_transition_that_is_run_over_the_copy_is_a_function_behind_all_that_both_need(folder: Path) -> None:
+def test_a_transition_that_is_taken_along_is_a_function_behind_all_that_both_need(folder: Path) -> None:
     for name in ("copy", "bell", "entry"):
         (folder / "shared" / f"{name}.lua").write_text(f"local {name}")
     (folder / "turn.lua").write_text("#!lua flags=allow-oom\n-- with: bell entry\nreturn bell\n")
-    probe = "#!lua flags=no-writes\n-- with: copy bell\n-- over the copy: turn\nreturn turn()\n"
+    probe = "#!lua flags=no-writes\n-- with: copy bell\n-- taking along: turn\nreturn turn()\n"
     (folder / "probe.lua").write_text(probe)
     lines = [line for line in scripts.load_script("probe").text.decode().splitlines() if not line.startswith("--")]
     assert lines == [
@@ -92,7 +92,7 @@ def test_every_script_brings_the_shared_things_it_uses_before_it_uses_them(name:
     text = re.sub(r"--.*", "", load_script(name).text.decode())
     own = defined_in(text)
     known = {thing for path in SHARED.glob("*.lua") for thing in defined_in(path.read_text(encoding="utf-8"))}
-    for thing in known - {"redis"}:  # which `copy` puts another in the place of
+    for thing in known - {"redis", "ARGV"}:  # which `copy` and `asked` put others in the place of
         used = re.search(rf"(?<![\w.']){thing}(?=[ (.\[])(?! =)", text)
         assert used is None or own.get(thing, used.start() + 1) <= used.start() or is_own_name(text, thing), thing
 
@@ -106,7 +106,7 @@ def is_own_name(text: str, thing: str) -> bool:
 def test_only_what_adds_tasks_is_refused_when_the_server_is_full() -> None:
     flags = {name: load_script(name).text.partition(b"\n")[0] for name in script_names()}
     refused = {name for name, line in flags.items() if b"allow-oom" not in line and b"no-writes" not in line}
-    assert refused == {"enqueue", "revive", "advance", "put_schedule", "run_schedule"}
+    assert refused == {"enqueue", "add_members", "revive", "advance", "put_schedule", "run_schedule"}
 
 
 def test_an_unknown_script_is_a_missing_file() -> None:

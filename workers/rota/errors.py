@@ -42,6 +42,10 @@ class ScheduleDeclared(RotaError, ValueError):
     """The code or the configuration of a node has a schedule of that name, which no client can change or remove."""
 
 
+class GroupEnded(RotaError, RuntimeError):
+    """A group takes no more members: it has ended, was cancelled, or nothing is known of it (any more)."""
+
+
 class NotConfigured(RotaError, RuntimeError):
     """Nothing says which server tasks go to."""
 

@@ -41,7 +41,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Client(Looking):
+class Client(Steering):
     """A connection pool to one namespace of one server.
 
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
@@ -207,37 +207,6 @@ class Client(Looking):
             self._waiting = Waiting(self._access)
         found = self._waiting.wait(WaitQuestion(goal, task_id), timeout)
         return self._follow(look_back(self._store, task_id, found))
-
-    # Steering
-
-    def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
-        """End a task that waits (`cancelled`), have `rota.Cancelled` raised in one that runs (`running`); or say that
-        it is dead or unknown.
-
-        `kill_after`: so long after it was told its process is killed if it still runs. Raises InvalidName, ValueError
-        for a time that is none, Unavailable or Uncertain.
-        """
-        return self._run(cancelling(self._store, task_id, kill_after), [task_id])
-
-    def pause(self, queue: str) -> bool:
-        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
-        check_queue(queue)
-        return bool(self._run(self._store.pause(queue)))
-
-    def resume(self, queue: str) -> bool:
-        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
-        check_queue(queue)
-        return bool(self._run(self._store.resume(queue)))
-
-    def revive(self, task_id: str) -> bool:
-        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
-        require_name("id", task_id)
-        return bool(self._run(self._store.revive([task_id]), [task_id]))
-
-    def purge_dead(self, task_id: str) -> bool:
-        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
-        require_name("id", task_id)
-        return bool(self._run(self._store.purge_dead([task_id]), [task_id]))
 
     # Talking to the server
 

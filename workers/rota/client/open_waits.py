@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from itertools import islice
+from itertools import islice, takewhile
 from threading import Lock
 from typing import Final, NamedTuple, Protocol
 
 from rota.protocol.ends import PURGED
+from rota.protocol.groups import Room
 from rota.protocol.store import BATCH
 from rota.protocol.views import TaskState
 
 _ENDED: Final = frozenset({"done", "dead", "cancelled", "expired", PURGED})
+_OF_A_GROUP: Final = "group"
 
 
 class Goal(StrEnum):
@@ -28,14 +30,41 @@ class WaitQuestion(NamedTuple):
     goal: Goal
     task_id: str
 
+    @property
+    def subject(self) -> str:
+        return f"task {self.task_id}"
+
+    @property
+    def event(self) -> str:
+        return "started" if self.goal is Goal.START else "ended"
+
+
+class GroupQuestion(NamedTuple):
+    """What is asked about a group: that at most so many of its members have not ended; None: its end."""
+
+    group: str
+    most_left: int | None = None
+
+    @property
+    def subject(self) -> str:
+        return f"group {self.group}"
+
+    @property
+    def event(self) -> str:
+        return "ended" if self.most_left is None else f"come to {self.most_left:,} members or fewer that have not ended"
+
+
+Question = WaitQuestion | GroupQuestion
+Found = TaskState | Room
+
 
 class Waiter(Protocol):
     """Who waits, as far as those are concerned who know the end. `is_over`: nobody waits any more."""
 
-    question: WaitQuestion
+    question: Question
     is_over: bool
 
-    def tell(self, found: TaskState | None, why: str = "") -> None:
+    def tell(self, found: Found | None, why: str = "") -> None:
         """This was found, or, with None, nobody looks any more for this reason."""
 
 
@@ -45,9 +74,9 @@ class Wait:
 
     __slots__ = ("_asleep", "found", "is_over", "question", "why")
 
-    def __init__(self, question: WaitQuestion) -> None:
+    def __init__(self, question: Question) -> None:
         self.question = question
-        self.found: TaskState | None = None
+        self.found: Found | None = None
         self.why = ""
         self.is_over = False
         self._asleep = Lock()
@@ -60,7 +89,7 @@ class Wait:
         finally:
             self.is_over = True
 
-    def tell(self, found: TaskState | None, why: str = "") -> None:
+    def tell(self, found: Found | None, why: str = "") -> None:
         """Wake the thread: this was found, or, with None, nobody looks any more for this reason."""
         self.found, self.why = found, why
         self._asleep.release()
@@ -74,8 +103,8 @@ class OpenWaits:
     """
 
     def __init__(self) -> None:
-        self._waits: dict[WaitQuestion, list[Waiter]] = {}
-        self._to_ask: dict[WaitQuestion, str] = {}
+        self._waits: dict[Question, list[Waiter]] = {}
+        self._to_ask: dict[Question, str] = {}
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -86,8 +115,12 @@ class OpenWaits:
         self._to_ask.setdefault(wait.question, "")
 
     def wake(self, how: str, task_id: str) -> None:
-        """A task was `started`, or has ended as the word says: it is to be asked about. Whoever shares the server may
-        have pushed any other word, which says nothing."""
+        """A task was `started`, or has ended as the word says, or something came of a `group`: it is to be asked about.
+        Whoever shares the server may have pushed any other word, which says nothing."""
+        if how == _OF_A_GROUP:
+            of_it = [each for each in self._waits if isinstance(each, GroupQuestion) and each.group == task_id]
+            self._to_ask |= dict.fromkeys(of_it, "")
+            return
         for question in [WaitQuestion(goal, task_id) for goal in Goal]:
             if question in self._waits:
                 self._to_ask[question] = how if how in _ENDED else ""
@@ -100,16 +133,22 @@ class OpenWaits:
                 del self._waits[question]
         self._to_ask = {question: self._to_ask.get(question, "") for question in self._waits}
 
-    def next_questions(self) -> dict[WaitQuestion, str]:
-        """What is to be asked next, no more than the script takes in a call."""
-        return dict(islice(self._to_ask.items(), BATCH))
+    def next_questions(self) -> dict[Question, str]:
+        """What is to be asked next by one call: about one group, or about no more tasks than the script takes."""
+        first = next(iter(self._to_ask), None)
+        if isinstance(first, GroupQuestion):
+            return {first: ""}
+        of_tasks = takewhile(lambda item: isinstance(item[0], WaitQuestion), self._to_ask.items())
+        return dict(islice(of_tasks, BATCH))
 
-    def answer(self, asked: Mapping[WaitQuestion, str], answers: Sequence[TaskState | None]) -> None:
+    def answer(self, asked: Mapping[Question, str], answers: Sequence[Found | None]) -> None:
         """Tell those whose wait has an end. What the script had no room to answer stays to be asked."""
         for (question, how), found in zip(asked.items(), answers, strict=False):
             self._to_ask.pop(question, None)
-            if found is not None:
-                self._tell(question, replace(found, state=how) if how and found.state == "unknown" else found)
+            if how and isinstance(found, TaskState) and found.state == "unknown":
+                self._tell(question, replace(found, state=how))
+            elif found is not None:
+                self._tell(question, found)
 
     def give_up(self, why: str) -> None:
         """Tell all that nobody looks any more, and why."""
@@ -119,6 +158,6 @@ class OpenWaits:
         self._waits.clear()
         self._to_ask.clear()
 
-    def _tell(self, question: WaitQuestion, found: TaskState) -> None:
+    def _tell(self, question: Question, found: Found) -> None:
         for wait in self._waits.pop(question, ()):
             wait.tell(found)

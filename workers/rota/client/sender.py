@@ -9,22 +9,34 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Unconfirmed
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command
-from rota.protocol.replies import Enqueued
-from rota.protocol.store import NewTask, Store
 from rota.server.durability import Confirmation
 
 
-class _WithId(Protocol):
+class WithId(Protocol):
+    """What has an id: what callers get."""
+
     @property
     def id(self) -> str: ...
 
 
-H = TypeVar("H", bound=_WithId)
+class Sent(WithId, Protocol):
+    """What can be sent: a task, or one with what follows it. `size`: about how many bytes it takes."""
+
+    @property
+    def size(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sent)
+V = TypeVar("V")
+H = TypeVar("H", bound=WithId)
+S2 = TypeVar("S2", bound=Sent)
+V2 = TypeVar("V2")
+H2 = TypeVar("H2", bound=WithId)
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 50.0  # of the server's 60; the rest is for the way there
@@ -35,9 +47,7 @@ _ROUND_BYTES: Final = 4 << 20  # what may be on its way without an answer, under
 _FIRST_SHARE: Final = 0.5  # of the time for an answer: the rest is for the same once more, on another connection
 _PERHAPS: Final = "the tasks may have been accepted"
 
-EnqueueExchange = Exchange[list[Enqueued]]
-EnqueueAnswers = list[Answer[list[Enqueued]]]
-Sending = Generator[EnqueueExchange, EnqueueAnswers, list[H]]
+Sending = Generator[Exchange[Any], list[Answer[Any]], list[H]]
 """Exchanges, one after the other: it is sent their answers, or thrown Unavailable when nothing was sent, or Cut when
 nobody waits any more. Returns the handles."""
 
@@ -50,45 +60,66 @@ class Cut(Exception):
         self.is_sent = is_sent
 
 
-class Batch(NamedTuple):
-    """Tasks of one call, and its nonce."""
+class Batch(NamedTuple, Generic[S]):
+    """What is sent by one call, and its nonce. `at`: how many are sent before it."""
 
-    tasks: Sequence[NewTask]
+    items: Sequence[S]
     nonce: str
+    at: int = 0
 
 
-class Sender(Generic[H]):
-    """How enqueues are sent; `handle_of` makes what callers get of each, and `doubt` the Uncertain that takes the
-    `Sending` which repeats it. A `confirmation` is waited for by each round: two rounds may go to two servers, of which
-    only the second would confirm. `seconds` are those of a round, whatever happens in it. `repeats`: what callers
-    write to repeat one."""
+class Sender(Generic[S, V, H]):
+    """How enqueues are sent; `pack` makes the command of each batch, `told` what callers get of its answer, and `doubt`
+    the Uncertain that takes the `Sending` which repeats it. A `confirmation` is waited for by each round: two rounds
+    may go to two servers, of which only the second would confirm. `seconds` are those of a round, whatever happens in
+    it. `repeats`: what callers write to repeat one."""
 
     def __init__(
         self,
-        store: Store,
-        handle_of: Callable[[NewTask, Enqueued], H],
-        doubt: "Callable[[str, Sequence[str], Callable[[], Sending[H]]], Uncertain]",
+        pack: Callable[[Batch[S]], Command[V]],
+        told: Callable[[Sequence[S], V], list[H]],
+        doubt: "Callable[[str, Sequence[str], Callable[[], Sending[Any]]], Uncertain]",
         seconds: float,
         confirmation: Confirmation | None = None,
         *,
         repeats: str = "repeat()",
     ) -> None:
-        self._store = store
+        self._pack = pack
         self._repeats = repeats
-        self._handle_of = handle_of
+        self._told = told
         self._doubt = doubt
         self._seconds = seconds
         self._confirmation = confirmation
 
-    def send(self, tasks: Sequence[NewTask]) -> Sending[H]:
-        """Send tasks, in order, each round once, and what got no answer a second time.
+    def of(
+        self,
+        pack: Callable[[Batch[S2]], Command[V2]],
+        told: Callable[[Sequence[S2], V2], list[H2]],
+        go_on: Callable[[Sending[H2]], Sending[Any]] = lambda repeated: repeated,
+    ) -> "Sender[S2, V2, H2]":
+        """One of other things, else as this one. `go_on`: what a repeated enqueue does besides."""
+
+        def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
+            return self._doubt(why, ids, lambda: go_on(again()))
+
+        return Sender(pack, told, doubt, self._seconds, self._confirmation, repeats=self._repeats)
+
+    def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
+        """Send tasks, in order, each round once, and what got no answer a second time. `progress` is told after each
+        round how many were accepted so far.
 
         Raises Unavailable, ServerFull or Uncertain: the rounds after the one that failed were not sent.
         """
-        rounds = _rounds(tasks)
-        return self._send_round(rounds[0]) if len(rounds) == 1 else self._send_rounds(rounds)
+        rounds = _rounds(items)
+        if len(rounds) == 1 and progress is None:
+            return self._send_round(rounds[0])
+        return self._send_rounds(rounds, progress)
 
-    def _send_rounds(self, rounds: Sequence[Sequence[Batch]]) -> Sending[H]:
+    def send_as_one(self, items: Sequence[S]) -> Sending[H]:
+        """Send these by one call, be there any or not: at most as many as a script takes."""
+        return self._send_round([Batch(items, _nonce())])
+
+    def _send_rounds(self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None) -> Sending[H]:
         handles: list[H] = []
         for batches in rounds:
             try:
@@ -96,9 +127,11 @@ class Sender(Generic[H]):
             except (Unavailable, Uncertain) as error:
                 error.accepted = (*(handle.id for handle in handles), *error.accepted)
                 raise
+            if progress is not None:
+                progress(len(handles))
         return handles
 
-    def _send_round(self, batches: Sequence[Batch]) -> Sending[H]:
+    def _send_round(self, batches: Sequence[Batch[S]]) -> Sending[H]:
         sent_at = time.monotonic()
         # What waits for a confirmation may wait long: it has all the time, and is sent again when the connection broke.
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
@@ -117,17 +150,14 @@ class Sender(Generic[H]):
     def _may_repeat(self, sent_at: float) -> bool:
         return _is_remembered(sent_at) and time.monotonic() < sent_at + self._seconds
 
-    def _exchange(self, batches: Sequence[Batch], deadline: float, share: float = WHOLE) -> EnqueueExchange:
+    def _exchange(self, batches: Sequence[Batch[S]], deadline: float, share: float = WHOLE) -> Exchange[V]:
         # One command after another, as they are sent: the next is packed while the server works on the last.
-        commands = map(self._enqueue, batches)
+        commands = map(self._pack, batches)
         return Exchange(commands, self._confirmation, deadline, share)
 
-    def _enqueue(self, batch: Batch) -> Command[list[Enqueued]]:
-        return self._store.enqueue(batch.nonce, batch.tasks)
-
     def _again(
-        self, batches: Sequence[Batch], deadline: float
-    ) -> Generator[EnqueueExchange, EnqueueAnswers, EnqueueAnswers]:
+        self, batches: Sequence[Batch[S]], deadline: float
+    ) -> Generator[Exchange[Any], list[Answer[Any]], list[Answer[V]]]:
         # If the second try is refused, or cannot be sent, the first may have counted all the same: it stays Unanswered.
         try:
             answers = yield self._exchange(batches, deadline)
@@ -137,14 +167,14 @@ class Sender(Generic[H]):
             raise Cut(is_sent=True) from None  # the first time
         return [Unanswered(str(answer.error)) if isinstance(answer, NotAccepted) else answer for answer in answers]
 
-    def _handles(self, batches: Sequence[Batch], answers: Sequence[Answer[list[Enqueued]]], sent_at: float) -> list[H]:
+    def _handles(self, batches: Sequence[Batch[S]], answers: Sequence[Answer[V]], sent_at: float) -> list[H]:
         # Raises when not all was answered; what is in doubt says more than what was refused.
         handles: list[H] = []
         refused: list[Unavailable] = []
-        doubts: list[tuple[Batch, str]] = []
+        doubts: list[tuple[Batch[S], str]] = []
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, Answered):
-                handles += [self._handle_of(task, word) for task, word in zip(batch.tasks, answer.value, strict=True)]
+                handles += self._told(batch.items, answer.value)
             elif isinstance(answer, NotAccepted):
                 refused.append(answer.error)
             else:
@@ -155,17 +185,17 @@ class Sender(Generic[H]):
         failure.accepted = tuple(handle.id for handle in handles)
         raise failure
 
-    def _cut(self, cut: Cut, batches: Sequence[Batch], sent_at: float) -> Unavailable | Uncertain:
+    def _cut(self, cut: Cut, batches: Sequence[Batch[S]], sent_at: float) -> Unavailable | Uncertain:
         if cut.is_sent:
             return self._uncertain(f"the await was cancelled; {_PERHAPS}", batches, sent_at)
         return Unavailable("the await was cancelled before anything was sent")
 
-    def _uncertain(self, why: str, batches: Sequence[Batch], sent_at: float) -> Uncertain:
-        ids = [task.id for batch in batches for task in batch.tasks]
+    def _uncertain(self, why: str, batches: Sequence[Batch[S]], sent_at: float) -> Uncertain:
+        ids = [item.id for batch in batches for item in batch.items]
         how = f"{self._repeats} of this error sends them again exactly, up to {REPEAT_SECONDS:g} s after the first time"
         return self._doubt(f"{why}: {how}", ids, partial(self._repeat, batches, sent_at))
 
-    def _repeat(self, batches: Sequence[Batch], sent_at: float) -> Sending[H]:
+    def _repeat(self, batches: Sequence[Batch[S]], sent_at: float) -> Sending[H]:
         if not _is_remembered(sent_at):
             raise self._uncertain(f"it is too late to repeat the enqueue; {_PERHAPS}", batches, sent_at)
         try:
@@ -175,16 +205,21 @@ class Sender(Generic[H]):
         return self._handles(batches, answers, sent_at)
 
 
-def _rounds(tasks: Sequence[NewTask]) -> Sequence[Sequence[Batch]]:
-    batches = [
-        Batch(some, os.urandom(16).hex())
-        for some in _cut(tasks, [len(task.body) for task in tasks], _BATCH_TASKS, _BATCH_BYTES)
-    ]
+def _rounds(items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:
+    if len(items) == 1:
+        return [[Batch(items, _nonce())]]
+    batches: list[Batch[S]] = []
+    at = 0
+    for some in _cut(items, [item.size for item in items], _BATCH_TASKS, _BATCH_BYTES):
+        batches.append(Batch(some, _nonce(), at))
+        at += len(some)
     if len(batches) == 1:
         return [batches]
-    return _cut(
-        batches, [sum([len(task.body) for task in batch.tasks]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES
-    )
+    return _cut(batches, [sum([item.size for item in batch.items]) for batch in batches], _ROUND_BATCHES, _ROUND_BYTES)
+
+
+def _nonce() -> str:
+    return os.urandom(16).hex()
 
 
 def _is_remembered(sent_at: float) -> bool:

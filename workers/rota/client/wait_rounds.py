@@ -4,16 +4,18 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from rota.backoff import Backoff
 from rota.client.answers import Answer, Answered, NotAccepted
-from rota.client.open_waits import Goal, OpenWaits, WaitQuestion
+from rota.client.open_waits import Found, GroupQuestion, OpenWaits, Question, WaitQuestion
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.command import Command
+from rota.protocol.groups import Room
+from rota.protocol.replies import Raw
 from rota.protocol.store import Store
-from rota.protocol.views import TaskState
 
 ASK_ALL_SECONDS: Final = 10.0
 LINGER_SECONDS: Final = 3.0  # that whoever serves waits stays when nobody waits
@@ -21,7 +23,7 @@ CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 2.0
 
-Answers = list[TaskState | None]
+Answers = Sequence[Found | None]
 
 
 class WaitRounds:
@@ -54,18 +56,22 @@ class WaitRounds:
             self.open.wake(how, task_id)
         self._backoff.reset()
 
-    def next_questions(self) -> dict[WaitQuestion, str]:
+    def next_questions(self) -> dict[Question, str]:
         """What is to be asked now."""
         if time.monotonic() >= self._ask_all_at:
             self.open.ask_all()
             self._ask_all_at = time.monotonic() + ASK_ALL_SECONDS
         return self.open.next_questions()
 
-    def asking(self, asked: Mapping[WaitQuestion, str]) -> Command[Answers]:
-        """The command that asks it."""
-        return self._store.wait(self._name_there, [(question.goal, question.task_id) for question in asked])
+    def asking(self, asked: Mapping[Question, str]) -> Command[Any]:
+        """The command that asks it, and is answered by Answers."""
+        of_groups = [question for question in asked if isinstance(question, GroupQuestion)]
+        if of_groups:
+            return _asking_one(group_command(self._store, self._name_there, of_groups[0]))
+        tasks = [(each.goal, each.task_id) for each in asked if isinstance(each, WaitQuestion)]
+        return self._store.wait(self._name_there, tasks)
 
-    def answer(self, asked: Mapping[WaitQuestion, str], answers: Answers) -> None:
+    def answer(self, asked: Mapping[Question, str], answers: Answers) -> None:
         """Tell those whose wait has an end."""
         self.open.answer(asked, answers)
         self.trouble = ""
@@ -86,6 +92,21 @@ class WaitRounds:
         return max(min(self._ask_all_at, self._idle_at, silent_at), self.retry_at) - now
 
 
+def group_command(store: Store, client: str, question: GroupQuestion) -> Command[Room]:
+    """What asks about a group, and has this client told what comes later."""
+    if question.most_left is None:
+        return store.await_group_end(client, question.group)
+    return store.await_room(client, question.group, question.most_left)
+
+
+def _asking_one(command: Command[Room]) -> Command[Any]:
+    def parse(raw: Raw) -> Answers:
+        room = command.parse(raw)
+        return [room if room.has_come else None]
+
+    return replace(command, parse=parse)
+
+
 def answered(answer: Answer[Answers]) -> Answers:
     """The answers, if there are any. Raises Unavailable."""
     if isinstance(answer, Answered):
@@ -98,13 +119,12 @@ def limit_of(timeout: Duration | None) -> float | None:
     return None if timeout is None else max(0.0, seconds(timeout, "timeout"))
 
 
-def too_late(question: WaitQuestion, limit: float, trouble: str) -> WaitTimeout:
+def too_late(question: Question, limit: float, trouble: str) -> WaitTimeout:
     """What was waited for has not come in time."""
-    what = "started" if question.goal is Goal.START else "ended"
     away = f"; the server could not be asked: {trouble}" if trouble else ""
-    return WaitTimeout(f"task {question.task_id} has not {what} within {limit:g} s{away}")
+    return WaitTimeout(f"{question.subject} has not {question.event} within {limit:g} s{away}")
 
 
-def given_up(question: WaitQuestion, why: str) -> Unavailable:
+def given_up(question: Question, why: str) -> Unavailable:
     """Nobody looks any more."""
-    return Unavailable(f"{why} while it waited for task {question.task_id}")
+    return Unavailable(f"{why} while it waited for {question.subject}")

@@ -8,11 +8,10 @@ import os
 from threading import Lock
 from typing import Final
 
-from rota.client.open_waits import Wait, WaitQuestion
+from rota.client.open_waits import Found, Question, Wait
 from rota.client.wait_rounds import given_up, limit_of, too_late
 from rota.client.waiting_thread import Access, WaitingThread
 from rota.durations import Duration
-from rota.protocol.views import TaskState
 from rota.soft_limit import time_limit_deferred
 
 _CLOSE_SECONDS: Final = 1.0  # that `close` waits for the thread, which may be connecting
@@ -28,7 +27,7 @@ class Waiting:
         self._thread: WaitingThread | None = None
         self.pid = os.getpid()
 
-    def wait(self, question: WaitQuestion, timeout: Duration | None) -> TaskState:
+    def wait(self, question: Question, timeout: Duration | None) -> Found:
         """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
         the server does not let it ask."""
         limit = limit_of(timeout)

@@ -19,7 +19,7 @@ from typing import Final
 
 from rota.client.answers import Exchange
 from rota.client.failures import Denied
-from rota.client.open_waits import Wait, WaitQuestion
+from rota.client.open_waits import Question, Wait
 from rota.client.pool import ClientPool
 from rota.client.reply_list import ReplyList
 from rota.client.wait_rounds import CLOSED, Answers, WaitRounds, answered
@@ -158,7 +158,7 @@ class WaitingThread(Thread):
             self._replies.close()
             self._rounds.fail(str(error))
 
-    def _answers(self, asked: Mapping[WaitQuestion, str]) -> Answers:
+    def _answers(self, asked: Mapping[Question, str]) -> Answers:
         until = time.monotonic() + self._access.timeout_seconds
         [answer] = self._access.pool.exchange(Exchange([self._rounds.asking(asked)], None, until))
         return answered(answer)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- The schedules that a node's code and configuration have, with each heartbeat of its master.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters ending schedules leaving_out withdrawing
+-- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules leaving_out withdrawing
 -- KEYS[1]  tasks
 -- ARGV     ttl ms, then up to 100 x: name, for how many us this node has said so, what the schedule says
 -- returns  a word each: kept | new | changed | older (another node says something else, and began to later) | client (a

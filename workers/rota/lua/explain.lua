@@ -2,7 +2,7 @@
 -- The next claims in their order, as the turn makes them: it is run over a copy, again and again, each time for a worker
 -- with nothing in hand. Nothing is enqueued, becomes due or ends between them.
 -- with: copy prefix clock entry doorbell bare named tiers rotation condition
--- over the copy: turn
+-- taking along: turn
 -- KEYS[1]  tasks
 -- ARGV     those of a turn: an owner that nobody is, limit 1, nothing in hand, no tokens, no limits of queues, nothing to
 --          settle, tiers; behind these a queue to be told of in any case, or '', and how many claims

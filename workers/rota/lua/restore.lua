@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Put back tasks that live and stand nowhere, as somebody took their entry away.
--- with: prefix clock entry lists places doorbell books in_use former bare news waiters ending anew
+-- with: prefix clock entry lists places doorbell books in_use former bare news waiters following anew
 -- KEYS[1]  tasks
 -- ARGV     up to 500 ids, of tasks that were found in no lane
 -- returns  a word each: restored | ended (it was cancelled while it waited) | dead (nothing says what its queue is, or its
@@ -37,6 +37,7 @@ end
 local function put_back(id, body)
   if body == '' then
     take_off(id, 'u1X', 'cancelled') -- all that it may hold; its end was noted when it was cancelled
+    if follow then follow('cancelled', now, { id }) end -- unless it ran then
     return 'ended'
   end
   local e = next_life(id, body)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation bounds
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers rotation bounds
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
 --          n, the lines of so many that are done (as in shared/ends.lua), n, n x (entry verb first second), tiers
@@ -46,6 +46,7 @@ for _, domain in ipairs(domains) do
     bounds = bounds or make_bounds(now)
   end
 end
+if any_members then guard_places() end
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
   if ARGV[verb_at] ~= 'done' then
     guard_places()
@@ -66,9 +67,14 @@ local function most_of(share)
 end
 
 -- Settle.
-local stale, by_queue = {}, {}
+local stale, by_queue, to_ring = {}, {}, {}
+if any_members then
+  ring_for_following = function(queue) -- this turn may claim what follows
+    to_ring[queue] = true
+    if any_patterns then mark(queue) end
+  end
+end
 if has_list then stale, by_queue = settle(owner, settlements_at, settlements, now, plain_count, plain) end
-local to_ring = {}
 for queue, of in pairs(by_queue) do
   holding = holding - of.settled
   local share = share_of(domains, queue)

@@ -61,6 +61,8 @@ class Keys:
     events = _Single("events")
     events_on = _Single("events-on")
     waiters = _Single("waiters")
+    members = _Single("members")
+    groups = _Single("groups")
     schedules = _Single("schedules")
     schedules_due = _Single("schedules-due")
     schedules_declared = _Single("schedules-declared")
@@ -101,6 +103,12 @@ class Keys:
 
     def result(self, task_id: str) -> str:
         return self._key(f"result:{task_id}")
+
+    def group(self, group: str) -> str:
+        return self._key(f"group:{group}")
+
+    def group_members(self, group: str) -> str:
+        return self._key(f"group-members:{group}")
 
     def sealed_ends(self, number: int | str) -> str:
         return self._key(f"ends:{number}")

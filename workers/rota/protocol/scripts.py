@@ -4,8 +4,9 @@ A script names the shared functions it needs in a line `-- with: entry doorbell`
 `lua/shared/`, are put between its first line (the flags) and its body, each once and behind those that
 it names itself. So each script carries what it uses and nothing else, and runs as one text.
 
-A script that has a line `-- over the copy: turn` gets that whole transition too, as a function, behind the shared files
-of both. The first of its own is `copy`, so that the transition is run and changes nothing.
+A script that has a line `-- taking along: turn` gets that whole transition too, as a function, behind the shared files
+of both. Where the first of its own is `copy`, the transition is run and changes nothing; where it is `asked`, it gets its
+arguments from the script.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ except ImportError:
 # Found from this file: importlib.resources would cost every worker 26 ms of imports for the same answer.
 _FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
-_OVER = "-- over the copy:"
+_ALONG = "-- taking along:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def _assemble(source: str) -> str:
     shared: dict[str, str] = {}
     _add_needs(body, shared)
     functions = []
-    for name in _named(_OVER, body):
+    for name in _named(_ALONG, body):
         _, _, transition = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8").partition("\n")
         _add_needs(transition, shared)
         functions.append(f"local function {name}()\n{transition}end")

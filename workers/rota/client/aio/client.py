@@ -43,7 +43,7 @@ T = TypeVar("T")
 _PREPARED_AT_ONCE: Final = 100  # some milliseconds
 
 
-class AsyncClient(AsyncLooking):
+class AsyncClient(AsyncSteering):
     """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
 
     The arguments are those of `Client`. It belongs to the event loop that uses it first, and to another one only when
@@ -189,32 +189,6 @@ class AsyncClient(AsyncLooking):
             return interceptor.wait(self.namespace, question)
         found = await self._here().waiting.wait(question, timeout)
         return await self._follow(look_back(self._store, task_id, found))
-
-    # Steering
-
-    async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
-        """End a task that waits, have `rota.Cancelled` raised in one that runs: see `Client.cancel`."""
-        return await self._run(cancelling(self._store, task_id, kill_after), [task_id])
-
-    async def pause(self, queue: str) -> bool:
-        """Have no worker claim from the queue; False when it was paused already. Raises as `cancel`."""
-        check_queue(queue)
-        return await self._run(self._store.pause(queue)) > 0
-
-    async def resume(self, queue: str) -> bool:
-        """Have workers claim from the queue again; False when it was not paused. Raises as `cancel`."""
-        check_queue(queue)
-        return await self._run(self._store.resume(queue)) > 0
-
-    async def revive(self, task_id: str) -> bool:
-        """Put a dead task back in its lane, its failures forgiven; False when it is not dead. Raises as `cancel`."""
-        require_name("id", task_id)
-        return await self._run(self._store.revive([task_id]), [task_id]) > 0
-
-    async def purge_dead(self, task_id: str) -> bool:
-        """Forget a dead task for good; False when it is not dead. Raises as `cancel`."""
-        require_name("id", task_id)
-        return await self._run(self._store.purge_dead([task_id]), [task_id]) > 0
 
     # Talking to the server
 

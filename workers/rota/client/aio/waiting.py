@@ -9,13 +9,12 @@ from typing import Final
 from rota.client.aio.pool import AioPool
 from rota.client.answers import Exchange
 from rota.client.failures import Denied, unavailable
-from rota.client.open_waits import WaitQuestion
+from rota.client.open_waits import Found, Question
 from rota.client.reply_list import GRACE_SECONDS, PARK_SECONDS
 from rota.client.wait_rounds import CLOSED, WaitRounds, answered, given_up, limit_of, too_late
 from rota.durations import Duration
 from rota.errors import Unavailable
 from rota.protocol.store import BATCH, Store
-from rota.protocol.views import TaskState
 from rota.protocol.wire import text_of
 from rota.server.address import Address
 from rota.server.aio_connection import AioConnection
@@ -27,14 +26,14 @@ _NAME: Final = "rota:waiting"
 class AioWait:
     """One await."""
 
-    def __init__(self, question: WaitQuestion) -> None:
+    def __init__(self, question: Question) -> None:
         self.question = question
-        self.found: TaskState | None = None
+        self.found: Found | None = None
         self.why = ""
         self.is_over = False
         self._told = asyncio.Event()
 
-    def tell(self, found: TaskState | None, why: str = "") -> None:
+    def tell(self, found: Found | None, why: str = "") -> None:
         """This was found, or, with None, nobody looks any more for this reason."""
         self.found, self.why = found, why
         self._told.set()
@@ -61,7 +60,7 @@ class AioWaiting:
         self._parked: asyncio.Task[list[str] | Unavailable] | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def wait(self, question: WaitQuestion, timeout: Duration | None) -> TaskState:
+    async def wait(self, question: Question, timeout: Duration | None) -> Found:
         """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
         the server does not let it ask."""
         limit = limit_of(timeout)

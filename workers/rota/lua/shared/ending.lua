@@ -1,5 +1,6 @@
 -- How the life of a task goes on or ends. The caller has taken the entry from wherever it stood.
 -- with: ends
+local follow -- what follows, where there is any: see following.lua
 
 -- Free the task's unique key, if the key is still its own (one held for a time may have passed to another).
 local function free_unique_key(id, flag)
@@ -105,6 +106,7 @@ end
 -- of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing is to be told.
 local function note_ends(how, now, owner, ended)
   if tell_waiters then tell_waiters(how, ended.ids) end
+  if follow then follow(how, now, ended.ids) end
   if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end -- one at a time, and of an earlier life
   if not remembers() then return end
   local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
@@ -150,7 +152,7 @@ end
 local function delay(e, due)
   due = math.min(due, LATEST)
   local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
-  redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e))
+  redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e) .. (e.front and ' ^' or ''))
   redis.call('ZADD', PREFIX .. 'delayed', to_score(due), e.id)
   count('delayed:' .. e.queue, 1)
   if not first[1] or due < from_score(first[2]) then ring_pollers() end

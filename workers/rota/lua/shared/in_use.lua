@@ -6,3 +6,5 @@ local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1
 local any_events = in_use and redis.call('EXISTS', EVENTS_ON) == 1
 local waiters = in_use and redis.pcall('HLEN', WAITERS)
 local any_waiters = type(waiters) == 'number' and waiters > 0 -- of another type it stops waits, and nothing else
+local members = in_use and redis.pcall('HLEN', MEMBERS)
+local any_members = type(members) == 'number' and members > 0 -- likewise

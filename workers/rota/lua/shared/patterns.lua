@@ -2,6 +2,6 @@
 -- then; here, whether masters announced patterns of queues (see marks.lua). Where they did not there are none of the
 -- functions for these.
 local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'
-local WAITERS, PATTERNS = PREFIX .. 'waiters', PREFIX .. 'patterns'
-local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS, EVENTS_ON, WAITERS, PATTERNS) > 0
+local WAITERS, PATTERNS, MEMBERS = PREFIX .. 'waiters', PREFIX .. 'patterns', PREFIX .. 'members'
+local in_use = redis.call('EXISTS', FORMER, PREFIX .. 'paused', PROGRESS, EVENTS_ON, WAITERS, PATTERNS, MEMBERS) > 0
 local any_patterns = in_use and redis.call('EXISTS', PATTERNS) == 1

@@ -3,14 +3,16 @@
 -- nobody waits there is no `tell_waiters`.
 local REPLIES_MS = 60000 -- a list that nobody has emptied for so long is that of a client that is gone
 
-local tell_waiters
-if any_waiters then
+local tell_waiters, wake
+if any_waiters or any_members then
   -- A list begins to expire when it is begun: what keeps coming for a client that is gone does not keep it.
-  local function wake(client, words)
+  wake = function(client, words)
     local replies = PREFIX .. 'replies:' .. client
     if redis.pcall('RPUSH', replies, unpack(words)) == #words then redis.call('PEXPIRE', replies, REPLIES_MS) end
   end
+end
 
+if any_waiters then
   -- Wake who waits for these tasks, all of which started, or ended in the way that `how` says; who waits for a start waits no
   -- longer than for the end.
   tell_waiters = function(how, ids)

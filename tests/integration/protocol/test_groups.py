@@ -1,0 +1,333 @@
+"""Claims about chains and groups: each follows the end it waits for, once, in the transition that makes that end."""
+
+import pytest
+
+from grouping import Grouping
+from protocol import Fleet, body_of, one_tier
+from rota.protocol.groups import AddWord, CancelledGroup, GroupPhase, Into, NewMember, Opening, Room, follow_text
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.replies import CancelWord, Enqueued
+from rota.protocol.store import NewTask
+from rota.server.server_errors import ServerError
+from waiting import until
+
+Q = one_tier("q")
+DEAD = DeadOutcome(b'{"reason":"raised"}')
+
+
+@pytest.fixture
+def groups(fleet: Fleet) -> Grouping:
+    return Grouping(fleet)
+
+
+def test_the_next_of_a_chain_is_enqueued_when_the_one_before_is_done(groups: Grouping) -> None:
+    groups.chain("a", "b", "c")
+    assert groups.run_one(Done()) == "a"
+    assert groups.fleet.lane() == ["b"]
+    assert groups.run_one(Done()) == "b"
+    assert groups.run_one(Done()) == "c"
+    assert groups.kept() == []
+
+
+@pytest.mark.parametrize("outcome", [DEAD, CancelledOutcome(), Expired()])
+def test_the_rest_of_a_chain_is_dropped_when_one_ends_otherwise(groups: Grouping, outcome: Outcome) -> None:
+    groups.chain("a", "b", "c")
+    assert groups.run_one(outcome) == "a"
+    assert groups.fleet.lane() == []
+    assert groups.kept() == []
+
+
+@pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0)])
+def test_a_chain_waits_while_a_task_of_it_goes_on(groups: Grouping, outcome: Outcome) -> None:
+    groups.chain("a", "b")
+    assert groups.run_one(outcome) == "a"
+    groups.fleet.promote()
+    assert groups.run_one(Done()) == "a"
+    assert groups.run_one(Done()) == "b"
+
+
+def test_the_turn_that_ends_a_task_may_claim_what_follows_and_rings_for_nobody_then(groups: Grouping) -> None:
+    groups.chain("a", "b")
+    claim = groups.claim()
+    groups.fleet.silence()
+    reply = groups.fleet.turn(groups.owner, Q, (claim, Done()), limit=1)
+    assert [one.entry.id for one in reply.claims] == ["b"]
+    assert groups.fleet.bell() == 0
+
+
+def test_what_follows_into_a_queue_of_others_rings_there(groups: Grouping) -> None:
+    groups.add([NewMember(groups.task("a"), follow_text([NewTask("b", "other", body_of("b", "other"))]))], Into())
+    groups.run_one(Done())
+    assert groups.fleet.lane("other") == ["b"]
+    assert groups.fleet.bell("other") == 1
+
+
+def test_a_delay_counts_from_the_end_of_the_one_before(groups: Grouping) -> None:
+    groups.add([NewMember(groups.task("a"), follow_text([groups.task("b", "+60000000^")]))], Into())
+    groups.run_one(Done())
+    fleet = groups.fleet
+    assert fleet.score(fleet.keys.delayed, "b") == pytest.approx(fleet.now_us() / 1e6 + 60, abs=5)
+    assert fleet.redis.hget(fleet.keys.tickets, "b") == "q d 0 0 0 0 - ^"
+
+
+def test_what_follows_a_group_is_enqueued_with_its_last_end_however_members_ended(groups: Grouping) -> None:
+    groups.open("g", "a", "b", "c", "d", then="end")
+    for outcome in (Done(), DEAD, CancelledOutcome()):
+        groups.run_one(outcome)
+    assert groups.fleet.lane() == ["d"]
+    groups.run_one(Expired())
+    assert groups.fleet.lane() == ["end"]
+    state = groups.state("g")
+    assert state.phase is GroupPhase.ENDED
+    assert (state.total, state.left) == (4, 0)
+    assert (state.done, state.dead, state.cancelled, state.expired, state.purged) == (1, 1, 1, 1, 0)
+    assert state.followed_by == "end"
+
+
+@pytest.mark.parametrize(("outcome", "follows"), [(DEAD, "sorry"), (Done(), "end"), (Expired(), "end")])
+def test_what_follows_if_one_is_dead_is_enqueued_instead(groups: Grouping, outcome: Outcome, follows: str) -> None:
+    groups.open("g", "a", "b", then="end", on_dead="sorry")
+    groups.run_one(outcome)
+    groups.run_one(Done())
+    assert groups.fleet.lane() == [follows]
+
+
+def test_a_chain_of_a_group_is_one_member_until_its_last_task_ends(groups: Grouping) -> None:
+    following = follow_text([groups.task("b"), groups.task("c")])
+    groups.add([NewMember(groups.task("a"), following)], Into("g", groups.opening("end"), closes=True))
+    for task_id in ("a", "b"):
+        assert groups.run_one(Done()) == task_id
+        assert (groups.state("g").left, groups.state("g").done) == (1, 0)
+    groups.run_one(Done())
+    assert groups.fleet.lane() == ["end"]
+    assert (groups.state("g").total, groups.state("g").done) == (1, 1)
+
+
+def test_a_group_does_not_end_before_it_is_closed(groups: Grouping) -> None:
+    groups.add([NewMember(groups.task("a"))], Into("g", groups.opening("end")))
+    groups.run_one(Done())
+    assert groups.fleet.lane() == []
+    assert groups.fleet.run(groups.fleet.store.close_group("g"))
+    assert groups.fleet.lane() == ["end"]
+    assert not groups.fleet.run(groups.fleet.store.close_group("g"))
+
+
+def test_a_group_of_no_members_ends_at_once(groups: Grouping) -> None:
+    groups.add([], Into("g", groups.opening("end"), closes=True))
+    assert groups.fleet.lane() == ["end"]
+
+
+def test_a_closed_group_takes_members_until_it_ends(groups: Grouping) -> None:
+    groups.open("g", "a", then="end")
+    assert groups.add([NewMember(groups.task("b"))], Into("g")).word is AddWord.OK
+    groups.run_one(Done())
+    assert groups.fleet.lane() == ["b"]
+    groups.run_one(Done())
+    assert groups.add([NewMember(groups.task("c"))], Into("g")).word is AddWord.ENDED
+    assert groups.fleet.lane() == ["end"]
+    assert groups.add([NewMember(groups.task("c"))], Into("unknown")).word is AddWord.ENDED
+
+
+def test_a_cancelled_group_hands_out_its_members_takes_no_more_and_nothing_follows(groups: Grouping) -> None:
+    groups.open("g", "a", "b", then="end", on_dead="sorry")
+    claim = groups.claim()
+    reply = groups.fleet.run(groups.fleet.store.cancel_group("g"))
+    assert (reply.is_known, reply.cursor, sorted(reply.ids)) == (True, "0", ["a", "b"])
+    assert groups.add([NewMember(groups.task("c"))], Into("g")).word is AddWord.ENDED
+    words = {task_id: groups.fleet.run(groups.fleet.store.cancel(task_id)) for task_id in reply.ids}
+    assert words == {"a": CancelWord.RUNNING, "b": CancelWord.CANCELLED}
+    groups.settle(claim, CancelledOutcome())
+    state = groups.state("g")
+    assert (state.phase, state.is_cancelled, state.cancelled, state.followed_by) == (GroupPhase.ENDED, True, 2, "")
+    assert groups.fleet.lane() == ["b"]  # what a claim will drop
+    assert groups.fleet.run(groups.fleet.store.cancel_group("g")) == CancelledGroup(is_known=False, cursor="0", ids=())
+
+
+def test_a_chain_of_a_cancelled_group_goes_no_further(groups: Grouping) -> None:
+    groups.add([NewMember(groups.task("a"), follow_text([groups.task("b")]))], Into("g", Opening(), closes=True))
+    claim = groups.claim()
+    groups.fleet.run(groups.fleet.store.cancel_group("g"))
+    groups.settle(claim, Done())
+    assert groups.fleet.lane() == []
+    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
+
+
+def test_a_call_repeated_with_its_nonce_adds_nobody_twice(groups: Grouping) -> None:
+    members = [NewMember(groups.task("a"))]
+    command = groups.fleet.store.add_members("once", members, Into("g", groups.opening("end"), cursor=0))
+    first = groups.fleet.run(command)
+    assert (first.word, first.cursor, first.enqueued) == (AddWord.OK, 1, (Enqueued(),))
+    groups.run_one(Done())
+    assert groups.fleet.run(command) == first
+    assert (groups.state("g").total, groups.state("g").left, groups.state("g").cursor) == (1, 0, 1)
+
+
+def test_an_enqueue_that_was_interrupted_goes_on_where_the_cursor_stands(groups: Grouping) -> None:
+    into = Into("g", groups.opening("end"), cursor=0)
+    assert groups.add([NewMember(groups.task(one)) for one in "ab"], into).cursor == 2
+    again = groups.add([NewMember(groups.task(one)) for one in "xy"], into)
+    assert (again.word, again.cursor, again.enqueued) == (AddWord.CURSOR, 2, ())
+    added = groups.add([NewMember(groups.task("c"))], Into("g", Opening(), cursor=again.cursor, closes=True))
+    assert (added.word, added.cursor) == (AddWord.OK, 3)
+    assert [groups.run_one(Done()) for _ in range(4)] == ["a", "b", "c", "end"]
+
+
+def test_what_is_not_accepted_is_no_member(groups: Grouping) -> None:
+    groups.fleet.push("a")
+    added = groups.open("g", "a", "b", then="end")
+    assert [answer.duplicate for answer in added.enqueued] == [True, False]
+    assert groups.state("g").total == 1
+    groups.run_one(Done())
+    assert groups.state("g").left == 1
+    groups.run_one(Done())
+    assert groups.fleet.lane() == ["end"]
+
+
+def test_what_follows_is_left_out_where_its_id_is_that_of_a_live_task(groups: Grouping) -> None:
+    groups.fleet.push("b")
+    following = follow_text([groups.task("b"), groups.task("c")])
+    groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), following)], Into("g", Opening(), closes=True))
+    groups.run_one(Done(), "p")
+    assert groups.fleet.lane() == ["b"]
+    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
+
+
+def test_what_follows_takes_the_id_of_a_task_that_was_cancelled_while_it_waited(groups: Grouping) -> None:
+    groups.fleet.push("b")
+    groups.fleet.run(groups.fleet.store.cancel("b"))
+    groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), follow_text([groups.task("b")]))], Into())
+    groups.run_one(Done(), "p")
+    assert [groups.run_one(Done())] == ["b"]
+    assert groups.fleet.claim(groups.owner, Q) == []
+    assert groups.fleet.run(groups.fleet.store.audit()).missing == 0
+
+
+def test_a_member_whose_lane_is_no_list_is_dead_at_once_and_counts_as_that(groups: Grouping) -> None:
+    fleet = groups.fleet
+    fleet.redis.set(fleet.keys.ready_lane("broken"), "no list")
+    following = follow_text([NewTask("b", "broken", body_of("b", "broken")), groups.task("c")])
+    groups.add([NewMember(groups.task("a"), following)], Into("g", groups.opening("end", "sorry"), closes=True))
+    groups.run_one(Done())
+    assert groups.fleet.lane() == ["sorry"]
+    assert (groups.state("g").dead, groups.state("g").left) == (1, 0)
+    assert fleet.redis.zrange(fleet.keys.dead, 0, -1) == ["b"]
+
+
+def test_a_revived_task_has_left_its_group(groups: Grouping) -> None:
+    groups.open("g", "a", "b", then="end")
+    groups.run_one(DEAD)
+    groups.fleet.run(groups.fleet.store.revive(["a"]))
+    assert (groups.state("g").left, groups.state("g").dead) == (1, 1)
+    groups.run_one(Done())
+    assert sorted(groups.fleet.lane()) == ["a", "end"]
+    assert sorted(groups.run_one(Done()) for _ in range(2)) == ["a", "end"]
+    assert groups.state("g").done == 1
+
+
+def test_members_that_are_purged_or_buried_with_their_worker_end_too(groups: Grouping) -> None:
+    groups.open("g", "a", "b", "c", then="end")
+    claim = groups.claim()
+    groups.fleet.run(groups.fleet.store.begin(groups.owner, claim.entry.text))
+    assert groups.fleet.run(groups.fleet.store.purge("q")).count == 2
+    assert groups.state("g").left == 1
+    groups.fleet.exit(groups.owner, ran=["a"])
+    assert (groups.state("g").purged, groups.state("g").dead, groups.state("g").left) == (2, 1, 0)
+    assert groups.fleet.lane() == ["end"]
+
+
+def test_a_member_that_is_restored_is_still_one(groups: Grouping) -> None:
+    groups.open("g", "a", then="end")
+    fleet = groups.fleet
+    fleet.redis.delete(fleet.keys.ready_lane("q"))
+    fleet.run(fleet.store.restore(["a"]))
+    assert groups.run_one(Done()) == "a"
+    assert fleet.lane() == ["end"]
+
+
+def test_one_that_was_cancelled_while_it_ran_and_was_lost_ends_when_that_is_found(groups: Grouping) -> None:
+    groups.open("g", "a", then="end")
+    fleet = groups.fleet
+    groups.claim()
+    fleet.run(fleet.store.cancel("a"))
+    fleet.redis.delete(fleet.keys.inflight(groups.owner))
+    fleet.run(fleet.store.restore(["a"]))
+    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
+    assert fleet.lane() == ["end"]
+
+
+def test_a_client_is_woken_when_there_is_room_and_when_the_group_has_ended(groups: Grouping) -> None:
+    groups.open("g", "a", "b", "c", then="end")
+    fleet, store = groups.fleet, groups.fleet.store
+    replies = fleet.keys.replies("client")
+    assert fleet.run(store.await_room("client", "g", 3)) == Room(has_come=True, left=3)
+    assert fleet.run(store.await_room("client", "g", 1)) == Room(has_come=False, left=3)
+    assert fleet.run(store.await_group_end("client", "g")) == Room(has_come=False, left=3)
+    groups.run_one(Done())
+    assert fleet.redis.lrange(replies, 0, -1) == []
+    groups.run_one(Done())
+    assert fleet.redis.lrange(replies, 0, -1) == ["group g"]
+    groups.run_one(Done())
+    assert fleet.redis.lrange(replies, 0, -1) == ["group g"] * 2
+    assert fleet.run(store.await_group_end("client", "g")) == Room(has_come=True, left=None)
+    assert fleet.run(store.await_room("client", "unknown", 1)) == Room(has_come=True, left=None)
+
+
+def test_groups_that_have_not_ended_are_listed(groups: Grouping) -> None:
+    for name in ("g", "h", "i"):
+        groups.open(name, f"{name}-a", then=f"{name}-end")
+    groups.run_one(Done())
+    found = groups.fleet.run(groups.fleet.store.groups())
+    assert (found.total, [group.id for group in found.page]) == (2, ["h", "i"])
+    assert [group.id for group in groups.fleet.run(groups.fleet.store.groups(1, 1)).page] == ["i"]
+
+
+def test_nothing_of_a_group_is_left_a_minute_after_it_ended(groups: Grouping) -> None:
+    groups.open("g", "a", "b", then="end", on_dead="sorry")
+    groups.fleet.run(groups.fleet.store.await_group_end("client", "g"))
+    for _ in ("a", "b", "end"):
+        groups.run_one(Done())
+    record = groups.fleet.keys.group("g")
+    assert groups.kept() == [record]
+    assert 0 < groups.fleet.redis.pttl(record) < 60_000
+    groups.fleet.redis.pexpire(record, 1)
+    until(lambda: not groups.kept())
+    assert groups.fleet.run(groups.fleet.store.group("g")) is None
+
+
+@pytest.mark.parametrize("following", [b"no header", b"a q - 9\nshort", b"a no-queue-delayed - 1\nx", b"a q - 1\nx\n"])
+def test_what_is_no_text_of_what_follows_is_refused_and_nothing_was_done(groups: Grouping, following: bytes) -> None:
+    before = groups.fleet.snapshot()
+    with pytest.raises(ServerError, match="ROTA not what can follow"):
+        groups.add([NewMember(groups.task("a"), following)], Into())
+    with pytest.raises(ServerError, match="ROTA not what can follow"):
+        groups.add([], Into("g", Opening(following)))
+    assert groups.fleet.snapshot() == before
+
+
+def test_a_full_server_refuses_members_and_lets_groups_end(groups: Grouping) -> None:
+    groups.open("g", "a", then="end")
+    claim = groups.claim()
+    groups.fleet.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerError):
+            groups.add([NewMember(groups.task("b"))], Into("g"))
+        groups.settle(claim, Done())
+    finally:
+        groups.fleet.redis.config_set("maxmemory", 0)
+    assert groups.fleet.lane() == ["end"]
+
+
+@pytest.mark.parametrize("key", ["members", "group", "group_members"])
+def test_a_key_of_another_type_stops_groups_and_no_task(groups: Grouping, key: str) -> None:
+    groups.open("g", "a", "b", then="end")
+    keys = groups.fleet.keys
+    name = keys.members if key == "members" else getattr(keys, key)("g")
+    groups.fleet.redis.delete(name)
+    groups.fleet.redis.set(name, "foreign")
+    assert [groups.run_one(Done()) for _ in range(2)] == ["a", "b"]
+    assert groups.fleet.run(groups.fleet.store.audit()).missing == 0
+
+
+def test_what_is_to_follow_can_have_no_unique_key() -> None:
+    with pytest.raises(ValueError, match="cannot be unique: b"):
+        follow_text([NewTask("b", "q", b"[]", unique_key="k")])

@@ -1,0 +1,241 @@
+"""Chains and groups on their way: what an enqueue sends, and goes on with. No I/O, as `rota.client.sender`.
+
+A group of many members is sent in several calls. Its record on the server counts the items that were accepted, its
+cursor, in the same step with them: whoever sends the same group again goes on exactly there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from rota.client.call import Call
+from rota.client.flow import Chain, calls_of
+from rota.client.prepare import prepare_each
+from rota.client.sender import Batch, Sender, Sending, WithId
+from rota.errors import GroupEnded, RotaError, Unavailable, Uncertain
+from rota.protocol.command import Command
+from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text
+from rota.protocol.replies import Enqueued
+from rota.protocol.store import Store
+from rota.registry import Registry
+
+PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
+
+
+H = TypeVar("H", bound=WithId)
+T = TypeVar("T", bound=WithId)
+HandleOf = Callable[[NewMember, Enqueued], H]
+"""What callers get of a task, or of a chain, and the server's word about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a client sends: by its `sender`, of which others are made."""
+
+    store: Store
+    sender: Sender[Any, Any, Any]
+
+    def sender_of(
+        self,
+        pack: Callable[[Batch[NewMember]], Command[Added]],
+        told: Callable[[Sequence[NewMember], Added], list[T]],
+        go_on: Callable[[Sending[T]], Sending[Any]] = lambda repeated: repeated,
+    ) -> Sender[NewMember, Added, T]:
+        """A sender of members: see `Sender.of`."""
+        return self.sender.of(pack, told, go_on)
+
+
+# Checked before anything is sent
+
+
+class PreparedGroup(NamedTuple):
+    """A group that was checked."""
+
+    id: str
+    opening: Opening
+    members: Sequence[NewMember]
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """By what calls are checked."""
+
+    registry: Registry
+    max_payload_kb: int
+
+    def member(self, member: Call[Any] | Chain) -> NewMember:
+        """A call, or a chain, as it is sent. Raises as `prepare`; of a chain with the number of the call."""
+        first, *rest = prepare_each(calls_of(member), self.registry, self.max_payload_kb)
+        return NewMember(first, follow_text(rest))
+
+    def members(self, members: Sequence[Call[Any] | Chain]) -> Iterator[NewMember]:
+        """Members of a group. Raises as `member`, with the number of the one that is at fault."""
+        for at, member in enumerate(members):
+            try:
+                yield self.member(member)
+            except (RotaError, TypeError, ValueError) as error:
+                error.args = (f"members[{at}]: {error}",)
+                raise
+
+    def opening(self, then: Call[Any] | Chain | None, on_dead: Call[Any] | Chain | None) -> Opening:
+        """What may follow a group. Raises as `prepare`, and says of which it is the fault."""
+        return Opening(*(self._last(word, last) for word, last in (("then", then), ("on_dead", on_dead))))
+
+    def _last(self, word: str, last: Call[Any] | Chain | None) -> bytes:
+        if last is None:
+            return b""
+        try:
+            return follow_text(prepare_each(calls_of(last), self.registry, self.max_payload_kb))
+        except (RotaError, TypeError, ValueError) as error:
+            error.args = (f"{word}: {error}",)
+            raise
+
+
+# Sent
+
+
+class FlowSending(Protocol[H]):
+    """What is sent for one enqueue. `expected`: what callers get who do not wait for its answer."""
+
+    expected: H
+
+    def send(self) -> Sending[H]:
+        """Send it, or what is left of it. Raises as `Sender.send`."""
+
+
+class ChainSending(Generic[H]):
+    """A chain on its way."""
+
+    def __init__(self, terms: "Terms", member: NewMember, handle_of: HandleOf[H]) -> None:
+        self._member = member
+        self.expected = handle_of(member, Enqueued())
+        self._sender = terms.sender_of(
+            lambda batch: terms.store.add_members(batch.nonce, batch.items),
+            lambda members, added: _handles(handle_of, members, added),
+        )
+
+    def send(self) -> Sending[H]:
+        """Send it. Raises as `Sender.send`."""
+        return self._sender.send([self._member])
+
+
+class AddSending(Generic[H]):
+    """More members for a group that is there."""
+
+    def __init__(self, terms: "Terms", group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
+        self._group_id = group_id
+        self._members = members
+        self._handle_of = handle_of
+        self._has_ended = False
+        into = Into(group_id)
+        self._sender = terms.sender_of(
+            lambda batch: terms.store.add_members(batch.nonce, batch.items, into), self._told
+        )
+
+    def send(self) -> Sending[H]:
+        """Send them. Raises as `Sender.send`, and GroupEnded."""
+        handles = yield from self._sender.send(self._members)
+        if self._has_ended:
+            raise group_ended(self._group_id, f"{len(handles):,} of {len(self._members):,} were added")
+        return handles
+
+    def _told(self, members: Sequence[NewMember], added: Added) -> list[H]:
+        self._has_ended = self._has_ended or added.word is AddWord.ENDED
+        return _handles(self._handle_of, members, added) if added.word is AddWord.OK else []
+
+
+class Filling:
+    """Items on their way into a group. `cursor`: how many the server has accepted; `is_new`: some by this filling;
+    `has_ended`: the group takes no more. `go_on`: what follows when what is in doubt was repeated."""
+
+    def __init__(
+        self, terms: "Terms", group_id: str, opening: Opening, go_on: Callable[[Sending[NewMember]], Sending[Any]]
+    ) -> None:
+        self.group_id = group_id
+        self.cursor = 0
+        self.is_new = self.has_ended = False
+        self._opening = opening
+        self._store = terms.store
+        self._begin: int | None = 0
+        self._last = -1
+        self._sender = terms.sender_of(self._packed, self._told, go_on)
+
+    def open(self) -> Sending[NewMember]:
+        """Open the group if it is not there, and learn its cursor. Raises as `Sender.send`."""
+        self._begin = None
+        return self._sender.send_as_one(())
+
+    def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
+        """Send those items that stand from the cursor on; the group is closed with them if they `are_last`. What was
+        accepted before, `cursor` says. Raises as `Sender.send`."""
+        self._begin = self.cursor
+        self._last = self.cursor + len(members) if are_last else -1
+        return self._sender.send(members) if members else self._sender.send_as_one(members)
+
+    def _packed(self, batch: Batch[NewMember]) -> Command[Added]:
+        begin = None if self._begin is None else self._begin + batch.at
+        closes = begin is not None and begin + len(batch.items) == self._last
+        return self._store.add_members(batch.nonce, batch.items, Into(self.group_id, self._opening, begin, closes))
+
+    def _told(self, members: Sequence[NewMember], added: Added) -> list[NewMember]:
+        self.cursor = added.cursor
+        self.has_ended = self.has_ended or added.word is AddWord.ENDED
+        if added.word is not AddWord.OK:
+            return []
+        self.is_new = True
+        return [member for member, word in zip(members, added.enqueued, strict=True) if not word.duplicate]
+
+
+class GroupSending(Generic[H]):
+    """A group on its way, whose members are all there."""
+
+    def __init__(
+        self, terms: "Terms", group: "PreparedGroup", handle_of: Callable[[str, bool], H]
+    ) -> None:
+        self._filling = Filling(terms, group.id, group.opening, self._go_on)
+        self._members = group.members
+        self._handle_of = handle_of
+        self.expected = handle_of(group.id, False)  # noqa: FBT003 - as the field of a handle
+
+    def send(self) -> Sending[H]:
+        """Send what the server does not have yet. Raises as `Sender.send`, with a note that says how to go on; and
+        GroupEnded when it ended before all were there."""
+        filling, members = self._filling, self._members
+        while not filling.has_ended:
+            begin = filling.cursor
+            portion = members[begin : begin + PORTION]
+            with going_on(filling, "enqueued"):
+                yield from filling.send(portion, are_last=begin + len(portion) == len(members))
+            if filling.cursor >= len(members):
+                break
+        if filling.cursor < len(members):
+            raise group_ended(filling.group_id, f"{filling.cursor:,} of {len(members):,} members were accepted")
+        return [self._handle_of(filling.group_id, not filling.is_new)]
+
+    def _go_on(self, repeated: Sending[NewMember]) -> Sending[H]:
+        with going_on(self._filling, "enqueued"):
+            yield from repeated
+        return (yield from self.send())
+
+
+def _handles(handle_of: HandleOf[H], members: Sequence[NewMember], added: Added) -> list[H]:
+    return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
+
+
+@contextmanager
+def going_on(filling: Filling, done_again: str) -> Iterator[None]:
+    """Note at what is raised how the same group goes on."""
+    try:
+        yield
+    except (Unavailable, Uncertain) as error:
+        error.add_note(
+            f"group {filling.group_id} is open and has {filling.cursor:,} items for certain: {done_again} again with "
+            f"id={filling.group_id!r} it goes on exactly where it is"
+        )
+        raise
+
+
+def group_ended(group_id: str, what: str) -> GroupEnded:
+    """It takes no more members."""
+    return GroupEnded(f"group {group_id} has ended, was cancelled, or never was, and takes no more members: {what}")

@@ -1,0 +1,143 @@
+"""What a client does with chains and groups."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from rota.client.answers import Answered
+from rota.client.call import Call, why_no_call
+from rota.client.flow import Chain, Group, check_group, check_member
+from rota.client.flow_handles import ChainHandle, GroupHandle
+from rota.client.flow_sending import (
+    AddSending,
+    ChainSending,
+    Checks,
+    Filling,
+    FlowSending,
+    GroupSending,
+    PreparedGroup,
+    Terms,
+    going_on,
+    group_ended,
+)
+from rota.client.group_status import GroupStatus, group_status_of
+from rota.client.interception import Interceptor
+from rota.client.mapping import Bounds, Items, MapSteps, caller_of, count_of, filled
+from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
+from rota.client.open_waits import GroupQuestion
+from rota.client.prepare import fresh_id, require_name
+from rota.client.sender import Sending, WithId
+from rota.client.status import Handle
+from rota.client.telling import ProgressOption, telling
+from rota.durations import Duration
+from rota.protocol.command import FollowSteps, Steps, ask
+from rota.protocol.groups import CancelledGroup, NewMember, Room
+from rota.protocol.replies import Enqueued
+from rota.protocol.store import Store
+
+if TYPE_CHECKING:
+    from rota.client.client import Client
+
+H = TypeVar("H", bound=WithId)
+
+
+class Send(Protocol):
+    """Sends, and returns the handles."""
+
+    def __call__(self, sending: Sending[H], /) -> list[H]: ...
+
+
+class Wait(Protocol):
+    """Waits for what is asked about a group."""
+
+    def __call__(self, question: GroupQuestion, timeout: Duration | None, /) -> Room: ...
+
+
+class Ways(NamedTuple):
+    """How a client sends, asks and waits."""
+
+    send: Send
+    follow: FollowSteps
+    wait: Wait
+    on_commit: OnCommit | None
+
+
+class Flows:
+    """Chains and groups through one client, which says what it raises."""
+
+    def __init__(self, client: "Client", terms: Terms, ways: Ways) -> None:
+        self.client = client
+        self._terms = terms
+        self._ways = ways
+
+    def enqueue(self, what: Any, on_commit: OnCommitOption) -> ChainHandle | GroupHandle:
+        """Enqueue a chain or a group. Raises TypeError for what is neither."""
+        flow = self._flow_of(what)
+        on_commit = self._ways.on_commit if on_commit is ... else on_commit
+        if on_commit is None:
+            return self._send(flow)[0]
+        callback = OnceSent(flow, self._send)
+        check_on_commit(on_commit)(callback)
+        return flow.expected if callback.handles is None else callback.handles[0]
+
+    def map(self, source: Source, opening: Opening, group_id: str | None, progress: ProgressOption) -> GroupHandle:
+        """Add items to a group as room comes: see `Client.map`."""
+        filling = Filling(self._terms, group_id or fresh_id(), opening, lambda repeated: repeated)
+        with going_on(filling, "mapped"), telling(progress, source.count) as tell:
+            self._take(filled(filling, source, tell))
+        if filling.has_ended and self.status(filling.group_id).is_cancelled:
+            raise group_ended(filling.group_id, "nothing was added")
+        return GroupHandle(filling.group_id, not filling.is_new, self)
+
+    def add(self, group_id: str, members: Iterable[Call[Any] | Chain]) -> list[Handle[Any] | ChainHandle]:
+        """See `GroupHandle.add`."""
+        prepared = list(self._terms.checks.members(members_of(members)))
+        return self._ways.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
+
+    def status(self, group_id: str) -> GroupStatus:
+        """See `GroupHandle.status`."""
+        return self._ways.follow(looking_at_group(self._terms.store, group_id))
+
+    def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
+        """See `GroupHandle.wait`."""
+        self._ways.wait(GroupQuestion(group_id), timeout)
+        return self.status(group_id)
+
+    def cancel(self, group_id: str) -> bool:
+        """See `GroupHandle.cancel`."""
+        cursor, is_known = "0", False
+        while True:
+            portion = self._ways.follow(cancelling_portion(self._terms.store, group_id, cursor))
+            cursor, is_known = portion.cursor, is_known or portion.is_known
+            if cursor == "0":
+                return is_known
+
+    def _flow_of(self, what: Any) -> FlowSending[Any]:
+        if isinstance(what, Chain):
+            return ChainSending(self._terms, self._terms.checks.member(what), self._chain_handle)
+        group = self._terms.checks.group(what)
+        return GroupSending(self._terms, group, self._group_handle)
+
+    def _send(self, flow: FlowSending[Any]) -> list[Any]:
+        return self._ways.send(flow.send())
+
+    def _take(self, steps: MapSteps) -> None:
+        answer: Room | None = None
+        with suppress(StopIteration):
+            while True:
+                asked = steps.send(answer)
+                answer = None
+                if isinstance(asked, GroupQuestion):
+                    answer = self._ways.wait(asked, None)
+                else:
+                    self._ways.send(asked)
+
+    def _group_handle(self, group_id: str, duplicate: bool) -> GroupHandle:  # noqa: FBT001 - as of a handle
+        return GroupHandle(group_id, duplicate, self)
+
+    def _chain_handle(self, member: NewMember, word: Enqueued) -> ChainHandle:
+        return ChainHandle(ids_of(member, word), word.duplicate, self.client)
+
+    def _member_handle(self, member: NewMember, word: Enqueued) -> Handle[Any] | ChainHandle:
+        if member.following:
+            return self._chain_handle(member, word)
+        return Handle(word.holder or member.id, word.duplicate, self.client)

@@ -1,0 +1,86 @@
+#!lua
+-- Accept tasks as enqueue does, with what follows them, and as members of a group, which this may open and close. A full
+-- server refuses it as it does an enqueue.
+-- with: asked prefix clock numbers lists entry doorbell books in_use about_groups former bare news waiters following
+-- taking along: enqueue
+-- KEYS[1]  tasks
+-- ARGV     nonce, group or '' for none, whether to open it 0|1, what follows it and what does if a member is dead (as in
+--          shared/following.lua, or ''), how many items it has accepted before or '', whether to close it 0|1, then up to
+--          500 x: as of an enqueue, what follows it
+-- errors   as an enqueue
+-- returns  word, how many items the group has accepted by now, then the words of the enqueue
+--   ok      those that were accepted are members
+--   cursor  the group has accepted another number of items: nothing was done
+--   ended   it has ended, was cancelled, or is not known and not to be opened: nothing was done
+-- Invariant: who is accepted is a member, and counted by the cursor, in the same call. A nonce seen within 60 s changes nothing.
+local FIRST, FIELDS = 8, 7
+local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(asked, 1, FIRST - 1)
+local now, key = redis_now(), group_key(group)
+
+local function fault_in(following)
+  local at, most = 1, #following
+  while at <= most do
+    local id, queue, size, body_at = string.match(following, '^(%S+) (%S+) [%d+@^-]+ (%d+)\n()', at)
+    if not (name_or_nil(id) and queue_or_nil(queue)) or body_at + size > most + 1 then
+      return redis.error_reply('ROTA not what can follow: ' .. string.sub(following, at, at + 199))
+    end
+    at = body_at + size
+  end
+end
+
+-- Judge before anything is written; a key of another type raises here.
+guard_places()
+redis.call('HLEN', MEMBERS)
+local known = group ~= '' and redis.call('HMGET', key, 'phase', 'ended_us', 'cursor') or {}
+if group ~= '' and not name_or_nil(group) then return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200)) end
+if group ~= '' then
+  redis.call('SCARD', members_key(group))
+  redis.call('ZCARD', PREFIX .. 'groups')
+end
+local accepted_before = whole(known[3]) or 0
+ARGV[1] = nonce
+for at = FIRST, #asked, FIELDS do
+  local fault = asked[at + 6] ~= '' and fault_in(asked[at + 6])
+  if fault then return fault end
+  for i = at, at + 5 do ARGV[#ARGV + 1] = asked[i] end
+end
+local fault = fault_in(on_end) or fault_in(on_dead)
+if fault then return fault end
+
+local is_repeated = redis.call('EXISTS', PREFIX .. 'sent:' .. nonce) == 1
+if group ~= '' and not is_repeated then
+  if known[2] or known[1] == 'cancelled' or not known[1] and opens == '0' then return { 'ended', accepted_before, {} } end
+  if cursor ~= '' and tonumber(cursor) ~= accepted_before then return { 'cursor', accepted_before, {} } end
+end
+local words = enqueue()
+if words.err then return words end
+if is_repeated then return { 'ok', accepted_before, words } end
+
+if group ~= '' and not known[1] then
+  redis.call('HSET', key, 'phase', 'open', 'opened_us', digits_of(now), 'then', on_end, 'on_dead', on_dead)
+  redis.call('ZADD', PREFIX .. 'groups', to_score(now), group)
+end
+local members, ids = {}, {}
+for i, word in ipairs(words) do
+  local at = FIRST + (i - 1) * FIELDS
+  local id, following = asked[at], asked[at + 6]
+  if word == 'ok' or word == 'unserved' or word == 'unseen' then
+    if group ~= '' then ids[#ids + 1] = id end
+    if group ~= '' or following ~= '' then
+      members[#members + 1] = id
+      members[#members + 1] = (group ~= '' and group or '-') .. (following ~= '' and '\n' .. following or '')
+    end
+  end
+end
+if #members > 0 then redis.call('HSET', MEMBERS, unpack(members)) end
+if group == '' then return { 'ok', 0, words } end
+if #ids > 0 then
+  redis.call('SADD', members_key(group), unpack(ids))
+  redis.call('HINCRBY', key, 'total', #ids)
+end
+if cursor ~= '' then accepted_before = redis.call('HINCRBY', key, 'cursor', #words) end
+if closes == '1' then
+  redis.call('HSET', key, 'phase', 'closed')
+  end_group_if_over(group, now)
+end
+return { 'ok', accepted_before, words }

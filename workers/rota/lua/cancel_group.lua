@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+-- Cancel a group: it takes no members, nothing follows it, and its chains go no further. What lives of it is handed out in
+-- portions, for the caller to cancel.
+-- with: prefix clock entry lists doorbell books in_use about_groups former bare news waiters following
+-- KEYS[1]  tasks
+-- ARGV     group, cursor: '0' at first
+-- returns  whether it is known and has not ended 0|1, the next cursor, '0' behind the last portion, ids
+local PORTION = 500
+local group, cursor, now = ARGV[1], ARGV[2], redis_now()
+guard_places()
+redis.call('HLEN', MEMBERS)
+local known = redis.call('HMGET', group_key(group), 'phase', 'ended_us')
+if not known[1] or known[2] then return { 0, '0', {} } end
+local portion = redis.call('SSCAN', members_key(group), cursor, 'COUNT', PORTION)
+redis.call('HSET', group_key(group), 'phase', 'cancelled')
+end_group_if_over(group, now)
+return { 1, portion[1], portion[2] }

@@ -1,0 +1,15 @@
+#!lua flags=allow-oom
+-- Close a group: no more is to come than members that live may add. One without any that lives ends at once.
+-- with: prefix clock entry lists doorbell books in_use about_groups former bare news waiters following
+-- KEYS[1]  tasks
+-- ARGV     group
+-- returns  1, or 0 when it has ended, or is not known
+local group, now = ARGV[1], redis_now()
+guard_places()
+redis.call('HLEN', MEMBERS)
+redis.call('SCARD', members_key(group))
+local known = redis.call('HMGET', group_key(group), 'phase', 'ended_us')
+if not known[1] or known[2] then return 0 end
+if known[1] == 'open' then redis.call('HSET', group_key(group), 'phase', 'closed') end
+end_group_if_over(group, now)
+return 1

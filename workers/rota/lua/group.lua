@@ -1,0 +1,8 @@
+#!lua flags=no-writes
+-- How it is with a group.
+-- with: prefix numbers group_row
+-- KEYS[1]  tasks
+-- ARGV     group
+-- returns  a row: group, open | closed | cancelled | ended, whether it was cancelled 0|1, total, left, done, dead, cancelled,
+--          expired, purged, cursor, opened us, ended us or '', the id of what followed or ''; nothing when it is not known
+return group_row(ARGV[1])

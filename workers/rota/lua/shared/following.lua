@@ -1,0 +1,151 @@
+-- What follows the end of a task: the rest of its chain, the count of its group, and what follows the group. `members` has, by id,
+-- `GROUP` or `-`, and behind a line feed what of its chain is to follow: of each task a line `ID QUEUE DUE BYTES` and its body.
+-- In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is: who leaves
+-- that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
+-- with: ending lists
+local group_key, members_key, ring_for_following, end_group_if_over
+if any_members then
+  local ENDED_MS = 50000 -- for so long a group that has ended can be looked at
+  local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'
+  local MEMBER = '^(%S+)\n?(.*)$'
+  group_key = function(group) return PREFIX .. 'group:' .. group end
+  members_key = function(group) return PREFIX .. 'group-members:' .. group end
+  ring_for_following = ring_if_served -- a turn, which claims as well, has another way
+
+  -- Whether an id is that of a task that lives. As for an enqueue it is not where that was cancelled while it waited.
+  local function is_taken(id, body)
+    if not body or body ~= '' then return body end
+    local owners = redis.pcall('ZCARD', PREFIX .. 'owners')
+    return type(owners) ~= 'number' or owners > 500 or holder_of(id)
+  end
+
+  -- The life that an id begins: its number, '' for the first; nil when the id is taken.
+  local function life_to_begin(id)
+    local body = redis.call('HGET', PREFIX .. 'tasks', id)
+    if is_taken(id, body) then return nil end
+    local life, shells = lives_of(id)
+    if not body and not life then return '' end
+    life = string.format('%.0f', (life or 0) + 1)
+    redis.call('HSET', FORMER, id, string.format('%s %.0f', life, (shells or 0) + (body and 1 or 0)))
+    any_former = true
+    if body then
+      redis.call('HDEL', PREFIX .. 'epitaphs', id)
+      total('cancelled', 1)
+    end
+    return life
+  end
+
+  local function place(e, body, now)
+    if tell and e.due > now then
+      tell('scheduled', entry_text(e), nil, task_in(body), 0, 'due_us', string.format('%.0f', e.due))
+    elseif tell then
+      tell('enqueued', entry_text(e), nil, task_in(body))
+    end
+    if e.due > now then return delay(e, e.due) end
+    local lane = ready_lane(e.queue)
+    if not is_list(lane) then return bury(e, UNUSABLE, now) end
+    redis.call(e.front and 'LPUSH' or 'RPUSH', lane, entry_text(e))
+    redis.call('SADD', PREFIX .. 'ready', e.queue)
+    ring_for_following(e.queue)
+  end
+
+  -- Enqueue the first of what is to follow, as a member of this group or none, `-`; what stands behind it follows that. Returns
+  -- its id, nil when a task of that id lives.
+  local function put_what_follows(following, group, now)
+    local id, queue, sign, digits, front, size, at = string.match(following, ITEM)
+    local life = id and life_to_begin(id)
+    if not life then return nil end
+    local body, rest = string.sub(following, at, at + size - 1), string.sub(following, at + size)
+    local due = math.min((tonumber(digits) or 0) + (sign ~= '@' and now or 0), LATEST)
+    local e = {
+      id = id, queue = queue, kind = due > now and 'd' or 'i', due = math.max(due, now), ready = now,
+      failures = 0, crashes = 0, losses = 0, releases = 0, flag = life == '' and '-' or life, front = front ~= '',
+    }
+    redis.call('HSET', PREFIX .. 'tasks', id, body)
+    if rest ~= '' or group ~= '-' then redis.call('HSET', MEMBERS, id, rest == '' and group or group .. '\n' .. rest) end
+    if group ~= '-' then redis.call('SADD', members_key(group), id) end
+    redis.pcall('SADD', PREFIX .. 'queues', queue)
+    total('accepted:' .. queue, 1)
+    place(e, body, now)
+    return id
+  end
+
+  -- Clients that wait for room in a group, or for its end: ` CLIENT:MOST` of each, how many may be left, or `-`.
+  local function wake_for(group, awaited, left, is_over)
+    local kept = {}
+    for client, most in string.gmatch(awaited, ' (%w+):([%d-]+)') do
+      if is_over or left <= (tonumber(most) or -1) then
+        wake(client, { 'group ' .. group })
+      else
+        kept[#kept + 1] = ' ' .. client .. ':' .. most
+      end
+    end
+    redis.call('HSET', group_key(group), 'awaited', table.concat(kept))
+  end
+
+  -- What follows a group is enqueued here and nowhere else.
+  local function end_group(group, phase, now)
+    local key = group_key(group)
+    local on_end = redis.call('HMGET', key, 'then', 'on_dead', 'dead')
+    local how = phase
+    if phase ~= 'cancelled' then
+      local has_dead = tonumber(on_end[3] or '') and tonumber(on_end[3]) > 0
+      how = has_dead and (on_end[2] or '') ~= '' and 'on_dead' or (on_end[1] or '') ~= '' and 'then' or 'nothing'
+    end
+    redis.call('HSET', key, 'ended_us', string.format('%.0f', now))
+    redis.call('HDEL', key, 'then', 'on_dead')
+    redis.call('PEXPIRE', key, ENDED_MS)
+    redis.pcall('ZREM', PREFIX .. 'groups', group)
+    total('groups-ended:' .. how, 1)
+    local following = how == 'then' and on_end[1] or how == 'on_dead' and on_end[2] or ''
+    redis.call('HSET', key, 'followed_by', put_what_follows(following, '-', now) or '')
+  end
+
+  end_group_if_over = function(group, now)
+    local known = redis.pcall('HMGET', group_key(group), 'phase', 'ended_us', 'awaited')
+    local left = redis.pcall('SCARD', members_key(group))
+    if known.err or type(left) ~= 'number' or not known[1] or known[2] then return end
+    local is_over = left == 0 and known[1] ~= 'open'
+    if is_over then end_group(group, known[1], now) end
+    if (known[3] or '') ~= '' then wake_for(group, known[3], left, is_over) end
+  end
+
+  -- These have left their group, unless they had before.
+  local function leave_group(group, how, ids)
+    local left = redis.pcall('SREM', members_key(group), unpack(ids))
+    if type(left) ~= 'number' or left == 0 then return false end
+    redis.pcall('HINCRBY', group_key(group), how, left)
+    return true
+  end
+
+  -- A task of a chain is done: the next one takes its place. Where the group was cancelled, or the next one's id is taken, the
+  -- rest is dropped.
+  local function go_on(id, group, rest, now)
+    if group == '-' then return put_what_follows(rest, '-', now) end
+    if redis.pcall('SREM', members_key(group), id) ~= 1 then return end
+    local is_cancelled = redis.pcall('HGET', group_key(group), 'phase') == 'cancelled'
+    if not is_cancelled and put_what_follows(rest, group, now) then return end
+    redis.pcall('HINCRBY', group_key(group), 'cancelled', 1)
+  end
+
+  follow = function(how, now, ids)
+    local chains, by_group, gone = {}, {}, {}
+    for i, member in ipairs(redis.call('HMGET', MEMBERS, unpack(ids))) do
+      local group, rest = string.match(member or '', MEMBER)
+      if group then gone[#gone + 1] = ids[i] end
+      if group and group ~= '-' then by_group[group] = by_group[group] or {} end
+      if group and how == 'done' and rest ~= '' then
+        chains[#chains + 1] = { ids[i], group, rest, now }
+      elseif group and group ~= '-' then
+        table.insert(by_group[group], ids[i])
+      end
+    end
+    if #gone == 0 then return end
+    redis.call('HDEL', MEMBERS, unpack(gone))
+    for group, left in pairs(by_group) do
+      if #left > 0 then leave_group(group, how, left) end
+    end
+    for _, chain in ipairs(chains) do go_on(unpack(chain)) end
+    for group in pairs(by_group) do end_group_if_over(group, now) end
+  end
+end

@@ -1,0 +1,223 @@
+"""Groups and chains: tasks that follow others, a part of the typed store: see `rota.protocol.store`.
+
+A chain is a task and those that follow it, one after the other: each is enqueued in the transition that ends the one
+before as done. A group is any number of tasks and chains, its members, and what follows when it is closed and the last
+of them has ended. What follows is written down as text, by `follow_text`, and never read before it is its turn.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rota.protocol.command import Command, Transitions
+from rota.protocol.replies import Enqueued, Raw, names_of, parse_enqueued, time_or_none
+from rota.protocol.wire import Arg, pack, text_of
+
+if TYPE_CHECKING:
+    from rota.protocol.store import NewTask
+
+MOST_FOLLOWING: Final = 500  # tasks of one chain, behind the first
+NOTHING_FOLLOWS: Final = b""
+
+
+def follow_text(tasks: "Iterable[NewTask]") -> bytes:
+    """What is to follow, in this order, as text. A due of "+N" counts from the end of the one before. Raises ValueError
+    for a unique key, which nobody could be told of, and for more than MOST_FOLLOWING."""
+    items = []
+    for task in tasks:
+        if task.unique_key:
+            raise ValueError(f"what follows another task cannot be unique: {task.id}")
+        items.append(b"%b %b %b %d\n%b" % (*_header(task), len(task.body), task.body))
+    if len(items) > MOST_FOLLOWING:
+        raise ValueError(f"{len(items)} tasks are to follow one another: at most {MOST_FOLLOWING} can")
+    return b"".join(items)
+
+
+def _header(task: "NewTask") -> tuple[bytes, bytes, bytes]:
+    return task.id.encode(), task.queue.encode(), task.due.encode() or b"-"
+
+
+class NewMember(NamedTuple):
+    """A task with what follows it, by `follow_text`: a chain, or with nothing behind it one task, of a group."""
+
+    task: "NewTask"
+    following: bytes = NOTHING_FOLLOWS
+
+    @property
+    def id(self) -> str:
+        return self.task.id
+
+    @property
+    def size(self) -> int:
+        return len(self.task.body) + len(self.following)
+
+
+class Opening(NamedTuple):
+    """What a group begins with, each by `follow_text`. One of them is enqueued when it ends: `on_dead` if there is any
+    and a member is dead, else `then`; neither if the group was cancelled."""
+
+    then: bytes = NOTHING_FOLLOWS
+    on_dead: bytes = NOTHING_FOLLOWS
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """Where members go. `group`: "" for chains that are in none. `opening`: the group is opened by this call, unless it
+    is there already, None: it has to be there. `cursor`: how many items were accepted before; given, the call counts
+    only when that is so, and moves it on by its members. `closes`: these are the last."""
+
+    group: str = ""
+    opening: Opening | None = None
+    cursor: int | None = None
+    closes: bool = False
+
+
+class AddWord(StrEnum):
+    """`ok`: they were looked at. `cursor`: the group has accepted another number of items, and nothing was done.
+    `ended`: it has ended, was cancelled or is not known, and nothing was done."""
+
+    OK = "ok"
+    CURSOR = "cursor"
+    ENDED = "ended"
+
+
+class Added(NamedTuple):
+    """What became of new members. `cursor`: how many items the group has accepted by now. `enqueued`: of each, if any;
+    one that was not accepted is no member."""
+
+    word: AddWord
+    cursor: int
+    enqueued: tuple[Enqueued, ...]
+
+
+class GroupPhase(StrEnum):
+    """`open`: it takes members, and cannot end. `closed`: it ends with its last member, and takes some until then.
+    `cancelled`: likewise, takes none, and nothing will follow. `ended`."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    CANCELLED = "cancelled"
+    ENDED = "ended"
+
+
+class GroupState(NamedTuple):
+    """How it is with a group. `total`: members accepted. `left`: those that have not ended; `done` and what stands
+    behind: how the others did. `cursor`: how many items of a long enqueue were accepted. `ended_us`: None before.
+    `followed_by`: the id of the task that was enqueued at its end, "" for none; `is_cancelled` tells why there is none.
+    """
+
+    id: str
+    phase: GroupPhase
+    is_cancelled: bool
+    total: int
+    left: int
+    done: int
+    dead: int
+    cancelled: int
+    expired: int
+    purged: int
+    cursor: int
+    opened_us: int
+    ended_us: int | None
+    followed_by: str
+
+
+class Groups(NamedTuple):
+    """A page of the groups that have not ended, the longest open first. `total`: how many there are."""
+
+    total: int
+    page: tuple[GroupState, ...]
+
+
+class CancelledGroup(NamedTuple):
+    """A portion of the members of a cancelled group, each still to be cancelled. `is_known`: false of one that has
+    ended, or never was. `cursor`: what to go on with, "0" behind the last portion."""
+
+    is_known: bool
+    cursor: str
+    ids: tuple[str, ...]
+
+
+class Room(NamedTuple):
+    """`left`: how many members have not ended; None when the group has. `has_come`: what was asked for. Else a word
+    `group ID` will come to the reply list."""
+
+    has_come: bool
+    left: int | None
+
+
+def parse_added(raw: Raw) -> Added:
+    """`[word, cursor, [word...]]`"""
+    word, cursor, words = raw
+    return Added(AddWord(text_of(word)), int(cursor), tuple(parse_enqueued(words)))
+
+
+def parse_group(raw: Raw) -> GroupState | None:
+    """A row, in the order of the fields of GroupState; empty for a group that is not known."""
+    if not raw:
+        return None
+    name, phase, is_cancelled, *numbers, ended_us, followed_by = raw
+    total, left, done, dead, cancelled, expired, purged, cursor, opened_us = map(int, numbers)
+    return GroupState(
+        text_of(name), GroupPhase(text_of(phase)), bool(int(is_cancelled)), total, left, done, dead, cancelled, expired,
+        purged, cursor, opened_us, time_or_none(ended_us), text_of(followed_by),
+    )  # fmt: skip
+
+
+def parse_groups(raw: Raw) -> Groups:
+    """`[total, [row...]]`"""
+    total, rows = raw
+    return Groups(int(total), tuple(group for group in map(parse_group, rows) if group))
+
+
+def parse_cancelled_group(raw: Raw) -> CancelledGroup:
+    """`[known 0|1, cursor, [id...]]`"""
+    known, cursor, ids = raw
+    return CancelledGroup(bool(known), text_of(cursor), names_of(ids))
+
+
+def parse_room(raw: Raw) -> Room:
+    """`[come 0|1, left or -1]`"""
+    come, left = map(int, raw)
+    return Room(bool(come), left if left >= 0 else None)
+
+
+class Dependents(Transitions):
+    """What is asked and done about groups and chains of one namespace."""
+
+    def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> Command[Added]:
+        """Accept up to BATCH tasks as `enqueue` does, with what follows them, and as members of a group. A call
+        repeated with its nonce within 60 s changes nothing and returns the same."""
+        opening = into.opening or Opening()
+        cursor = "" if into.cursor is None else into.cursor
+        args: list[Arg] = [nonce, into.group, int(into.opening is not None), *opening, cursor, int(into.closes)]
+        for (task_id, queue, body, due, unique_key, hold_ms), following in members:
+            args += (task_id, queue, due, unique_key, hold_ms, body, following)
+        return self._command("add_members", pack(args), parse_added)
+
+    def close_group(self, group: str) -> Command[bool]:
+        """Say that the last member was added: a group without any that lives ends at once. False when it has ended, or
+        never was."""
+        return self._command("close_group", pack((group,)), bool)
+
+    def cancel_group(self, group: str, cursor: str = "0") -> Command[CancelledGroup]:
+        """Have nothing follow a group any more, and take no new members. Begin with cursor "0", cancel each of the ids,
+        and go on with the cursor of each answer until it is "0" again."""
+        return self._command("cancel_group", pack((group, cursor)), parse_cancelled_group)
+
+    def group(self, group: str) -> Command[GroupState | None]:
+        """How it is with a group; None when it is not known: it never was, or ended a minute ago."""
+        return self._command("group", pack((group,)), parse_group)
+
+    def groups(self, offset: int = 0, count: int = 100) -> Command[Groups]:
+        """A page of the groups that have not ended; `count` up to BATCH."""
+        return self._command("groups", pack((offset, count)), parse_groups)
+
+    def await_room(self, client: str, group: str, most_left: int) -> Command[Room]:
+        """Have the reply list of this client told when at most so many members of a group have not ended, or it has."""
+        return self._command("await_group", pack((client, group, most_left)), parse_room)
+
+    def await_group_end(self, client: str, group: str) -> Command[Room]:
+        """Have the reply list of this client told when a group has ended."""
+        return self._command("await_group", pack((client, group, "-")), parse_room)
