@@ -7,7 +7,7 @@ from rota.telemetry import events
 from soak.case import Case
 from soak.causes import DRAINS, ENDS_NODE, KILLS, MARGIN_SECONDS, Span
 from soak.evidence import Did, Logged, Quiet
-from soak.fates import is_dead_by_right
+from soak.fates import is_dead_by_right, is_dropped
 from soak.faults import KINDS, Fault, Place
 from soak.findings import Finding, Wrong
 
@@ -88,7 +88,7 @@ def books_off(case: Case) -> Iterator[Finding]:
     if any(span.lost_seconds for span in case.causes.spans):
         return
     histories = case.histories.values()
-    sure = sum(history.accepted is not None for history in histories)
+    sure = sum(history.accepted is not None and not is_dropped(case, history) for history in histories)
     most = sum(history.may_exist for history in histories)
     if not sure <= quiet.accepted <= most:
         words = f"accepted: {quiet.accepted} by the server, {sure} to {most} by the producers"
@@ -115,7 +115,7 @@ def left_over(case: Case) -> Iterator[Finding]:
 
 
 def _left(quiet: Quiet) -> Iterator[str]:
-    for name in ("in_lanes", "in_flight", "delayed", "zombies", "orphans"):
+    for name in ("in_lanes", "in_flight", "delayed", "groups", "zombies", "orphans"):
         if getattr(quiet, name):
             yield f"{name}: {getattr(quiet, name)} at the end"
     if quiet.workers_ready != quiet.workers_wanted:

@@ -25,6 +25,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     fates.phantoms,
     repeats.repeats,
     orders.early,
+    orders.ahead,
     orders.out_of_order,
     orders.unfair,
     orders.not_unique,

@@ -79,8 +79,9 @@ class Sent:
     `due`: Unix time before which it may not start; 0 for at once. `unique`: its unique key. `retries`: as enqueued.
     `fails`: how many of its attempts raise, ALWAYS for all; `kills`: how many kill their own worker; `gives_up`:
     its first attempt raises what makes it dead at once. `number`: its place among those of the queue whose order is
-    judged; they are sent one after the other, each after the answer to the one before. `answer`: what else the call
-    said (the holder of the key, the error's class and words).
+    judged; they are sent one after the other, each after the answer to the one before. `follows`: the ids of those that
+    have to end before it may start: several of a group, or the one before it in a chain, which has to be done. `answer`:
+    what else the call said (the holder of the key, the error's class and words).
     """
 
     what: Said
@@ -96,7 +97,13 @@ class Sent:
     kills: int = 0
     gives_up: bool = False
     number: int = NO_NUMBER
+    follows: str = ""
     answer: str = ""
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The ids in `follows`."""
+        return tuple(self.follows.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,7 @@ class Setup:
 @dataclass(frozen=True, slots=True)
 class Quiet:
     """What the quiet window found at its end. The books as `rota audit` answers them; `in_lanes`, `in_flight` and
-    `delayed` as the commands tell; growth of open descriptors and of resident memory is that of the process that grew
+    `delayed` as the commands tell; `groups`: what is kept of groups and chains that have not ended; growth of open descriptors and of resident memory is that of the process that grew
     most, from the first quiet look to the last."""
 
     boot: float
@@ -190,6 +197,7 @@ class Quiet:
     in_lanes: int
     in_flight: int
     delayed: int
+    groups: int
     workers_wanted: int
     workers_ready: int
     zombies: int

@@ -14,7 +14,7 @@ def lost(case: Case) -> Iterator[Finding]:
     for history in case.histories.values():
         if history.accepted is None and not (history.may_exist and history.runs):
             continue
-        if history.ends or is_dead_by_right(case, history) or _may_be_cancelled(history):
+        if history.ends or is_dead_by_right(case, history) or _may_be_cancelled(history) or is_dropped(case, history):
             continue
         if not is_gone_with_the_server(case.causes, history):
             told = case.deaths.get(history.id)
@@ -33,6 +33,23 @@ def is_dead_by_right(case: Case, history: History) -> bool:
     if reason == "crashed":
         return history.unfinished >= setup.crash_limit
     return reason == "lost" and sum(1 for _ in case.causes.of(*ENDS_NODE, *SILENCES)) >= setup.loss_limit
+
+
+def is_dropped(case: Case, history: History) -> bool:
+    """Whether it was to follow another task of a chain that was never done."""
+    before = () if history.asked is None else history.asked.before
+    return len(before) == 1 and not any(case.histories[each].ends for each in before)
+
+
+def has_ended(case: Case, history: History, boot: float) -> bool:
+    """Whether it had ended by then as far as is known: done, dead or cancelled, or never accepted."""
+    if history.accepted is None or _may_be_cancelled(history):
+        return True
+    ends = [run.end.boot for run in history.ends if run.end is not None]
+    if ends:
+        return min(ends) <= boot
+    begun = max((run.began for run in history.runs), default=0.0)
+    return is_dead_by_right(case, history) and begun <= boot
 
 
 def is_gone_with_the_server(causes: Causes, history: History) -> bool:

@@ -18,6 +18,8 @@ TIERS: Final = (("urgent",), ("mail", "news"), ("default", CAPPED, RATED), FAIR,
 WEIGHTS: Final = {"bulk": 3}
 _BULK_TASKS: Final = 120
 _BURST_TASKS: Final = 40
+_GROUP_TASKS: Final = 7
+_CHAIN_TASKS: Final = 4
 _UNIQUE_KEYS: Final = 4
 _REMEMBERED: Final = 50  # of the ids sent last, a cancel is for one of them
 
@@ -32,7 +34,12 @@ class Verb(StrEnum):
     UNIQUE = "unique"
     PUSH = "push"  # a bare RPUSH
     SCHEDULE = "schedule"  # a bare ZADD
+    GROUP = "group"  # the last of its tasks follows when all others have ended
+    CHAIN = "chain"  # each follows when the one before is done
     CANCEL = "cancel"
+
+
+FLOWS: Final = frozenset({Verb.GROUP, Verb.CHAIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,13 @@ class Intent:
     def fails(self) -> int:
         """How many attempts of each task raise."""
         return int(self.args[0]) if self.task == "fail" else self.nature.fails
+
+    def before(self, task_id: str) -> tuple[str, ...]:
+        """The tasks that this one follows."""
+        at = self.ids.index(task_id)
+        if self.verb is Verb.CHAIN:
+            return self.ids[max(0, at - 1) : at]
+        return self.ids[:at] if self.verb is Verb.GROUP and at == len(self.ids) - 1 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +150,11 @@ STREAMS: Final = (
     Stream(Verb.PUSH, "short", "mail", 2, _nothing),
     Stream(Verb.PUSH, "work", "default", 0.5, _seconds(0.005, 0.05)),
     Stream(Verb.SCHEDULE, "short", "default", 0.5, _nothing, longest_delay=4.0),
+    Stream(Verb.GROUP, "work", "news", 0.2, _seconds(0.005, 0.1), tasks=_GROUP_TASKS),
+    Stream(Verb.GROUP, "fail", "mail", 0.1, _times(3), tasks=_GROUP_TASKS),
+    Stream(Verb.GROUP, "ask_to_be_dead", "mail", 0.03, _nothing, tasks=_GROUP_TASKS),
+    Stream(Verb.GROUP, "short", "default", 0.1, _nothing, longest_delay=2.0, tasks=_GROUP_TASKS),
+    Stream(Verb.CHAIN, "work", "mail", 0.2, _seconds(0.005, 0.1), tasks=_CHAIN_TASKS),
     Stream(Verb.CANCEL, "", "", 1.5, _nothing),
 )
 # Of one of all producers: what is in order, and the bursts, whose queues are filled one right after the other.
@@ -167,7 +186,8 @@ class Load:
 
     def _intent(self, stream: Stream, number: int) -> Intent:
         ids = tuple(self._fresh_id() for _ in range(stream.tasks))
-        self._sent = [*self._sent, *ids[:1]][-_REMEMBERED:]
+        if stream.verb is not Verb.CHAIN:  # what follows a task that was cancelled is dropped, and nobody would miss it
+            self._sent = [*self._sent, *ids[:1]][-_REMEMBERED:]
         delay = round(self._random.uniform(0.05, stream.longest_delay), 3) if stream.longest_delay else 0.0
         place = number if stream.queue == ORDER else NO_NUMBER
         return Intent(stream.verb, ids, stream.task, stream.queue, stream.args(self._random, number), delay, place)

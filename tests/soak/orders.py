@@ -9,6 +9,7 @@ from itertools import combinations
 from soak.case import Case
 from soak.causes import KILLS, SILENCES, is_of_processes
 from soak.evidence import NO_NUMBER, Said
+from soak.fates import has_ended
 from soak.faults import Fault
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
@@ -26,6 +27,17 @@ def early(case: Case) -> Iterator[Finding]:
             due = max(asked, run.start.due)
             if run.start.at < due - EARLY_SECONDS:
                 words = f"attempt {run.start.attempt} started {(due - run.start.at) * 1000:.1f} ms before it was due"
+                yield Finding(Wrong.EARLY, words, history.id, run.began)
+
+
+def ahead(case: Case) -> Iterator[Finding]:
+    """Starts of what follows others, before all of these had ended."""
+    for history in case.histories.values():
+        for run in history.runs[:1]:
+            before = () if history.asked is None else history.asked.before
+            going = [each for each in before if not has_ended(case, case.histories[each], run.began)]
+            if going:
+                words = f"started before {len(going)} of the {len(before)} tasks that it follows had ended: {going[:3]}"
                 yield Finding(Wrong.EARLY, words, history.id, run.began)
 
 

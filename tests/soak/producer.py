@@ -8,12 +8,13 @@
 """
 
 import argparse
+import dataclasses
 import json
 import signal
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -21,11 +22,12 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+import rota
 from rota import Call, Client, Handle, Unavailable, Uncertain
 from rota.protocol.keys import Keys
 from rota.protocol.replies import CancelWord
 from soak.evidence import RUNS_FILE, Journal, Said, Sent, now
-from soak.load import ORDER, Intent, Load, Verb
+from soak.load import FLOWS, ORDER, Intent, Load, Verb
 from soak.node import NAMESPACE
 from soak.outstanding import Outstanding
 
@@ -59,6 +61,8 @@ class Producer:
         match intent.verb:
             case Verb.ENQUEUE | Verb.MANY | Verb.UNIQUE:
                 self._enqueue(intent)
+            case Verb.GROUP | Verb.CHAIN:
+                self._flow(intent)
             case Verb.PUSH:
                 self._bare(intent, lambda item: self._redis.rpush(self._keys.ready_lane(intent.queue), item))
             case Verb.SCHEDULE:
@@ -70,35 +74,31 @@ class Producer:
                 assert_never(intent.verb)
 
     def _enqueue(self, intent: Intent) -> None:
-        calls = [
-            Call(
-                intent.task,
-                intent.args,
-                queue=intent.queue,
-                delay=intent.delay_seconds or None,
-                id=each,
-                unique=intent.verb is Verb.UNIQUE,
-                retries=intent.nature.retries,
-            )
-            for each in intent.ids
-        ]
-        self._send(intent, lambda: self._client.enqueue_many(calls))
+        self._send(intent, lambda: self._client.enqueue_many(_calls(intent)))
         if intent.queue == ORDER:
             self.clear_up()
 
-    def _send(self, intent: Intent, call: Callable[[], list[Handle[object]]]) -> None:
+    def _flow(self, intent: Intent) -> None:
+        *members, last = calls = _calls(intent)
+        flow = rota.chain(*calls) if intent.verb is Verb.CHAIN else rota.group(members, then=last)
+        self._send(intent, lambda: [self._client.enqueue(flow)])
+
+    def _send(self, intent: Intent, call: Callable[[], Sequence[Handle[object] | ChainHandle | GroupHandle]]) -> None:
         try:
             self._answered(intent, call())
         except Uncertain as error:
             self._accepted(intent, error.accepted)
-            unsent = set(intent.ids) - {*error.accepted, *error.ids}
+            unsent = set(intent.ids) - {*error.accepted, *_part(intent, error).ids}
             self._say(Said.REFUSED, intent, sorted(unsent), "not sent")
             self.doubts.append((intent, error))
         except Unavailable as error:
             self._accepted(intent, error.accepted)
             self._say(Said.REFUSED, intent, sorted(set(intent.ids) - set(error.accepted)), _words(error))
 
-    def _answered(self, intent: Intent, handles: list[Handle[object]]) -> None:
+    def _answered(self, intent: Intent, handles: Sequence[Handle[object] | ChainHandle | GroupHandle]) -> None:
+        if intent.verb in FLOWS:
+            self._accepted(intent, intent.ids)
+            return
         ids = [each for each in intent.ids if each in {handle.id for handle in handles}]
         for handle in handles:
             if handle.id not in ids:
@@ -119,12 +119,12 @@ class Producer:
     def repeat_oldest(self) -> None:
         """Send again what has been in doubt for longest."""
         intent, error = self.doubts.popleft()
-        part = _part(intent, set(error.ids))
+        part = _part(intent, error)
         try:
             self._answered(part, error.repeat())
         except Uncertain as again:
             self._accepted(part, again.accepted)
-            part = _part(part, set(again.ids))
+            part = _part(part, again)
             if "too late" in str(again):
                 self._say(Said.UNKNOWN, part, part.ids, _words(again))
             else:
@@ -170,15 +170,32 @@ class Producer:
                 unique = f"{intent.task}{intent.args}" if intent.verb is Verb.UNIQUE else ""
                 nature = intent.nature
                 sent = Sent(what, each, at, boot, intent.queue, intent.task, due, unique, nature.retries,
-                            intent.fails, nature.kills, nature.gives_up, intent.number)  # fmt: skip
+                            intent.fails, nature.kills, nature.gives_up, intent.number,
+                            " ".join(intent.before(each)))  # fmt: skip
             else:
                 sent = Sent(what, each, at, boot, answer=answer)
             self._journal.write(sent)
 
 
-def _part(intent: Intent, ids: set[str]) -> Intent:
-    kept = tuple(each for each in intent.ids if each in ids)
-    return Intent(intent.verb, kept, intent.task, intent.queue, intent.args, intent.delay_seconds, intent.number)
+def _calls(intent: Intent) -> list[Call[object]]:
+    return [
+        Call(
+            intent.task,
+            intent.args,
+            queue=intent.queue,
+            delay=intent.delay_seconds or None,
+            id=each,
+            unique=intent.verb is Verb.UNIQUE,
+            retries=intent.nature.retries,
+        )
+        for each in intent.ids
+    ]
+
+
+def _part(intent: Intent, doubt: Uncertain) -> Intent:
+    """What is in doubt of it. Tasks that follow others are accepted with them."""
+    kept = intent.ids if intent.verb in FLOWS else tuple(each for each in intent.ids if each in doubt.ids)
+    return dataclasses.replace(intent, ids=kept)
 
 
 def _words(error: Exception) -> str:

@@ -66,6 +66,7 @@ def _waiting(client: "redis.Redis") -> dict[str, int]:
         "in_lanes": sum(_number(client.llen(lane)) for lane in lanes),
         "in_flight": sum(_number(client.llen(key)) for key in client.scan_iter(_glob(_KEYS.inflight("*")), count=1000)),
         "delayed": _number(client.zcard(_KEYS.delayed)),
+        "groups": _number(client.zcard(_KEYS.groups)) + _number(client.hlen(_KEYS.members)),
     }
 
 

@@ -135,7 +135,7 @@ def waited(case: Case) -> Iterator[Finding]:
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
         asked, accepted = history.asked, history.accepted
-        if asked is None or accepted is None or asked.queue in apart or not history.runs:
+        if asked is None or accepted is None or asked.follows or asked.queue in apart or not history.runs:
             continue
         ready = max(accepted.boot, asked.boot + max(0.0, asked.due - asked.at))
         left = without(ready, history.runs[0].began, cut)
