@@ -5,16 +5,21 @@ without a stand-in it is one comparison.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from rota.client.answers import Answered
 
 if TYPE_CHECKING:
-    from rota.client.open_waits import WaitQuestion
+    from rota.client.open_waits import GroupQuestion, WaitQuestion
+    from rota.client.sender import Sending, WithId
     from rota.protocol.command import Command
+    from rota.protocol.groups import Room
     from rota.protocol.replies import Enqueued
     from rota.protocol.store import NewTask
     from rota.protocol.views import TaskState
 
 T = TypeVar("T")
+H = TypeVar("H", bound="WithId")
 
 NO_SERVER: Final = "redis://no-server.invalid"  # of a default client that nobody configured; never connected to
 
@@ -31,6 +36,9 @@ class Interceptor(Protocol):
     def wait(self, namespace: str, question: "WaitQuestion") -> "TaskState":
         """Answer a wait, at once. Raises when what is waited for has not come."""
 
+    def wait_for_group(self, namespace: str, question: "GroupQuestion") -> "Room":
+        """Answer a wait for room in a group, or for its end, likewise."""
+
 
 class Interception:
     """Holds the interceptor of this process, None but in tests."""
@@ -40,3 +48,16 @@ class Interception:
 
 
 interception: Final = Interception()
+
+
+def intercepted(interceptor: Interceptor, namespace: str, sending: "Sending[H]") -> "list[H]":
+    """Have it answer whatever is sent. Raises what the answers make this raise."""
+    answers: list[Any] = []
+    try:
+        exchange = next(sending)
+        while True:
+            answers = [Answered(interceptor.run(namespace, command)) for command in exchange.commands]
+            exchange = sending.send(answers)
+    except StopIteration as end:
+        handles: list[H] = end.value
+        return handles

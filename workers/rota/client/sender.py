@@ -119,7 +119,9 @@ class Sender(Generic[S, V, H]):
         """Send these by one call, be there any or not: at most as many as a script takes."""
         return self._send_round([Batch(items, _nonce())])
 
-    def _send_rounds(self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None) -> Sending[H]:
+    def _send_rounds(
+        self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None
+    ) -> Sending[H]:
         handles: list[H] = []
         for batches in rounds:
             try:
