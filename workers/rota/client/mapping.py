@@ -167,8 +167,8 @@ def _added(
 def map(  # noqa: A001 - `rota.map`, as the built-in one
     task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
 ) -> "GroupHandle":
-    """Enqueue a task for each item, the item its one argument, as a group: a `chunk` at a time (100), as long as at most
-    `max_waiting` (1,000) have not ended. Returns when all are there.
+    """Enqueue a task for each item, the item its one argument, as a group: a `chunk` at a time (100), and never more
+    than `max_waiting` (1,000) that have not ended. Returns when all are there.
 
     `items` may be an iterator of millions: only a chunk is held. Under the same `id` a map that was cut short goes on
     behind the items that the server has, when it is given the same items again. It waits on while the server is away.
