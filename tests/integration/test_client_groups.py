@@ -1,7 +1,6 @@
 """Chains, groups and `map` of a client on a real server, taken by a consumer as workers take them."""
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,8 +8,6 @@ import pytest
 import rota
 from rota.client.client import Client
 from rota.registry import default_registry
-from servers import Server
-from waiting import until
 
 
 @pytest.fixture(autouse=True)

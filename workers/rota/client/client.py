@@ -10,13 +10,13 @@ from rota.client import settings
 from rota.client.answers import Exchange, value_of
 from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.flowing import Flowing
-from rota.client.interception import intercepted, interception
+from rota.client.interception import interception
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import Found, Goal, GroupQuestion, Question, WaitQuestion
 from rota.client.pool import ClientPool
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
-from rota.client.sender import Batch, Sender, Sending, WithId
+from rota.client.sender import Batch, Sender, Sending, WithId, intercepted
 from rota.client.status import Handle, TaskStatus, status_of
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.waiting import Waiting

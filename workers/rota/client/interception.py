@@ -5,13 +5,10 @@ without a stand-in it is one comparison.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
-
-from rota.client.answers import Answered
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from rota.client.open_waits import GroupQuestion, WaitQuestion
-    from rota.client.sender import Sending, WithId
     from rota.protocol.command import Command
     from rota.protocol.groups import Room
     from rota.protocol.replies import Enqueued
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     from rota.protocol.views import TaskState
 
 T = TypeVar("T")
-H = TypeVar("H", bound="WithId")
 
 NO_SERVER: Final = "redis://no-server.invalid"  # of a default client that nobody configured; never connected to
 
@@ -48,16 +44,3 @@ class Interception:
 
 
 interception: Final = Interception()
-
-
-def intercepted(interceptor: Interceptor, namespace: str, sending: "Sending[H]") -> "list[H]":
-    """Have it answer whatever is sent. Raises what the answers make this raise."""
-    answers: list[Any] = []
-    try:
-        exchange = next(sending)
-        while True:
-            answers = [Answered(interceptor.run(namespace, command)) for command in exchange.commands]
-            exchange = sending.send(answers)
-    except StopIteration as end:
-        handles: list[H] = end.value
-        return handles

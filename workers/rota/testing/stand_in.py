@@ -56,8 +56,8 @@ class StandIn:
             return cast("T", answer(namespace, args[0].decode()))
         if name not in self._groups.answers:
             raise NotAnswered(
-                f"{name!r} needs a server: capture() and eager() answer enqueue, status, wait, result and cancel alone. "
-                "The fixture rota_client has one"
+                f"{name!r} needs a server: capture() and eager() answer enqueue, status, wait, result and cancel "
+                "alone. The fixture rota_client has one"
             )
         return cast("T", self._groups.answers[name](namespace, args))
 

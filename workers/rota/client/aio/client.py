@@ -12,12 +12,12 @@ from rota.client.aio.handle import AsyncHandle
 from rota.client.answers import Exchange, value_of
 from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.client import Client
-from rota.client.interception import intercepted, interception
+from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_nothing_waits, check_on_commit
 from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
-from rota.client.sender import Batch, Cut, Sender, Sending, WithId
+from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
 from rota.client.status import TaskStatus, status_of
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.warned import Warned
