@@ -1,5 +1,7 @@
 """Rules of groups and chains, and what must hold of them."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
@@ -8,10 +10,10 @@ from machine.opening import Opening
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS
 from model.grouping import Member, Target
-from model.groups import Chain, Group
+from model.groups import Chain
 from model.items import New
 from protocol import body_of
-from rota.protocol.groups import Added, CancelledGroup, GroupState, Into, NewMember, follow_text
+from rota.protocol.groups import Added, CancelledGroup, GroupPhase, GroupState, Into, NewMember, follow_text
 from rota.protocol.groups import Opening as GroupOpening
 from rota.protocol.store import NewTask
 
@@ -121,19 +123,26 @@ class Grouping(Opening):
     @invariant()
     def groups_are_what_the_model_says(self) -> None:
         """So each ends once, never early, never not: what follows stands among the tasks then, and nowhere before."""
-        redis, keys, dependents = self.fleet.redis, self.fleet.keys, self.model.places.dependents
-        assert redis.hgetall(keys.members) == dependents.member_texts()
-        assert {task_id for task_id in dependents.members if task_id not in self.model.places.tasks} == set()
-        living = [name for name, group in dependents.groups.items() if group.ended is None]
-        assert sorted(redis.zrange(keys.groups, 0, -1)) == sorted(living)
-        for name, group in dependents.groups.items():
-            assert redis.smembers(keys.group_members(name)) == group.live
-            state = self.fleet.run(self.fleet.store.group(name))
-            assert state == self._expected(name, group)
-            assert (redis.pttl(keys.group(name)) > 0) == (group.ended is not None)
+        dependents, keys = self.model.places.dependents, self.fleet.keys
+        living = {name: group for name, group in dependents.groups.items() if group.ended is None}
+        pipe: Any = self.fleet.redis.pipeline(transaction=False)
+        pipe.hgetall(keys.members).zrange(keys.groups, 0, -1)
+        for name in dependents.groups:
+            pipe.smembers(keys.group_members(name)).pttl(keys.group(name))
+        members, groups, *rest = pipe.execute()
+        assert members == dependents.member_texts()
+        assert dependents.members.keys() <= self.model.places.tasks.keys()
+        assert sorted(groups) == sorted(living)
+        for group, left, ttl in zip(dependents.groups.values(), rest[::2], rest[1::2], strict=True):
+            assert (left, ttl > 0) == (group.live, group.ended is not None)
 
-    def _expected(self, name: str, group: Group) -> GroupState:
+    @precondition(lambda self: self.model.groups)
+    @rule(data=st.data())
+    def look_at_a_group(self, data: st.DataObject) -> None:
+        name = self.pick(data, self.model.groups)
+        group = self.model.groups[name]
         ends = [group.ends[how] for how in ("done", "dead", "cancelled", "expired", "purged")]
-        phase = group.phase if group.ended is None else "ended"
         numbers = group.total, len(group.live), *ends, group.cursor, group.opened
-        return GroupState(name, phase, group.phase == "cancelled", *numbers, group.ended, group.followed_by)
+        phase = GroupPhase(group.phase if group.ended is None else "ended")
+        expected = GroupState(name, phase, group.phase == "cancelled", *numbers, group.ended, group.followed_by)
+        assert self.fleet.run(self.fleet.store.group(name)) == expected
