@@ -273,11 +273,11 @@ def test_members_that_ended_unseen_are_found(groups: Grouping) -> None:
     """As by a node of an earlier version, which knows no members."""
     groups.open("g", "a", "b", "c", then="end")
     fleet = groups.fleet
-    members = fleet.redis.hgetall(fleet.keys.members)
-    fleet.redis.delete(fleet.keys.members)
+    hidden = f"{fleet.keys.members}-hidden"
+    fleet.redis.rename(fleet.keys.members, hidden)
     for outcome in (Done(), DEAD):
         groups.run_one(outcome)
-    fleet.redis.hset(fleet.keys.members, mapping=members)
+    fleet.redis.rename(hidden, fleet.keys.members)
     assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 2)
     assert (groups.state("g").done, groups.state("g").dead, groups.state("g").left) == (1, 1, 1)
     assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 0)
