@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Cancel a group: it takes no members, nothing follows it, and its chains go no further. What lives of it is handed out in
 -- portions, for the caller to cancel.
--- with: prefix clock entry lists doorbell books in_use about_groups former bare news waiters following
+-- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
 -- KEYS[1]  tasks
 -- ARGV     group, cursor: '0' at first
 -- returns  whether it is known and has not ended 0|1, the next cursor, '0' behind the last portion, ids
@@ -13,5 +13,8 @@ local known = redis.call('HMGET', group_key(group), 'phase', 'ended_us')
 if not known[1] or known[2] then return { 0, '0', {} } end
 local portion = redis.call('SSCAN', members_key(group), cursor, 'COUNT', PORTION)
 redis.call('HSET', group_key(group), 'phase', 'cancelled')
+for i, member in ipairs(#portion[2] > 0 and redis.call('HMGET', MEMBERS, unpack(portion[2])) or {}) do
+  if not member then leave_group(group, 'purged', { portion[2][i] }) end -- of what somebody took away nobody tells the end
+end
 end_group_if_over(group, now)
 return { 1, portion[1], portion[2] }

@@ -5,13 +5,13 @@ before as done. A group is any number of tasks and chains, its members, and what
 of them has ended. What follows is written down as text, by `follow_text`, and never read before it is its turn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rota.protocol.command import Command, Transitions
-from rota.protocol.replies import Enqueued, Raw, names_of, parse_enqueued, time_or_none
+from rota.protocol.replies import Enqueued, Raw, names_of, parse_enqueued, reply, time_or_none
 from rota.protocol.wire import Arg, pack, text_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,17 @@ def follow_text(tasks: "Iterable[NewTask]") -> bytes:
     if len(items) > MOST_FOLLOWING:
         raise ValueError(f"{len(items)} tasks are to follow one another: at most {MOST_FOLLOWING} can")
     return b"".join(items)
+
+
+def followers_of(text: bytes) -> "Iterator[NewTask]":
+    """The tasks that `follow_text` wrote down."""
+    from rota.protocol.store import NewTask  # noqa: PLC0415 - it is made of this module too
+
+    while text:
+        header, _, rest = text.partition(b"\n")
+        task_id, queue, due, size = text_of(header).split(" ")
+        yield NewTask(task_id, queue, rest[: int(size)], "" if due == "-" else due)
+        text = rest[int(size) :]
 
 
 def _header(task: "NewTask") -> tuple[bytes, bytes, bytes]:
@@ -147,6 +158,13 @@ class Room(NamedTuple):
     left: int | None
 
 
+class HealedMembers(NamedTuple):
+    """A portion that was looked at. `ended`: how many did not live."""
+
+    cursor: str
+    ended: int
+
+
 def parse_added(raw: Raw) -> Added:
     """`[word, cursor, [word...]]`"""
     word, cursor, words = raw
@@ -175,6 +193,9 @@ def parse_cancelled_group(raw: Raw) -> CancelledGroup:
     """`[known 0|1, cursor, [id...]]`"""
     known, cursor, ids = raw
     return CancelledGroup(bool(known), text_of(cursor), names_of(ids))
+
+
+parse_healed_members = reply(HealedMembers, text_of, int)
 
 
 def parse_room(raw: Raw) -> Room:
@@ -213,6 +234,11 @@ class Dependents(Transitions):
     def groups(self, offset: int = 0, count: int = 100) -> Command[Groups]:
         """A page of the groups that have not ended; `count` up to BATCH."""
         return self._command("groups", pack((offset, count)), parse_groups)
+
+    def heal_members(self, cursor: str) -> Command[HealedMembers]:
+        """Have follow what follows members that do not live and of whose end nobody took notice. Begin with cursor "0"
+        and go on with that of each answer until it is "0" again."""
+        return self._command("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> Command[Room]:
         """Have the reply list of this client told when at most so many members of a group have not ended, or it has."""
