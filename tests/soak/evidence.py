@@ -80,8 +80,8 @@ class Sent:
     `fails`: how many of its attempts raise, ALWAYS for all; `kills`: how many kill their own worker; `gives_up`:
     its first attempt raises what makes it dead at once. `number`: its place among those of the queue whose order is
     judged; they are sent one after the other, each after the answer to the one before. `follows`: the ids of those that
-    have to end before it may start: several of a group, or the one before it in a chain, which has to be done. `answer`:
-    what else the call said (the holder of the key, the error's class and words).
+    have to end before it may start: several of a group, or the one before it in a chain, which has to be done.
+    `answer`: what else the call said (the holder of the key, the error's class and words).
     """
 
     what: Said
@@ -184,8 +184,9 @@ class Setup:
 @dataclass(frozen=True, slots=True)
 class Quiet:
     """What the quiet window found at its end. The books as `rota audit` answers them; `in_lanes`, `in_flight` and
-    `delayed` as the commands tell; `groups`: what is kept of groups and chains that have not ended; growth of open descriptors and of resident memory is that of the process that grew
-    most, from the first quiet look to the last."""
+    `delayed` as the commands tell; `groups`: groups that have not ended, and tasks that others are to follow; growth of
+    open descriptors and of resident memory is that of the process that grew most, from the first quiet look to the
+    last."""
 
     boot: float
     accepted: int

@@ -27,6 +27,7 @@ CLEAN: Final = Quiet(
     in_lanes=0,
     in_flight=0,
     delayed=0,
+    groups=0,
     workers_wanted=4,
     workers_ready=4,
     zombies=0,

@@ -22,8 +22,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-import rota
-from rota import Call, Client, Handle, Unavailable, Uncertain
+from rota import Call, ChainHandle, Client, GroupHandle, Handle, Unavailable, Uncertain, chain, group
 from rota.protocol.keys import Keys
 from rota.protocol.replies import CancelWord
 from soak.evidence import RUNS_FILE, Journal, Said, Sent, now
@@ -33,6 +32,7 @@ from soak.outstanding import Outstanding
 
 MOST_OUTSTANDING: Final = 250
 _TIMEOUT_SECONDS: Final = 1.5
+_Handle = Handle[object] | ChainHandle | GroupHandle
 _TICK_SECONDS: Final = 0.02
 _LONGEST_STEP_SECONDS: Final = 0.1  # of the load's own clock, however long a call took
 _AGAIN_SECONDS: Final = 0.3
@@ -80,10 +80,10 @@ class Producer:
 
     def _flow(self, intent: Intent) -> None:
         *members, last = calls = _calls(intent)
-        flow = rota.chain(*calls) if intent.verb is Verb.CHAIN else rota.group(members, then=last)
+        flow = chain(*calls) if intent.verb is Verb.CHAIN else group(members, then=last)
         self._send(intent, lambda: [self._client.enqueue(flow)])
 
-    def _send(self, intent: Intent, call: Callable[[], Sequence[Handle[object] | ChainHandle | GroupHandle]]) -> None:
+    def _send(self, intent: Intent, call: Callable[[], Sequence[_Handle]]) -> None:
         try:
             self._answered(intent, call())
         except Uncertain as error:
@@ -95,7 +95,7 @@ class Producer:
             self._accepted(intent, error.accepted)
             self._say(Said.REFUSED, intent, sorted(set(intent.ids) - set(error.accepted)), _words(error))
 
-    def _answered(self, intent: Intent, handles: Sequence[Handle[object] | ChainHandle | GroupHandle]) -> None:
+    def _answered(self, intent: Intent, handles: Sequence[_Handle]) -> None:
         if intent.verb in FLOWS:
             self._accepted(intent, intent.ids)
             return

@@ -218,3 +218,36 @@ def test_what_is_cancelled_while_it_runs_may_end_and_not_start_again() -> None:
     plot.run("t", 10.1, 10.2, Did.RAISED)
     assert found(plot) == []
     assert found(plot.run("t", 11.0, 11.1, attempt=2)) == [Wrong.PHANTOM]
+
+
+# What follows others
+
+
+def followed(*, follows: str, begins: float) -> Plot:
+    """Two tasks that end at 10.3 and 10.5, and one that was to start after them, or after the second one."""
+    plot = Plot().accept("a", 10.0).run("a", 10.2, 10.3).accept("b", 10.0).run("b", 10.4, 10.5)
+    return plot.accept("last", 10.0, follows=follows).run("last", begins, begins + 0.1)
+
+
+@pytest.mark.parametrize("follows", ["a b", "b"], ids=["a group", "a chain"])
+def test_what_follows_others_starts_after_them(follows: str) -> None:
+    assert found(followed(follows=follows, begins=10.6)) == []
+    assert found(followed(follows=follows, begins=10.45)) == [Wrong.EARLY]
+
+
+def test_what_follows_a_group_may_start_when_the_others_are_dead_or_were_cancelled() -> None:
+    plot = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, Did.RAISED)
+    plot.accept("b", 10.0).say(Said.CANCEL, "b", 10.1).say(Said.CANCELLED, "b", 10.15)
+    plot.accept("last", 10.0, follows="a b").run("last", 10.3, 10.4).quiet(dead=1, dead_ids=("a",))
+    assert found(plot) == []
+
+
+def test_what_was_to_follow_a_group_and_did_not_is_lost_and_of_a_chain_that_broke_it_is_not() -> None:
+    dead = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, Did.RAISED).quiet(dead=1, dead_ids=("a",))
+    assert found(dead.accept("next", 10.0, follows="a").quiet(accepted=1)) == []
+    done = Plot().accept("a", 10.0).run("a", 10.1, 10.2).accept("b", 10.0).run("b", 10.1, 10.2, **OTHER)
+    assert found(done.accept("last", 10.0, follows="a b")) == [Wrong.LOST]
+
+
+def test_what_is_kept_of_a_group_that_has_ended_is_left_over() -> None:
+    assert found(one_run().quiet(groups=1)) == [Wrong.LEFT]
