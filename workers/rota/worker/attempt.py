@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, assert_never
 
-from rota.child.slots import Slot, boottime_ns
+from rota.child.slot_record import TaskRecord
+from rota.child.slots import boottime_ns
 from rota.client.arguments import kept_result
 from rota.current import CurrentTask, Running
 from rota.durations import utc_datetime
@@ -45,7 +46,7 @@ class Attempt:
     name: str
     times: Times
     limit_ns: int
-    slot: Slot
+    record: TaskRecord
     number: int
     runtime_seconds: float = 0.0
     outcome: Outcome = DONE
@@ -85,7 +86,7 @@ class Attempt:
 
     def is_cancelled(self) -> bool:
         """Whether it was cancelled while it ran."""
-        return self.slot.cancelled == self.number
+        return self.record.cancelled == self.number
 
     def settlement(self) -> Settlement:
         """What Redis is told of it: with the account of its run, unless its end is not to be remembered."""
@@ -113,20 +114,20 @@ class Attempt:
         return told.to_json(datetime.now(UTC))
 
     def _extend(self) -> datetime | None:
-        running = self.slot.current_task()
+        running = self.record.current()
         if running is None or running.entry != self.entry.text:
             return None  # said by what an earlier task left running, a thread or a coroutine: the limits are another's
         now_ns = boottime_ns()
         if self.soft_limit_ns:
             self.soft_deadline_ns = now_ns + self.soft_limit_ns
             soft_limit.extend(self.soft_deadline_ns)
-        self.slot.beat(now_ns)
-        self.slot.extend_task(now_ns + self.limit_ns, self.soft_deadline_ns)
+        self.record.beat(now_ns)
+        self.record.extend(now_ns + self.limit_ns, self.soft_deadline_ns)
         return datetime.now(UTC) + timedelta(microseconds=self.limit_ns // _NANOSECONDS_A_MICROSECOND)
 
     def _report(self, done: float, total: float | None, note: str) -> None:
         at_us = time.time_ns() // _NANOSECONDS_A_MICROSECOND
-        self.slot.report_progress(self.entry.text, progress_text(done, total, note, at_us))
+        self.record.report_progress(self.entry.text, progress_text(done, total, note, at_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Executor:
     limit_ns: int
     preparer: Preparer
     hooks: Hooks
-    slot: Slot
+    record: TaskRecord
     runner: Runner
     started: Callable[[Entry, Times], None]
     alone: NoCopies
@@ -156,32 +157,32 @@ class Executor:
         `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run. THROTTLED
         when its rate did not let it start: this worker has it no more.
         """
-        entry, slot, anchor = claimed.entry, self.slot, claimed.anchor
+        entry, record, anchor = claimed.entry, self.record, claimed.anchor
         # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
         deadline_ns = at_ns + self.limit_ns
-        number = slot.start_task(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted)
+        number = record.start(entry.text, "", at_ns, deadline_ns, anchor.received_ns, claimed.unstarted)
         prepared = self._prepare(claimed.body)
         name = NO_TASK if prepared is None else prepared.name
         ready = prepared if isinstance(prepared, Runnable) else None
         verdict = None if ready is None else ready.verdicts.get(entry.failures)
         if verdict is None and ready is not None:
             verdict = self._decide(ready, entry.failures)
-        slot.name_task(name, verdict or 0)
+        record.name(name, verdict or 0)
         start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
         begun, word = None if start_ns > claimed.start_by_ns else entry, ThrottleWord.START
         if ready is not None and ready.asks_first and begun is not None:
             begun, word = self._ask(entry, ready)
             at_ns = start_ns = boottime_ns()
         if begun is None:
-            slot.end_task()
+            record.end()
             return ThrottleWord.THROTTLED if word is ThrottleWord.THROTTLED else None
-        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, slot, number)
+        attempt = Attempt(begun, name, times_of(entry, anchor, start_ns), self.limit_ns, record, number)
         if ready is not None:
             attempt.ran_by, attempt.limit_ns = ready.ran_by, ready.limit_ns
             if ready.soft_limit_ns:
                 self._set_soft_limit(attempt, ready.soft_limit_ns, at_ns)
             elif at_ns + ready.limit_ns != deadline_ns:
-                slot.extend_task(at_ns + ready.limit_ns, 0)
+                record.extend(at_ns + ready.limit_ns, 0)
         if word is ThrottleWord.LATE:
             attempt.outcome = Expired()
         else:
@@ -204,7 +205,7 @@ class Executor:
 
     def _set_soft_limit(self, attempt: Attempt, soft_limit_ns: int, from_ns: int) -> None:
         attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, from_ns + soft_limit_ns
-        self.slot.extend_task(from_ns + attempt.limit_ns, attempt.soft_deadline_ns)
+        self.record.extend(from_ns + attempt.limit_ns, attempt.soft_deadline_ns)
         self.short_limits.met(soft_limit_ns, from_ns)
 
     def call_dead_hooks(self, attempt: Attempt) -> None:
@@ -212,7 +213,7 @@ class Executor:
         counts. They have a time limit of their own, the fleet's."""
         if not isinstance(attempt.outcome, DeadOutcome):
             return
-        self.slot.extend_task(boottime_ns() + self.limit_ns, 0)
+        self.record.extend(boottime_ns() + self.limit_ns, 0)
         for hook in self.hooks.dead:
             call_hook(hook, attempt.current(), attempt.error)
 

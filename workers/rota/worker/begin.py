@@ -38,5 +38,5 @@ class Beginner:
         slot, now_ns = self.life.slot, boottime_ns()
         if not begun or not slot.is_intact or self.fence.is_up(now_ns):
             return None
-        slot.begin_task(begun, now_ns)
+        slot.record(0).begin(begun, now_ns)
         return parse_entry(begun)

@@ -280,7 +280,7 @@ class Loop:
         self.executor.call_dead_hooks(attempt)
         ended_ns = boottime_ns()
         self._slot.beat(ended_ns)
-        self._slot.end_task()
+        self.executor.record.end()
         self._attempts += 1
         return ended_ns
 
