@@ -1,8 +1,7 @@
 """What the exporter computes itself, and what exists at 0 from the start."""
 
 import math
-
-import Iterator
+from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
