@@ -6,7 +6,7 @@ imported by the processes of a fleet that has a bug: what is heavy is imported w
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any

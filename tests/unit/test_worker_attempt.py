@@ -393,8 +393,9 @@ def test_a_task_that_says_what_is_no_number_fails() -> None:
 
 def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
     place = Place()
-    executor = dataclasses.replace(place.executor, owner="node:8:1")
-    place.executor = executor
+    place.executor = dataclasses.replace(
+        place.executor, maker=dataclasses.replace(place.executor.maker, owner="node:8:1")
+    )
 
     def fails() -> None:
         raise ValueError("bad")
