@@ -21,6 +21,7 @@ WORKER_LOST: Final = "worker.lost"
 WORKER_FENCED: Final = "worker.fenced"
 WORKER_BLOCKED: Final = "worker.blocked"
 WORKER_STACK: Final = "worker.stack"
+WORKER_BLOCKED: Final = "worker.blocked"
 HOOK_FAILED: Final = "hook.failed"
 
 ZYGOTE_READY: Final = "zygote.ready"
