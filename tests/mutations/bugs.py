@@ -6,7 +6,7 @@ imported by the processes of a fleet that has a bug: what is heavy is imported w
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rota.protocol.schedules import Declared
     from rota.server.connection import Connection
     from rota.telemetry.queue_labels import QueueLabels
-    from rota.worker.begin import Beginner
+    from rota.worker.attempt import Attempt
+    from rota.worker.starting import Starting
     from rota_supervisor.config.model import Config
     from rota_supervisor.master.core.change import Change
     from rota_supervisor.master.core.death import Death
@@ -97,9 +98,11 @@ def died_without_outcomes(
     return original(state, event._replace(outcomes=NOTHING), now)
 
 
-def begin_without_an_answer(original: Callable[..., Any], self: "Beginner", entry: "Entry") -> "Entry":
+def begin_without_an_answer(
+    original: Callable[..., Any], self: "Starting", attempt: "Attempt"
+) -> "Generator[Any, Any, Entry]":
     """A task that may be started once at most is started, whatever Redis said, or if it said nothing."""
-    return original(self, entry) or entry
+    return (yield from original(self, attempt)) or attempt.entry
 
 
 def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:

@@ -192,8 +192,8 @@ class Slot(RosterPart):
     # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies. They stand in a ring
 
     def add_outcomes(self, count: int, data: bytes) -> bool:
-        """Leave packed settlements, `count` arguments, for the master, behind those left before. What does not fit is
-        known to the process alone: killed before its turn is answered, those tasks run again. Returns whether it did."""
+        """Leave packed settlements, `count` arguments, for the master, behind those left before; returns whether they
+        fit. What does not is known to the process alone: killed before its turn is answered, those tasks run again."""
         left = self._words[_OUTCOMES]
         length = (left & _OUTCOMES_MASK) + len(data)
         fits = length <= _OUTCOMES_BYTES

@@ -1,4 +1,4 @@
-"""The two connections of a worker of many tasks: one for turns and questions, and one that is parked at the doorbells."""
+"""The two connections of a worker of many tasks: one for turns and questions, one that is parked at the doorbells."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -61,7 +61,7 @@ class AioAsker:
 
 
 class AioBell:
-    """The doorbells. `rung` is called with each queue whose token was taken; with all of them when that is not known, as
+    """The doorbells. `rung` is called with the queue whose token was taken; with all of them when that is not known, as
     the connection was lost or left meanwhile; and with none when the time was over."""
 
     def __init__(self, bell: Bell, address: Address, name: str, rung: Callable[[Iterable[str]], None]) -> None:
