@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
 from rota.child.life import NANOSECONDS
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slots import Slot, boottime_ns
 from rota.client.results import result_of
 from rota.client.settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
@@ -27,10 +27,13 @@ from rota.testing.books import OWNER, Books, KeptTask
 from rota.testing.limits import is_in_main_thread, limit_enforced
 from rota.testing.terms import IN_TESTS
 from rota.worker.application import NoCopies, Runner
-from rota.worker.attempt import Attempt, Executor
+from rota.worker.attempt import Attempt
 from rota.worker.claims import Claimed
+from rota.worker.executor import Executor
 from rota.worker.limits import ShortLimits
+from rota.worker.making import AttemptMaker
 from rota.worker.prepare import Preparer
+from rota.worker.starting import MayStart
 from rota.worker.times import Anchor
 
 _LONGEST_NS: Final = 1 << 62
@@ -109,15 +112,15 @@ def _returned(kept: KeptTask) -> Any:
 
 
 def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:
-    slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+    slot = Slot(memoryview(bytearray(METRICS_AT)), memoryview(bytearray(ROSTER_PART_BYTES)))
     limited = manner.limits and is_in_main_thread()
     runner = _Runner(soft_limit if limited else SoftLimit())
     now_ns = boottime_ns()
     claimed = Claimed(kept.entry, kept.body, Anchor(now_us, now_ns, now_ns), 0, _LONGEST_NS)
     executor = _executor(slot, runner)
-    kept.state, kept.slot = State.RUNNING, slot
+    kept.state, kept.record = State.RUNNING, executor.record
     try:
-        with limit_enforced(slot) if limited else nullcontext():
+        with limit_enforced(executor.record) if limited else nullcontext():
             attempt = executor.attempt(claimed, now_ns)
     finally:
         runner.close()
@@ -126,26 +129,23 @@ def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:
         raise attempt.exception
     if isinstance(attempt.outcome, RetryOutcome) and not manner.retries:
         attempt.die(DeadReason.RETRIES, attempt.error, OWNER)
-    executor.call_dead_hooks(attempt)
+    executor.maker.call_dead_hooks(attempt)
     return attempt
 
 
 def _executor(slot: Slot, runner: Runner) -> Executor:
-    return Executor(
+    maker = AttemptMaker(
         round(DEFAULT_TIME_LIMIT_SECONDS * NANOSECONDS),
         Preparer(default_registry, IN_TESTS),
         default_hooks,
-        slot,
-        runner,
         lambda *_: None,
         NoCopies(),
         lambda: _LONGEST_DELAY,
         ShortLimits(slot, lambda: None),
-        lambda entry: entry,
-        lambda *_: ThrottleWord.START,
         DEFAULT_MAX_RESULT_KB,
         OWNER,
     )
+    return Executor(maker, slot.record(0), runner, lambda attempt: MayStart(attempt.entry, ThrottleWord.START))
 
 
 class _Runner(Runner):

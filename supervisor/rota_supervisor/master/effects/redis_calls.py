@@ -138,8 +138,7 @@ class RedisCalls:
     def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[str]) -> None:
         """Report those of these tasks that run. For most, an order has been there before."""
         for each in batch:
-            found = cancelled_in(each, self._memory.slot(each.slot), lambda task: task.id in cancelled)
-            if found is not None:
+            for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.id in cancelled):
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
@@ -167,9 +166,9 @@ class RedisCalls:
         """Call until there is an answer, or the task has ended that held the others up."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.recalled = effect.number  # before it is sent
+        slot.recalled = effect.task.number  # before it is sent
         call = self._store.recall(effect.owner, effect.task.entry, effect.tiers, effect.finished)
-        while slot.nonce == child.nonce and slot.held_up_by == effect.number:
+        while slot.nonce == child.nonce and slot.held_up_by == effect.task.number:
             try:
                 recalled = await self._connection.run(call)
             except ServerError:  # reported by the connection's watch
