@@ -50,7 +50,7 @@ class MemberTask:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A living process of the fleet, and the tasks that it runs."""
+    """A living process of the fleet, and the tasks that it runs, of at most as many as it has `places`."""
 
     slot: int
     role: Role
@@ -58,6 +58,7 @@ class Member:
     phase: Phase
     beat_age_seconds: float
     tasks: tuple[MemberTask, ...] = ()
+    places: int = 1
 
     @property
     def has_begun(self) -> bool:
@@ -76,7 +77,7 @@ def members(memory: SlotMemory, touched: Iterable[int], master_pid: int) -> tupl
 def _member(number: int, slot: Slot, now_ns: int) -> Member:
     tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
     beat_age = max(0, now_ns - slot.beat_ns) / NANOSECONDS
-    return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks)
+    return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks, slot.places)
 
 
 def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
@@ -229,7 +230,9 @@ def _one_serves(role: Role, fleet: Iterable[Member], beat_seconds: float) -> Hea
 
 
 def serves(member: Member, beat_seconds: float) -> bool:
-    """Whether a worker or poller does its work. Inside a task its deadline rules, not the beat."""
-    if member.phase is Phase.BUSY and any(running.left_seconds > 0 for running in member.tasks):
+    """Whether a worker or poller does its work. Inside a task its deadline rules, not the beat; but one that runs
+    several beats while they run."""
+    alone = member.tasks[0] if member.tasks and member.places <= 1 else None
+    if member.phase is Phase.BUSY and alone is not None and alone.left_seconds > 0:
         return True
     return member.phase in (Phase.IDLE, Phase.BUSY) and member.beat_age_seconds <= beat_seconds

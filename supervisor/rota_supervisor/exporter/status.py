@@ -16,7 +16,6 @@ from rota_supervisor.exporter.queues import queue_row
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.notice import Json, states_of_pools
 
-
 _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": None}
 
 

@@ -20,7 +20,6 @@ WORKER_HUNG: Final = "worker.hung"
 WORKER_LOST: Final = "worker.lost"
 WORKER_FENCED: Final = "worker.fenced"
 WORKER_STACK: Final = "worker.stack"
-WORKER_BLOCKED: Final = "worker.blocked"
 HOOK_FAILED: Final = "hook.failed"
 
 ZYGOTE_READY: Final = "zygote.ready"

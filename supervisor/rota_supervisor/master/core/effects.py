@@ -28,7 +28,8 @@ class Spawn(NamedTuple):
 
 class ForkWorker(NamedTuple):
     """Give a slot to a worker and ask a zygote for it. `settings`: of its pool. `renewed_ns`: since when its lease
-    runs. `quiet`: it is to claim nothing for now; `places`: how many tasks it runs at once. Followed by StackFileMade and what the zygote says."""
+    runs. `quiet`: it is to claim nothing for now; `places`: how many tasks it runs at once. Followed by StackFileMade
+    and what the zygote says."""
 
     zygote: ChildRef
     child: ChildRef
@@ -260,7 +261,8 @@ class Leave(NamedTuple):
 Effect: TypeAlias = (
     "Spawn | ForkWorker | Tell | SetQuiet | TellCancelled | CloseChannels | FreeSlot | Register | RenewLeases | Retire"
     " | Recall | ReadConfiguration | PreparePlace | ListenAt | DropPreparedPlace | ConfigureLog | Respond"
-    " | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PutUpNotice | NotifyManager | WriteReport | ReportBlocked | Leave"
+    " | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PutUpNotice | NotifyManager | WriteReport | ReportBlocked"
+    " | Leave"
 )
 
 

@@ -206,8 +206,8 @@ class ClaimHeldUp(NamedTuple):
 
 
 class CancelOrdered(NamedTuple):
-    """Somebody cancelled the task of this number, which runs in that place. `kill_after`: seconds from now to the kill of its
-    process if it has not ended by then, None for no such order."""
+    """Somebody cancelled the task of this number, which runs in that place. `kill_after`: seconds from now to the kill
+    of its process if it has not ended by then, None for no such order."""
 
     slot: int
     nonce: int

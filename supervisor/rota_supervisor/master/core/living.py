@@ -56,7 +56,9 @@ def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> l
     child.places = settings.settings.concurrency
     child.lease_seconds = settings.settings.lease_seconds
     quiet = state.quiet.is_asked
-    return [do.ForkWorker(zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet, child.places)]
+    return [
+        do.ForkWorker(zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet, child.places)
+    ]
 
 
 def started(state: MasterState, event: events.Started, now: float) -> list[do.Effect]:

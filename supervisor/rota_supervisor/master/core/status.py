@@ -17,7 +17,6 @@ from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.notice import FLEET_STATES, states_of_pools
 
-
 _NO_TASK: Final = {"task": "", "task_id": "", "task_seconds": 0.0, "progress": None}
 
 

@@ -15,7 +15,7 @@ from rota_supervisor.master.core.reasons import Reason
 
 
 def settlements_of(death: Death) -> tuple[Settlement, ...]:
-    """What becomes of the tasks that were ended by their hard time limit; nothing when another death is to be judged."""
+    """What becomes of the tasks that were ended by their hard time limit; nothing after another death."""
     if death.reason is not Reason.TIMEOUT:
         return ()
     return tuple(found for task in death.guilty if (found := _settlement_of(death, task)) is not None)

@@ -55,6 +55,6 @@ class ProgressCarrier:
         for child in self._state.children.of(Role.WORKER):
             slot = self._memory.slot(child.slot)
             for record in slot.busy_records() if child.owner and slot.nonce == child.nonce else ():
-                says = record.has_progress and (task := record.current())
-                if says and (text := record.progress_of(task.entry)):
+                task = record.current() if record.has_progress else None
+                if task is not None and (text := record.progress_of(task.entry)):
                     yield Told(child.owner, task.entry, text)
