@@ -4,21 +4,21 @@ A group of many members is sent in several calls. Its record on the server count
 cursor, in the same step with them: whoever sends the same group again goes on exactly there.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.client.call import Call, why_no_call
-from rota.client.flow import Chain, Group, calls_of
-from rota.client.prepare import fresh_id, prepare_each
+from rota.client.flow import Chain, Group
+from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, Sender, Sending, WithId
 from rota.client.warned import Warned
 from rota.errors import GroupEnded, RotaError, Unavailable, Uncertain
 from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text, followers_of
 from rota.protocol.replies import Enqueued
-from rota.protocol.store import Store
+from rota.protocol.store import NewTask, Store
 from rota.registry import Registry, default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
@@ -50,8 +50,13 @@ class Checks:
 
     def member(self, member: Call[Any] | Chain) -> NewMember:
         """A call, or a chain, as it is sent. Raises as `prepare`; of a chain with the number of the call."""
-        first, *rest = prepare_each(calls_of(member), self.registry, self.max_payload_kb)
+        first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
+
+    def _tasks(self, member: Call[Any] | Chain) -> Iterable[NewTask]:
+        if isinstance(member, Chain):
+            return prepare_each(member.calls, self.registry, self.max_payload_kb)
+        return [prepare(member, self.registry, self.max_payload_kb)]
 
     def members(self, members: Sequence[Call[Any] | Chain]) -> Iterator[NewMember]:
         """Members of a group. Raises as `member`, with the number of the one that is at fault."""
@@ -75,7 +80,7 @@ class Checks:
         if last is None:
             return b""
         try:
-            return follow_text(prepare_each(calls_of(last), self.registry, self.max_payload_kb))
+            return follow_text(self._tasks(last))
         except (RotaError, TypeError, ValueError) as error:
             error.args = (f"{word}: {error}",)
             raise
