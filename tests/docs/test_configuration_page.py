@@ -12,7 +12,6 @@ from msgspec import NODEFAULT, inspect
 from prose import ROOT
 from rota_supervisor.config.convert import schema, without_none
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.rules import IDLE_KEYS
 from rota_supervisor.master.core.change import change_between, faults_of_change
 
 PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
@@ -51,17 +50,6 @@ def shown(field: inspect.Field) -> str:
 
 def test_the_page_lists_every_key_with_its_default() -> None:
     assert documented() == in_the_code()
-
-
-def test_the_page_marks_every_key_without_effect() -> None:
-    marked = {
-        f"{section['name']}." * bool(section["name"]) + "NAME." * ("NAME" in section[0].partition("\n")[0]) + row["key"]
-        for section in _SECTION.finditer(PAGE)
-        for row in _ROW.finditer(section["text"])
-        if "*No effect yet.*" in row["meaning"]
-    }
-
-    assert marked == IDLE_KEYS
 
 
 # What a reload of each key does
@@ -141,6 +129,6 @@ def _another(field: inspect.Field) -> Any:
 
 
 def test_the_page_says_of_every_key_whom_a_reload_replaces() -> None:
-    in_code = {key: who for key, who in effects_in_the_code().items() if key not in IDLE_KEYS}
+    in_code = effects_in_the_code()
     del in_code["redis_url_file"]  # it says where redis_url stands, which counts
     assert effects_documented() == in_code

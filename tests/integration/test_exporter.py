@@ -124,7 +124,7 @@ def test_the_gauges_of_a_process_go_when_it_dies_and_its_counters_stay(exporter:
 
 def test_the_longest_running_task_is_shown(exporter: Exporter) -> None:
     slot = exporter.fill(WORKER_SLOT, Phase.BUSY)
-    slot.start_task(b"id-1 mail i 1 1 0 0 0 0 -", "send", boottime_ns() - 90 * 10**9, 0)
+    slot.record(0).start(b"id-1 mail i 1 1 0 0 0 0 -", "send", boottime_ns() - 90 * 10**9, 0)
     assert scrape(exporter)["rota_queue_oldest_running_age_seconds"][of_queue("mail")] >= 90
     process = next(p for p in exporter.get("/status.json").json()["processes"] if p["slot"] == WORKER_SLOT)
     assert process["task"] == {"id": "id-1", "name": "send", "queue": "mail"}

@@ -267,7 +267,7 @@ def test_of_many_reloads_the_last_one_counts(fleet: Mastered) -> None:
 
 def test_warnings_of_a_reloaded_file_are_in_the_log(fleet: Mastered) -> None:
     fleet.start()
-    fleet.configure("[pools.all]\nworkers = 2\nconcurrency = 2")
+    fleet.configure("[pools.all]\nworkers = 2\n[pools.none]\nworkers = 0\nqueues = ['q']\ntiers = []")
     assert fleet.reload()["result"] == "success"
     assert "pools.all.concurrency has no effect" in fleet.log("config.warning")[0]["warning"]
 

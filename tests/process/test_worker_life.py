@@ -35,7 +35,7 @@ def test_a_stop_signal_in_a_task_lets_it_end_and_claims_no_other(harness: ChildH
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
     worker.until_phase(Phase.BUSY)
-    current = worker.slot.current_task()
+    current = worker.slot.record(0).current()
     assert current is not None
     assert (current.id, current.name, current.queue) == (held, "hold", "default")
     assert current.deadline_ns - current.started_ns == 3600 * 10**9
@@ -87,7 +87,7 @@ def test_a_killed_worker_leaves_its_task_named_and_unsettled(harness: ChildHarne
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
     worker.kill()
-    current = worker.slot.current_task()
+    current = worker.slot.record(0).current()
     assert current is not None
     assert current.id == task_id
     assert worker.slot.outcomes() == (0, b"")

@@ -224,7 +224,7 @@ def test_a_hook_that_kills_the_worker_charges_the_dead_task_with_no_crash(harnes
     task_id = harness.enqueue("die_with_hook")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     assert worker.exit_code() == 9
-    current = worker.slot.current_task()
+    current = worker.slot.record(0).current()
     assert current is not None
     assert current.id == task_id
     blame = Blame(ran=((task_id, b"{}"),), crash_limit=1)

@@ -20,7 +20,7 @@ from waiting import DEADLINE_SECONDS, until
 def _interrupt(harness: ChildHarness, worker: Child) -> None:
     """As the master does: once the soft deadline in the slot has passed."""
     until(lambda: "staying" in harness.ran())
-    task = worker.slot.current_task()
+    task = worker.slot.record(0).current()
     assert task is not None
     assert 0 < task.soft_deadline_ns - task.started_ns < task.deadline_ns - task.started_ns
     until(lambda: boottime_ns() > task.soft_deadline_ns)
@@ -60,7 +60,7 @@ def test_the_operators_soft_limit_is_in_the_slot_and_a_short_one_rings_the_maste
     os.eventfd_read(harness.bell)
     harness.enqueue("hold", "a")
     until(lambda: "start a 1" in harness.ran())
-    task = worker.slot.current_task()
+    task = worker.slot.record(0).current()
     assert task is not None
     assert task.soft_deadline_ns - task.started_ns == 250_000_000
     assert os.eventfd_read(harness.bell) == 1
@@ -90,7 +90,7 @@ def test_a_running_task_that_the_roster_names_ends_as_cancelled_and_the_next_one
         task_id = harness.enqueue(name, str(number))
         until(lambda label=number: f"lingering {label}" in harness.ran())  # type: ignore[misc]  # a default
         harness.run(harness.store.cancel(task_id))
-        worker.slot.cancelled = worker.slot.task_number
+        worker.slot.record(0).cancelled = worker.slot.record(0).number
         worker.process.send_signal(SOFT_LIMIT_SIGNAL)
         harness.enqueue("note", f"after {number}")
         until(lambda done=number + 1: harness.run(harness.store.audit()).done == done)  # type: ignore[misc]
@@ -120,7 +120,7 @@ def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_cl
             return
         if harness.run(harness.store.cancel(running.task.id)) == "running":
             named.add(running.task.id)
-            worker.slot.cancelled = running.number
+            worker.slot.record(0).cancelled = running.task.number
 
     def ended() -> int:
         audit = harness.run(harness.store.audit())

@@ -119,7 +119,7 @@ class SimulatedKernel:
         child = effect.child
         slot, process = self._node.memory.slot(child.slot), self._node.processes.get(child.pid)
         if slot.nonce == child.nonce:
-            slot.cancelled = effect.number
+            slot.record(0).cancelled = effect.number
             if isinstance(process, Worker):
                 process.later(0.0, process.told_of_cancel)
 
@@ -172,5 +172,5 @@ class SimulatedKernel:
         slot = self._node.memory.slot(child.slot)
         slot.vacate()
         outcomes = Packed(*slot.outcomes())
-        ended, task = slot.tasks_ended > 0, slot.current_task()
+        ended, task = slot.has_worked, slot.record(0).current()
         self._node.inbox.happened(Died(child.slot, child.nonce, ProcessEnd(status), task, outcomes, ended))

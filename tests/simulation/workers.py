@@ -210,7 +210,7 @@ class Worker(Process):
             self._soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
         limit_ns, soft_ns = self._deadlines(looked_ns)
         word = _verdict_on(task).to_word()
-        self.slot.start_task(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
+        self.slot.record(0).start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001
@@ -231,7 +231,7 @@ class Worker(Process):
                 self.later(self.world.random.uniform(0.0, 0.001), lambda: self._start(task, now_ns))
                 return
             self.running = False
-            self.slot.end_task()
+            self.slot.record(0).end()
             self._waiting.appendleft(task)
             self.later(self._backoff.next_seconds(), self._look)
 
@@ -258,7 +258,7 @@ class Worker(Process):
         if self.running and attempt == self._attempts:
             now_ns = boottime_ns()
             self.looked_at = now_ns / NANOSECONDS
-            self.slot.extend_task(*self._deadlines(now_ns))
+            self.slot.record(0).extend(*self._deadlines(now_ns))
 
     def interrupt(self) -> None:
         """The master says that the soft limit is over. Some tasks do not listen."""
@@ -269,7 +269,7 @@ class Worker(Process):
 
     def told_of_cancel(self) -> None:
         """The master says that a task was cancelled, this one or one before. Some do not listen."""
-        if self.running and self.slot.is_cancelled():
+        if self.running and self.slot.record(0).is_cancelled():
             self.world.witness.cancelled(self, self._task)
             if self.world.random.random() >= self.world.trouble.swallowed:
                 self.later(0.0, self._give_up)
@@ -279,7 +279,7 @@ class Worker(Process):
             return  # it was interrupted before
         self._finished.append(task.id)
         self.slot.add_outcomes(ARGS_PER_SETTLEMENT, pack_settlement(Settlement(parse_entry(task.text), DONE)))
-        self.slot.end_task()
+        self.slot.record(0).end()
         self.slot.phase = Phase.IDLE
         self.running = False
         self._look()

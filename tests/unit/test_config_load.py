@@ -367,18 +367,6 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
     )
 
 
-def test_a_key_without_effect_is_a_warning(tmp_path: Path) -> None:
-    text = """
-        watch_config = true
-        [pools.mail]
-        concurrency = 2
-    """
-
-    assert [warning.partition(" has no effect")[0] for warning in loaded(tmp_path, text).warnings] == [
-        "pools.mail.concurrency"
-    ]
-
-
 def test_a_condition_that_is_closed_for_longer_than_an_alert_waits_is_a_warning_where_a_queue_uses_it(
     tmp_path: Path,
 ) -> None:

@@ -189,12 +189,12 @@ def place(core: Core, worker: Child) -> _Place:
 
 
 def test_an_order_becomes_an_event_that_names_the_task_by_its_number(place: _Place, worker: Child) -> None:
-    place.slot.start_task(ENTRY, "send", 1, FOREVER_NS)
+    place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert place.listen(b"garbage", b"2500 id 1 node:8:1") == [CancelOrdered(SLOT, worker.nonce, 1, "id", 2.5)]
 
 
 def test_an_order_for_a_task_that_is_about_to_start_waits_for_that(place: _Place, worker: Child) -> None:
-    begin = lambda: place.slot.start_task(ENTRY, "send", 1, FOREVER_NS)  # noqa: E731 - one word
+    begin = lambda: place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)  # noqa: E731 - one word
     assert place.listen(b"- id 1 node:8:1", meanwhile=begin) == [CancelOrdered(SLOT, worker.nonce, 1, "id")]
 
 
@@ -202,7 +202,7 @@ def test_an_order_for_a_task_that_is_about_to_start_waits_for_that(place: _Place
 def test_an_order_for_another_life_of_the_worker_or_the_id_or_another_task_tells_nobody(
     place: _Place, order: bytes
 ) -> None:
-    place.slot.start_task(ENTRY, "send", 1, FOREVER_NS)
+    place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert place.listen(order) == []
 
 
@@ -211,8 +211,8 @@ def test_the_task_that_a_worker_runs_is_found_if_it_is_meant(place: _Place, work
         return cancelled_in(worker, place.slot, lambda task: task.id in ids)
 
     assert found("id") is None
-    place.slot.start_task(ENTRY, "send", 1, FOREVER_NS)
+    place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert found("other", "id") == CancelOrdered(SLOT, worker.nonce, 1, "id")
     assert found("other") is None
-    place.slot.end_task()
+    place.slot.record(0).end()
     assert found("id") is None

@@ -97,8 +97,8 @@ def test_what_waits_behind_a_long_task_is_given_back_once_for_each_task(core: Co
     child = _worker(core)
     task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0)
     for number in (7, 7, 9):
-        core.take(ClaimHeldUp(8, child.nonce, HeldUp(number, task, (0, b""))))
-    core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(11, task, (0, b""))))  # another life
+        core.take(ClaimHeldUp(8, child.nonce, HeldUp(task._replace(number=number), (0, b""))))
+    core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(task._replace(number=11), (0, b""))))  # another life
     assert [(recall.owner, recall.number, recall.entry) for recall in core.done(Recall)] == [
         ("node:8:1", 7, task.entry),
         ("node:8:1", 9, task.entry),

@@ -46,7 +46,7 @@ class Watched:
     def begin(self, at: float, *, limit: float = 0.0, soft: float = 0.0) -> None:
         begins, *ends = (round(each * NANOSECONDS) for each in (at, at + limit, at + soft))
         deadline_ns, soft_ns = ends[0] if limit else 0, ends[1] if soft else 0
-        self.slot.start_task(b"id queue", "task", begins, deadline_ns, soft_deadline_ns=soft_ns)
+        self.slot.record(0).start(b"id queue", "task", begins, deadline_ns, soft_deadline_ns=soft_ns)
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def test_the_limits_of_a_task_are_seen_and_gone_when_it_ends(watched: Watched) -
     watched.begin(10.0, limit=5.0, soft=2.0)
     child = watched.look(10.1)
     assert (child.busy, child.task_until, child.soft_until) == (True, 15.0, 12.0)
-    watched.slot.extend_task(20 * NANOSECONDS, 17 * NANOSECONDS)
+    watched.slot.record(0).extend(20 * NANOSECONDS, 17 * NANOSECONDS)
     child = watched.look(11.0)
     assert (child.task_until, child.soft_until) == (20.0, 17.0)
-    watched.slot.end_task()
+    watched.slot.record(0).end()
     child = watched.look(12.0)
     assert (child.busy, child.task_until, child.soft_until) == (False, math.inf, math.inf)
 
@@ -125,7 +125,7 @@ def test_a_task_begun_after_the_one_it_was_told_in_is_no_excuse(watched: Watched
     watched.begin(99.0)
     watched.tell_to_leave(100.0)
     watched.look(110.0)
-    watched.slot.end_task()
+    watched.slot.record(0).end()
     watched.begin(112.0)
     assert watched.look(120.0).drain_awaited_since == 110.0
 
@@ -134,7 +134,7 @@ def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watche
     watched.begin(10.0)
     watched.look(11.0)
     watched.look(50.0)  # nothing is new, and no event comes of it
-    watched.slot.end_task()
+    watched.slot.record(0).end()
     assert watched.look(51.0).beat_at >= 50.0
 
 

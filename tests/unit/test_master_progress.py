@@ -33,13 +33,13 @@ class Carried:
             raise ConnectionLost("away")
 
     def begin(self, task_id: str, worker: int = 0) -> None:
-        self._memory.slot(FIRST + worker).start_task(self._entry(task_id), "work", 1, 2)
+        self._memory.slot(FIRST + worker).record(0).start(self._entry(task_id), "work", 1, 2)
 
     def end(self, worker: int = 0) -> None:
-        self._memory.slot(FIRST + worker).end_task()
+        self._memory.slot(FIRST + worker).record(0).end()
 
     def say(self, task_id: str, text: bytes, worker: int = 0) -> None:
-        self._memory.slot(FIRST + worker).report_progress(self._entry(task_id), text)
+        self._memory.slot(FIRST + worker).record(0).report_progress(self._entry(task_id), text)
 
     def step(self) -> list[list[tuple[str, bytes]]]:
         """What one round tells: calls, each of ids and texts."""

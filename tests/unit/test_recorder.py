@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rota.child.slot_layout import METRICS_AT, REGION_BYTES, WORD
+from rota.child.slot_layout import METRICS_AT, METRICS_END, WORD
 from rota.child.slot_memory import SlotMemory
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition
@@ -26,7 +26,7 @@ from rota_supervisor.exporter.samples import RegionReader, Series
 SMALL_BYTES = (32 << 10) + 4096
 
 
-def region(size: int = REGION_BYTES - METRICS_AT) -> memoryview:
+def region(size: int = METRICS_END - METRICS_AT) -> memoryview:
     """Memory as a slot has it, of that many bytes."""
     return memoryview(bytearray(size))
 

@@ -8,8 +8,17 @@ import time
 
 import pytest
 
-from rota.child.slot_layout import PROGRESS_BYTES, REGION, REGION_BYTES, ROSTER_PART_BYTES, WORD
+from rota.child.slot_layout import (
+    MOST_PLACES,
+    PROGRESS_BYTES,
+    RECORD,
+    REGION_BYTES,
+    ROSTER_PART_BYTES,
+    WORD,
+    record_at,
+)
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_record import TaskRecord
 from rota.child.slots import Slot
 from rota.protocol.progress import LONGEST
 
@@ -18,56 +27,68 @@ NEXT = b"b queue i 1 2 0 0 0 0 -"
 DEADLINE_SECONDS = 30.0
 
 
-def running(entry: bytes = ENTRY) -> Slot:
-    slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
-    slot.begin(nonce=7)
-    slot.start_task(entry, "name", 1, 2)
-    return slot
+class Place:
+    """The record of a place in which a task runs, and its slot."""
+
+    def __init__(self, place: int = 0, entry: bytes = ENTRY) -> None:
+        self.region = memoryview(bytearray(REGION_BYTES))
+        self.slot = Slot(self.region, memoryview(bytearray(ROSTER_PART_BYTES)))
+        self.slot.begin(nonce=7, places=place + 1)
+        self.record = self.slot.record(place)
+        self.record.start(entry, "name", 1, 2)
 
 
-def test_what_a_task_says_is_read_until_it_says_something_else() -> None:
-    slot = running()
-    assert (slot.has_progress, slot.progress_of(ENTRY)) == (False, b"")
+@pytest.fixture(params=[0, 1, MOST_PLACES - 1])
+def place(request: pytest.FixtureRequest) -> Place:
+    return Place(request.param)
+
+
+def test_what_a_task_says_is_read_until_it_says_something_else(place: Place) -> None:
+    record = place.record
+    assert (record.has_progress, record.progress_of(ENTRY)) == (False, b"")
     for text in (b"first", b"x" * LONGEST, b"last"):
-        slot.report_progress(ENTRY, text)
-        assert (slot.has_progress, slot.progress_of(ENTRY)) == (True, text)
+        record.report_progress(ENTRY, text)
+        assert (record.has_progress, record.progress_of(ENTRY)) == (True, text)
 
 
-def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_life() -> None:
-    slot = running()
-    slot.report_progress(ENTRY, b"5")
-    slot.end_task()
-    assert slot.progress_of(ENTRY) == b""
-    slot.start_task(NEXT, "name", 1, 2)
-    assert (slot.progress_of(ENTRY), slot.progress_of(NEXT)) == (b"", b"")
-    slot.end_task()
-    slot.begin(nonce=8)
-    slot.start_task(ENTRY, "name", 1, 2)  # the first of its life again
-    assert (slot.has_progress, slot.progress_of(ENTRY)) == (False, b"")
+def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_life(place: Place) -> None:
+    record = place.record
+    record.report_progress(ENTRY, b"5")
+    record.end()
+    assert record.progress_of(ENTRY) == b""
+    record.start(NEXT, "name", 1, 2)
+    assert (record.progress_of(ENTRY), record.progress_of(NEXT)) == (b"", b"")
+    record.end()
+    place.slot.begin(nonce=8, places=place.slot.places)
+    record.start(ENTRY, "name", 1, 2)  # the first of its life again
+    record.report_progress(ENTRY, b"6")
+    place.slot.begin(nonce=9, places=place.slot.places)
+    record.start(ENTRY, "name", 1, 2)
+    assert record.progress_of(ENTRY) == b""
 
 
 def test_what_an_earlier_task_left_running_says_nothing_of_the_task_that_runs() -> None:
-    slot = running(NEXT)
-    slot.report_progress(NEXT, b"5")
-    slot.report_progress(ENTRY, b"99")
-    assert slot.progress_of(NEXT) == b"5"
-    slot.end_task()
-    slot.report_progress(NEXT, b"6")
-    slot.start_task(ENTRY, "name", 1, 2)
-    assert slot.progress_of(ENTRY) == b""
+    record = Place(entry=NEXT).record
+    record.report_progress(NEXT, b"5")
+    record.report_progress(ENTRY, b"99")
+    assert record.progress_of(NEXT) == b"5"
+    record.end()
+    record.report_progress(NEXT, b"6")
+    record.start(ENTRY, "name", 1, 2)
+    assert record.progress_of(ENTRY) == b""
 
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x77", b"\xff"])
-def test_a_record_that_was_written_over_says_nothing(byte: bytes) -> None:
-    slot = running()
-    slot.report_progress(ENTRY, b"5")
-    at = REGION.progress * WORD
+def test_a_record_that_was_written_over_says_nothing(place: Place, byte: bytes) -> None:
+    record = place.record
+    record.report_progress(ENTRY, b"5")
+    at = (record_at(record.place) + RECORD.progress) * WORD
     for length in (1, 9, PROGRESS_BYTES):
-        slot._bytes[at : at + length] = byte * length
-        assert slot.progress_of(ENTRY) == b""
-        slot.report_progress(ENTRY, b"5")
-    slot._bytes[:] = byte * REGION_BYTES
-    assert slot.progress_of(ENTRY) == b""
+        place.region[at : at + length] = byte * length
+        assert record.progress_of(ENTRY) == b""
+        record.report_progress(ENTRY, b"5")
+    place.region[:] = byte * REGION_BYTES
+    assert record.progress_of(ENTRY) == b""
 
 
 # Writes texts of one letter each as fast as it can, from three threads and a copy of the process, until it is killed.
@@ -75,12 +96,12 @@ _WRITER = f"""
 import os, sys, threading
 from rota.child.slot_memory import move_in
 from rota.child.slot_task import TaskInSlot
-slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
-slot.start_task({ENTRY!r}, "name", 1, 2)
+record = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot.record(0)
+record.start({ENTRY!r}, "name", 1, 2)
 def write(letters):
     while True:
         for place, letter in enumerate(letters):
-            slot.report_progress({ENTRY!r}, letter * (20 + place * 50))
+            record.report_progress({ENTRY!r}, letter * (20 + place * 50))
 if os.fork():
     for letters in ((b"a", b"b", b"c"), (b"d", b"e", b"f")):
         threading.Thread(target=write, args=(letters,), daemon=True).start()
@@ -91,24 +112,24 @@ write((b"j", b"k", b"l"))
 
 def test_a_reader_never_sees_half_of_what_threads_and_copies_of_a_task_write() -> None:
     memory = SlotMemory.create(2)
-    slot = memory.slot(1)
-    slot.begin(nonce=9)
+    memory.slot(1).begin(nonce=9)
+    record = memory.slot(1).record(0)
     argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
     with subprocess.Popen(argv, pass_fds=(memory.fd,), process_group=0) as writer:
         try:
-            texts = _read_many(slot, 30_000)  # of which a dozen would be torn, were it not for the sum
+            texts = _read_many(record, 30_000)  # of which a dozen would be torn, were it not for the sum
         finally:
             _kill_group(writer)
     assert all(len(set(text)) == 1 and len(text) in (20, 70, 120) for text in texts), texts
 
 
-def _read_many(slot: Slot, wanted: int) -> set[bytes]:
+def _read_many(record: TaskRecord, wanted: int) -> set[bytes]:
     """What was found in so many reads, and until three of the four writers were heard."""
     texts: set[bytes] = set()
     reads, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while reads < wanted or len({(text[0] - ord("a")) // 3 for text in texts}) < 3:
         assert time.monotonic() < deadline, f"{reads} reads found progress, of these writers: {texts}"
-        if text := slot.progress_of(ENTRY):
+        if text := record.progress_of(ENTRY):
             texts.add(text)
             reads += 1
     return texts

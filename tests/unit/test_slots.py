@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 from rota.child.roster import pids_on
 from rota.child.slot_layout import METRICS_AT, NAME_BYTES, OUTCOMES_AT, REGION, REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory, move_in
-from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
+from rota.child.slot_record import TaskRecord
+from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, TaskTimes
 from rota.child.slots import Phase, RecycleReason, Slot
 
 _NAMES = st.text("abyzABYZ0189_.:-", min_size=1, max_size=128)
 _TIMES = st.integers(min_value=0, max_value=2**62)
 _ENTRIES = st.builds("{} {} d 1 2 0 0 0 0 -".format, _NAMES, _NAMES).map(str.encode)
-_TASKS = st.builds(TaskInSlot, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127), _TIMES, _TIMES)
+_TASKS = st.builds(
+    TaskInSlot, _ENTRIES, _NAMES, _TIMES, _TIMES, _TIMES, st.integers(0, 127), _TIMES, _TIMES, st.just(0)
+)
 _ENTRY = b"id queue i 1 2 0 0 0 0 -"
 
 DEADLINE_SECONDS = 30.0
@@ -33,10 +36,15 @@ def _slot() -> Slot:
     return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
 
 
+def _start(record: TaskRecord, task: TaskInSlot) -> int:
+    """Have it run there; returns its number."""
+    return record.start(*task[:8])
+
+
 def test_a_fresh_slot_is_empty() -> None:
     slot = _slot()
     assert (slot.nonce, slot.pid, slot.phase) == (0, 0, Phase.EMPTY)
-    assert slot.current_task() is None
+    assert slot.record(0).current() is None
     assert slot.outcomes() == (0, b"")
 
 
@@ -52,7 +60,7 @@ def test_a_process_enters_only_the_life_it_was_made_for() -> None:
 def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     slot = _slot()
     slot.begin(nonce=1)
-    slot.start_task(_ENTRY, "name", 1, 2)
+    slot.record(0).start(_ENTRY, "name", 1, 2)
     slot.add_outcomes(4, b"x")
     assert slot.ask_for_watch()
     assert slot.grant_watch()
@@ -60,15 +68,15 @@ def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
     slot.recycle_reason = RecycleReason.MAX_RSS
     slot.begin(nonce=2)
     assert (slot.quiet_asked, slot.recycle_reason) == (False, RecycleReason.NONE)
-    assert slot.current_task() is None
+    assert slot.record(0).current() is None
     assert slot.outcomes() == (0, b"")
     assert slot.ask_for_watch()
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=REGION.tasks, max_size=REGION.tasks))
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=REGION.record, max_size=REGION.record))
 def test_whatever_a_process_wrote_into_its_slot_can_be_read(words: list[int]) -> None:
     region = memoryview(bytearray(REGION_BYTES))
-    region.cast("q")[: REGION.tasks] = memoryview(array.array("q", words))
+    region.cast("q")[: REGION.record] = memoryview(array.array("q", words))
     slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
     assert (slot.phase in Phase, slot.recycle_reason in RecycleReason) == (True, True)
 
@@ -78,7 +86,7 @@ def _written_over() -> Slot:
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(ROSTER_PART_BYTES)))
     slot.begin(nonce=7)
-    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
+    slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     slot.add_outcomes(4, b"outcome")
     region[:] = b"\x77" * REGION_BYTES
     return slot
@@ -87,7 +95,7 @@ def _written_over() -> Slot:
 def test_nothing_is_believed_of_a_slot_that_was_written_over() -> None:
     slot = _written_over()
     assert not slot.is_intact
-    assert (slot.current_task(), slot.task_times(), slot.tasks_ended) == (None, None, 0)
+    assert (slot.record(0).current(), slot.record(0).times(), slot.has_worked) == (None, None, False)
     assert (slot.outcomes(), slot.held_up_by, slot.held_up()) == ((0, b""), 0, None)
 
 
@@ -95,29 +103,32 @@ def test_the_next_life_of_a_slot_that_was_written_over_is_as_any_other() -> None
     slot = _written_over()
     slot.begin(nonce=8)
     assert slot.is_intact
-    assert (slot.current_task(), slot.outcomes(), slot.recycle_reason) == (None, (0, b""), RecycleReason.NONE)
+    assert (slot.record(0).current(), slot.outcomes(), slot.recycle_reason) == (None, (0, b""), RecycleReason.NONE)
     assert slot.ask_for_watch()
     assert slot.grant_watch()
 
 
-class _Restless(Slot):
-    """A slot in which another task stands at each look."""
+class _Restless(TaskRecord):
+    """A record in which another task stands at each look."""
+
+    looks = 1
 
     @property
-    def task_number(self) -> int:
-        self._words[4] += 2
-        return self._words[4] | 1
+    def number(self) -> int:
+        self.looks += 2
+        return self.looks
 
 
 def test_a_look_at_a_task_that_changes_all_the_time_ends() -> None:
-    slot = _Restless(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
-    assert (slot.current_task(), slot.task_times(), slot.held_up()) == (None, None, None)
+    region = memoryview(bytearray(REGION_BYTES))
+    record = _Restless(0, region, region.cast("q"), memoryview(bytearray(ROSTER_PART_BYTES)).cast("q"))
+    assert (record.current(), record.times()) == (None, None)
 
 
 def test_a_name_that_no_task_can_have_is_unknown() -> None:
     slot = _slot()
-    slot.start_task(_ENTRY, "a\x1b[31m", 1, 2)
-    assert slot.current_task() == TaskInSlot(_ENTRY, UNKNOWN_TASK, 1, 2)
+    slot.record(0).start(_ENTRY, "a\x1b[31m", 1, 2)
+    assert slot.record(0).current() == TaskInSlot(_ENTRY, UNKNOWN_TASK, 1, 2, number=1)
 
 
 def test_the_outcomes_of_a_slot_are_never_more_than_fit_there() -> None:
@@ -161,22 +172,22 @@ def test_the_lease_is_renewed_by_another_word_than_the_beat() -> None:
 def test_the_current_task_is_what_was_started_last(tasks: list[TaskInSlot]) -> None:
     slot = _slot()
     for task in tasks:
-        slot.start_task(*task)
-        assert slot.current_task() == task
-        slot.end_task()
-        assert slot.current_task() is None
+        number = _start(slot.record(0), task)
+        assert slot.record(0).current() == task._replace(number=number)
+        slot.record(0).end()
+        assert slot.record(0).current() is None
 
 
 def test_a_task_without_a_name_yet_is_unknown_until_it_is_told() -> None:
-    slot = _slot()
-    for number in range(3):
-        entry = f"id{number} queue i 1 2 0 0 0 0 -".encode()
-        slot.start_task(entry, "", 1, 2)
-        assert slot.current_task() == TaskInSlot(entry, UNKNOWN_TASK, 1, 2)
-        slot.name_task("name")
-        assert slot.current_task() == TaskInSlot(entry, "name", 1, 2)
-        slot.end_task()
-        assert slot.current_task() is None
+    record = _slot().record(0)
+    for place in range(3):
+        entry = f"id{place} queue i 1 2 0 0 0 0 -".encode()
+        number = record.start(entry, "", 1, 2)
+        assert record.current() == TaskInSlot(entry, UNKNOWN_TASK, 1, 2, number=number)
+        record.name("name")
+        assert record.current() == TaskInSlot(entry, "name", 1, 2, number=number)
+        record.end()
+        assert record.current() is None
 
 
 def test_id_and_queue_are_read_from_the_entry() -> None:
@@ -186,13 +197,13 @@ def test_id_and_queue_are_read_from_the_entry() -> None:
 
 
 def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> None:
-    slot = _slot()
+    record = _slot().record(0)
     for _ in range(3):  # in both copies
-        slot.start_task(_ENTRY, "name", 1, 2)
-        assert slot.current_task() == TaskInSlot(_ENTRY, "name", 1, 2, soft_deadline_ns=0)
-        slot.extend_task(99, 98)
-        assert slot.current_task() == TaskInSlot(_ENTRY, "name", 1, 99, soft_deadline_ns=98)
-        slot.end_task()
+        number = record.start(_ENTRY, "name", 1, 2)
+        assert record.times() == TaskTimes(1, 2, 0, number)
+        record.extend(99, 98)
+        assert record.times() == TaskTimes(1, 99, 98, number)
+        record.end()
 
 
 def test_what_the_master_asks_and_the_worker_wishes_stand_in_words_of_their_own() -> None:
@@ -212,23 +223,23 @@ def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     slot = _slot()
     number = "9" * 16
     entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
-    task = TaskInSlot(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61, 2**60)
-    slot.start_task(*task)
-    assert slot.current_task() == task
+    task = TaskInSlot(entry, "n" * NAME_BYTES, -1, 2**62, 3, 127, 2**61, 2**60, number=1)
+    _start(slot.record(0), task)
+    assert slot.record(0).current() == task
 
 
 def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_it() -> None:
     slot = _slot()
     seen = [slot.held_up_by]
-    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
+    slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
     seen.append(slot.held_up_by)
-    slot.end_task()
+    slot.record(0).end()
     seen.append(slot.held_up_by)
-    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0)
+    slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0)
     seen.append(slot.held_up_by)
-    slot.end_task()
+    slot.record(0).end()
     slot.add_outcomes(4, b"outcome")
-    slot.start_task(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0)
+    slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=0)
     seen.append(slot.held_up_by)
     assert seen == [0, 1, 0, 0, 5]
 
@@ -236,10 +247,10 @@ def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_
 def test_what_is_held_up_is_the_task_that_runs_and_the_outcomes_before_it() -> None:
     slot = _slot()
     assert slot.held_up() is None
-    task = TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
+    task = TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3, number=1)
     slot.add_outcomes(4, b"outcome")
-    slot.start_task(*task)
-    assert slot.held_up() == (1, task, (4, b"outcome"))
+    _start(slot.record(0), task)
+    assert slot.held_up() == (task, (4, b"outcome"))
 
 
 def test_a_watch_is_asked_for_until_it_is_granted_and_again_after_its_end() -> None:
@@ -250,32 +261,6 @@ def test_a_watch_is_asked_for_until_it_is_granted_and_again_after_its_end() -> N
     assert not slot.ask_for_watch()
     slot.end_watch()
     assert slot.ask_for_watch()
-
-
-@given(st.lists(st.tuples(st.integers(min_value=1, max_value=500), st.binary(max_size=300))))
-def test_outcomes_are_read_back_one_behind_the_other(added: list[tuple[int, bytes]]) -> None:
-    slot = _slot()
-    for count, data in added:
-        slot.add_outcomes(count, data)
-    assert slot.outcomes() == (sum(count for count, _ in added), b"".join(data for _, data in added))
-    slot.clear_outcomes()
-    assert slot.outcomes() == (0, b"")
-
-
-def test_an_outcome_that_does_not_fit_leaves_those_before_it_as_they_are() -> None:
-    slot = _slot()
-    slot.add_outcomes(4, b"x" * (OUTCOMES_BYTES - 10))
-    slot.add_outcomes(4, b"y" * 11)
-    slot.add_outcomes(4, b"z" * 10)
-    assert slot.outcomes() == (8, b"x" * (OUTCOMES_BYTES - 10) + b"z" * 10)
-
-
-def test_outcomes_and_metrics_do_not_touch_each_other() -> None:
-    slot = _slot()
-    slot.metrics[:8] = b"\xff" * 8
-    slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)
-    assert bytes(slot.metrics[:8]) == b"\xff" * 8
-    assert len(slot.metrics) + OUTCOMES_BYTES < REGION_BYTES
 
 
 def test_slots_are_apart_and_numbered_from_zero() -> None:
@@ -307,12 +292,13 @@ import itertools, sys
 from rota.child.slot_memory import move_in
 from rota.child.slot_task import TaskInSlot
 slot = move_in(int(sys.argv[1]), 1, nonce=9, pid=1).slot
+record = slot.record(0)
 for n in itertools.count(1):
     text = str(n) * (1 + n % 3)
-    slot.start_task(f"{text} {text} i".encode(), "", n, n)
-    slot.name_task(text)
+    record.start(f"{text} {text} i".encode(), "", n, n)
+    record.name(text)
     slot.beat()
-    slot.end_task()
+    record.end()
 """
 
 
@@ -340,7 +326,7 @@ def _read_many(slot: Slot, wanted: int) -> tuple[list[TaskInSlot], list[int]]:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(tasks) < wanted:
         assert time.monotonic() < deadline, f"only {len(tasks)} reads found a task"
-        task = slot.current_task()
+        task = slot.record(0).current()
         if task is not None:
             tasks.append(task)
             beats.append(slot.beat_ns)
@@ -353,7 +339,7 @@ from rota.child.slot_memory import move_in
 from rota.child.slot_task import TaskInSlot
 slot = move_in(int(sys.argv[1]), 0, nonce=1, pid=os.getpid()).slot
 slot.add_outcomes(4, b"left")
-slot.start_task(b"id-1 mail i", "send", 5, 6)
+slot.record(0).start(b"id-1 mail i", "send", 5, 6)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -363,5 +349,5 @@ def test_what_a_killed_process_left_is_still_there_to_read() -> None:
     memory.slot(0).begin(nonce=1)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert memory.slot(0).current_task() == TaskInSlot(b"id-1 mail i", "send", 5, 6)
+    assert memory.slot(0).record(0).current() == TaskInSlot(b"id-1 mail i", "send", 5, 6, number=1)
     assert memory.slot(0).outcomes() == (4, b"left")

@@ -61,7 +61,7 @@ class Place:
             round(FLEET_LIMIT_SECONDS * SECOND_NS),
             Preparer(self.registry, settings),
             self.hooks,
-            self.slot,
+            self.slot.record(0),
             self.runner,
             lambda *_: None,
             NoCopies(),
@@ -82,7 +82,7 @@ class Place:
         if not self.may_begin:
             return None
         begun = parse_entry(entry.text[:-1] + b"b")
-        self.slot.begin_task(begun.text, boottime_ns())
+        self.slot.record(0).begin(begun.text, boottime_ns())
         return begun
 
     def throttle(self, entry: Entry, _: Runnable) -> ThrottleWord:
@@ -91,11 +91,11 @@ class Place:
         return self.word
 
     def look(self) -> None:
-        self.looks.append(self.slot.current_task())
+        self.looks.append(self.slot.record(0).current())
 
     def cancel(self) -> None:
         """As the master does, and as if its signal came at once."""
-        self.slot.cancelled = self.slot.task_number
+        self.slot.record(0).cancelled = self.slot.record(0).number
         soft_limit.signalled()
 
     def attempt(self, body: bytes) -> Attempt:
@@ -107,7 +107,7 @@ class Place:
         self.claimed += 1
         entry = parse_entry(b"id-%d default i 1000 1000 0 0 0 0 -" % self.claimed)
         now_ns = boottime_ns()
-        soft_limit._is_cancelled = self.slot.is_cancelled
+        soft_limit._is_cancelled = self.slot.record(0).is_cancelled
         claimed = Claimed(entry, body, Anchor(2000, now_ns, now_ns), 3, start_by_ns)
         return self.executor.attempt(claimed, now_ns)
 
@@ -170,7 +170,7 @@ def test_what_comes_too_late_is_not_run_and_not_left_in_the_slot() -> None:
     place.declare(resize)
     assert place.try_attempt(_body("resize"), start_by_ns=boottime_ns() - 1) is None
     assert not place.looks
-    assert place.slot.current_task() is None
+    assert place.slot.record(0).current() is None
 
 
 def test_redis_is_told_before_a_task_starts_that_may_start_once_at_most() -> None:
@@ -201,7 +201,7 @@ def test_what_may_not_begin_is_not_run_and_not_left_in_the_slot() -> None:
     assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
     assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None  # nor asked for when it is late
     assert (place.looks, len(place.begins)) == ([], 1)
-    assert place.slot.current_task() is None
+    assert place.slot.record(0).current() is None
 
 
 def test_the_back_off_is_asked_once_for_each_number_of_failures_and_redis_by_no_other_task() -> None:
@@ -338,9 +338,9 @@ def test_a_task_says_how_far_it_is_from_its_threads_and_coroutines_too() -> None
     said: list[bytes] = []
 
     def look() -> None:
-        running = place.slot.current_task()
+        running = place.slot.record(0).current()
         assert running is not None
-        said.append(place.slot.progress_of(running.entry))
+        said.append(place.slot.record(0).progress_of(running.entry))
 
     def steps() -> None:
         current_task().progress(1, 3)

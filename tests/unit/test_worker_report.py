@@ -41,7 +41,7 @@ class Place:
         self.report = Report(worker_settings(log=settings, **changes), recorder)
 
     def end(self, outcome: Outcome) -> None:
-        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot, 1, 0.5, outcome))
+        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot.record(0), 1, 0.5, outcome))
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
         found = RegionReader(self.slot.metrics).read()
@@ -103,7 +103,7 @@ def test_what_queues_of_a_pattern_start_is_counted_and_held_to_its_objective_as_
         entry = parse_entry(f"id-1 tenant-{number} i 1000 1000 0 0 0 0 -".encode())
         place.report.turn(TurnReply(TurnWord.OK, 0, 0, (), (Claim(entry, b""),), ()), 1)
         place.report.started(entry, TIMES)
-        place.report.attempt(Attempt(entry, "send", TIMES, 1, place.slot, 1, 0.5, DONE))
+        place.report.attempt(Attempt(entry, "send", TIMES, 1, place.slot.record(0), 1, 0.5, DONE))
 
     assert place.numbers(CLAIMS.name) == {("tenant-*",): (1000.0,)}
     assert place.numbers(TASKS_PROCESSED.name) == {("tenant-*", "send", "done"): (1000.0,)}

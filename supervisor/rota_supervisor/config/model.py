@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from rota.child.slot_layout import MOST_PLACES
 from rota.child.settings import Format, Level, LogSettings, TaskLines
 from rota.client.settings import (
     DEFAULT_DURABILITY,
@@ -94,11 +95,12 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[pools.NAME]`: how many workers, and which queues they may take ("*" is every queue)."""
+    """`[pools.NAME]`: how many workers, which queues they may take ("*" is every queue), and how many tasks each runs at
+    once."""
 
     workers: Count = 1
     queues: tuple[str, ...] = ("*",)
-    concurrency: Annotated[int, Meta(ge=1)] = 1
+    concurrency: Annotated[int, Meta(ge=1, le=MOST_PLACES)] = 1
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):

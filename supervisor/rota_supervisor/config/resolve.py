@@ -79,6 +79,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
     return WorkerSettings(
         server=server_settings(config),
         pool=name,
+        concurrency=pool.concurrency,
         tiers=tiers,
         lease_seconds=config.lease.seconds,
         durability=config.durability,

@@ -25,8 +25,6 @@ MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108, the last is NUL
 CLASSIC_LIST = "queue:"  # what the lists of classic queues are named by
 MOST_SOURCES = 50  # with each change of any key, the server compares it with all of them
-# Keys that are accepted and have no effect in this version.
-IDLE_KEYS = frozenset({"pools.NAME.concurrency"})
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 Rule = Callable[[Config], Iterable[Fault]]
@@ -41,12 +39,6 @@ def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
 def served_queues(config: Config) -> tuple[str, ...]:
     """Every queue and pattern of every tier, highest tier first."""
     return tuple(queue for tier in config.tiers for queue in tier)
-
-
-def warnings_of_idle_keys(config: Config) -> list[str]:
-    """A warning for each key without effect that was set."""
-    given = [f"pools.{name}.concurrency" for name, pool in config.pools.items() if pool.concurrency > 1]
-    return [f"{path} has no effect in this version of Rota" for path in given]
 
 
 def _namespace(config: Config) -> Iterator[Fault]:

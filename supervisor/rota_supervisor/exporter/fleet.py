@@ -68,13 +68,13 @@ def members(memory: SlotMemory, touched: Iterable[int], master_pid: int) -> tupl
 
 
 def _member(number: int, slot: Slot, now_ns: int) -> Member:
-    task, pid, phase = slot.current_task(), slot.pid, slot.phase
+    task, pid, phase = slot.record(0).current(), slot.pid, slot.phase
     beat_age = max(0, now_ns - slot.beat_ns) / NANOSECONDS
     if task is None:
         return Member(number, role_of(number), pid, phase, beat_age)
     age = max(0, now_ns - task.started_ns) / NANOSECONDS
     left = (task.deadline_ns - now_ns) / NANOSECONDS if task.deadline_ns else math.inf
-    progress = read_progress(slot.progress_of(task.entry))
+    progress = read_progress(slot.record(0).progress_of(task.entry))
     return Member(number, role_of(number), pid, phase, beat_age, task, age, left, progress)
 
 

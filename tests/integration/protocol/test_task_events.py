@@ -7,7 +7,7 @@ import pytest
 
 from protocol import RUN, Fleet, body_of, one_tier
 from rota.protocol.outcome import CancelledOutcome, Done, Release
-from rota.protocol.store import Announced, NewTask
+from rota.protocol.store import BATCH, Announced, NewTask
 from rota.protocol.task_events import EventsPage
 
 Q = one_tier("q")
@@ -19,7 +19,7 @@ def announce(fleet: Fleet, events: int, node: str = "node", ttl_ms: int = 60_000
 
 
 def page(fleet: Fleet, place: str = "0") -> EventsPage:
-    return fleet.run(fleet.store.events(place))
+    return fleet.run(fleet.store.events(place, BATCH))
 
 
 def told(fleet: Fleet) -> list[tuple[str, str]]:

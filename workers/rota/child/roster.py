@@ -11,7 +11,6 @@ from rota.child.slot_layout import HEADER, ROSTER, ROSTER_WORDS
 
 # Looked up several times a task.
 _SEAL, _NONCE, _QUIET = HEADER.seal, ROSTER.nonce, ROSTER.quiet
-_CANCELLED, _NUMBER = ROSTER.cancelled, HEADER.task_number
 
 
 def pids_on(roster: memoryview) -> list[int]:
@@ -43,9 +42,8 @@ class RosterPart:
     recalled: int = _word(ROSTER.recalled)
     """The number of the task for whose sake the master last recalled; 0 before the first time. It is written before the
     call is sent, so whoever finds an outcome settled already finds this as well."""
-    cancelled: int = _word(ROSTER.cancelled)
-    """The number of the task that was cancelled last while it ran; 0 before the first time. Written first; then comes
-    SOFT_LIMIT_SIGNAL."""
+    places: int = _word(ROSTER.places)
+    """How many tasks its process runs at once, at most."""
 
     def __init__(self, region: memoryview, roster: memoryview) -> None:
         self._bytes = region
@@ -65,10 +63,6 @@ class RosterPart:
     @quiet_asked.setter
     def quiet_asked(self, asked: bool) -> None:
         self._roster[_QUIET] = asked
-
-    def is_cancelled(self) -> bool:
-        """Whether the task that runs was cancelled: worker's side. Two zeros are of a slot that was wiped."""
-        return self._roster[_CANCELLED] == self._words[_NUMBER] != 0
 
     @property
     def is_watched(self) -> bool:

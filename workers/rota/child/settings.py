@@ -52,12 +52,13 @@ class WorkerSettings:
     """What every worker of one pool and generation shares.
 
     Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
-    `tiers`: what the pool serves, highest first. `beat_seconds`: how long a worker may be silent between tasks.
+    `concurrency`: how many tasks each runs at once. `tiers`: what the pool serves, highest first. `beat_seconds`: how long a worker may be silent between tasks.
     `durability`: of what its tasks enqueue. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
     """
 
     server: ServerSettings
     pool: str
+    concurrency: int
     tiers: tuple[Domain, ...]
     lease_seconds: float
     beat_seconds: float

@@ -1,7 +1,10 @@
 """Where everything stands in the memory of the slots, in words of 8 bytes.
 
-First the roster (see `roster`), then one region a slot: header | two copies of the current task | progress (see
-`slot_progress`) | finished outcomes | metrics (see `recorder`).
+First the roster (see `roster`), then one region a slot: header | record of the task in place 0 | finished outcomes |
+metrics (see `recorder`) | marks and records of the further places, which only workers of several tasks touch.
+
+A record is two copies of a task, and its progress (see `slot_progress`). Its mark, two words, stands apart from it, so
+that one glance at the marks says which of hundreds of places have a task.
 
 Each part is declared once: its fields in their order, and how many words each takes. `offsets` is derived from that.
 """
@@ -16,6 +19,7 @@ ENTRY_BYTES: Final = _ENTRY_WORDS * WORD
 NAME_BYTES: Final = _NAME_WORDS * WORD
 _PROGRESS_WORDS: Final = 26  # two before its text
 PROGRESS_BYTES: Final = _PROGRESS_WORDS * WORD
+MOST_PLACES: Final = 512  # the most tasks that a worker runs at once
 
 
 class RosterFields(NamedTuple):
@@ -28,27 +32,37 @@ class RosterFields(NamedTuple):
     quiet: int = 1
     watch_granted: int = 1
     watched: int = 1
+    places: int = 1
+
+
+class MarkFields(NamedTuple):
+    """What says which task of this life is in a place. `number`: odd while one runs; `cancelled`: of which the master
+    says that it was cancelled."""
+
+    number: int = 1
     cancelled: int = 1
 
 
 class HeaderFields(NamedTuple):
-    """The beginning of a region. `outcomes`: how many arguments those are and how many bytes, in one word, so that a
-    process killed between two writes never leaves a count with the length of another. `seal`: the nonce again."""
+    """The beginning of a region. `outcomes`: how many arguments those are, where they begin and how many bytes they
+    have, in one word, so that a process killed between two writes never leaves a count with the length of another.
+    `seal`: the nonce again. `mark`: of place 0. `stepping`: one more than the place whose coroutine runs just now."""
 
     outcomes: int = 1
     seal: int = 1
     phase: int = 1
     beat_ns: int = 1
-    task_number: int = 1
+    mark: int = sum(MarkFields())
     watch_asked: int = 1
     recycle_reason: int = 1
     shortest_soft_ns: int = 1
     shortest_soft_met_ns: int = 1
-    unused: int = 7
+    stepping: int = 1
+    unused: int = 5
 
 
 class TaskFields(NamedTuple):
-    """A copy of the current task. A text is its length and then its bytes."""
+    """A copy of a task. A text is its length and then its bytes."""
 
     started_ns: int = 1
     deadline_ns: int = 1
@@ -61,17 +75,26 @@ class TaskFields(NamedTuple):
     unused: int = 1
 
 
+class RecordFields(NamedTuple):
+    """A task, and what it says of its progress."""
+
+    copies: int = 2 * sum(TaskFields())
+    progress: int = _PROGRESS_WORDS
+
+
 class RegionFields(NamedTuple):
-    """The parts of a region: 64 kB up to the metrics, 1 MB in all."""
+    """The parts of a region: 64 kB up to the metrics, 1 MB up to the further places, 1.75 MB in all."""
 
     header: int = sum(HeaderFields())
-    tasks: int = 2 * sum(TaskFields())
-    progress: int = _PROGRESS_WORDS
-    outcomes: int = (64 << 10) // WORD - header - tasks - progress
+    record: int = sum(RecordFields())
+    outcomes: int = (64 << 10) // WORD - header - record
     metrics: int = (960 << 10) // WORD
+    further_marks: int = (MOST_PLACES - 1) * sum(MarkFields())
+    further_records: int = (MOST_PLACES - 1) * sum(RecordFields())
+    unused: int = (768 << 10) // WORD - further_marks - further_records
 
 
-Fields = TypeVar("Fields", RosterFields, HeaderFields, TaskFields, RegionFields)
+Fields = TypeVar("Fields", RosterFields, MarkFields, HeaderFields, TaskFields, RecordFields, RegionFields)
 
 
 def offsets(sizes: Fields) -> Fields:
@@ -82,15 +105,25 @@ def offsets(sizes: Fields) -> Fields:
 ROSTER: Final = offsets(RosterFields())
 ROSTER_WORDS: Final = sum(RosterFields())  # of one slot
 ROSTER_PART_BYTES: Final = ROSTER_WORDS * WORD
+MARK: Final = offsets(MarkFields())
+MARK_WORDS: Final = sum(MarkFields())
 HEADER: Final = offsets(HeaderFields())
 TASK: Final = offsets(TaskFields())
 TASK_WORDS: Final = sum(TaskFields())
+RECORD: Final = offsets(RecordFields())
+RECORD_WORDS: Final = sum(RecordFields())
 REGION: Final = offsets(RegionFields())
 REGION_BYTES: Final = sum(RegionFields()) * WORD
 OUTCOMES_AT: Final = REGION.outcomes * WORD
 METRICS_AT: Final = REGION.metrics * WORD
+METRICS_END: Final = REGION.further_marks * WORD
 
 
-def task_at(number: int) -> int:
-    """The word at which the copy of the current task stands that this number publishes."""
-    return REGION.tasks + ((number >> 1) & 1) * TASK_WORDS
+def mark_at(place: int) -> int:
+    """The word at which the mark of a place stands."""
+    return HEADER.mark if place == 0 else REGION.further_marks + (place - 1) * MARK_WORDS
+
+
+def record_at(place: int) -> int:
+    """The word at which the record of a place stands."""
+    return REGION.record if place == 0 else REGION.further_records + (place - 1) * RECORD_WORDS

@@ -46,10 +46,11 @@ class Verdict(NamedTuple):
 
 
 class TaskInSlot(NamedTuple):
-    """The task a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
+    """A task that a worker runs: its entry's text, its `name` (UNKNOWN_TASK while its body is not read yet).
 
     `started_ns`, `deadline_ns`, `soft_deadline_ns` (0 for none) and `claimed_ns` in CLOCK_BOOTTIME; `unstarted`: how
-    many entries of the same claim come after it. `verdict`: see Verdict.
+    many entries of the same claim come after it. `verdict`: see Verdict. `place`: where in the slot it stands, and
+    `number`: of the task among those of this life in that place.
     """
 
     entry: bytes
@@ -60,6 +61,8 @@ class TaskInSlot(NamedTuple):
     unstarted: int = 0
     soft_deadline_ns: int = 0
     verdict: int = 0
+    place: int = 0
+    number: int = 0
 
     @property
     def id(self) -> str:
@@ -80,18 +83,18 @@ class TaskInSlot(NamedTuple):
 
 
 class TaskTimes(NamedTuple):
-    """When a task began, and its deadlines, as `TaskInSlot` has them; and its number among those of this life."""
+    """When a task began, and its deadlines, and by which place and number it is known, as `TaskInSlot` has them."""
 
     started_ns: int
     deadline_ns: int
     soft_deadline_ns: int
     number: int
+    place: int = 0
 
 
 class HeldUp(NamedTuple):
     """A task, and the `outcomes` of those that ran before it and are not known to be settled: how many arguments, and
-    their wire form. `number` is that of the task among those of this life."""
+    their wire form."""
 
-    number: int
     task: TaskInSlot
     outcomes: tuple[int, bytes]

@@ -12,30 +12,31 @@ import time
 from enum import IntEnum
 from typing import Final
 
+from rota.child.roster import RosterPart
 from rota.child.slot_layout import (
-    ENTRY_BYTES,
     HEADER,
+    MARK,
+    MARK_WORDS,
     METRICS_AT,
-    NAME_BYTES,
+    METRICS_END,
     OUTCOMES_AT,
     REGION,
     ROSTER,
-    TASK,
-    WORD,
-    task_at,
+    mark_at,
 )
-from rota.child.slot_progress import ProgressPart
-from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes, name_in
+from rota.child.slot_record import TaskRecord
+from rota.child.slot_task import HeldUp, TaskInSlot, TaskTimes
 
 MASTER_SLOT: Final = 0
-_LOOKS: Final = 16  # tries to read a task that changes meanwhile; then it reads as none. A try takes 3 us, a task 50
-_COUNT_SHIFT: Final = 32  # of the word of the outcomes
-_LENGTH_MASK: Final = (1 << _COUNT_SHIFT) - 1
+# The word of the outcomes: how many arguments, where they begin, how many bytes.
+_COUNT_SHIFT: Final = 40
+_BEGIN_SHIFT: Final = 20
+_OUTCOMES_MASK: Final = (1 << _BEGIN_SHIFT) - 1
+_OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
 # By global names, as a worker looks most of these up in each task.
-_PHASE, _BEAT, _NUMBER, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.task_number, HEADER.outcomes
-_STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
-_CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
-_NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # as TaskInSlot has them
+_PHASE, _BEAT, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.outcomes
+_NUMBER: Final = mark_at(0) + MARK.number
+_FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
 
 class Phase(IntEnum):
@@ -67,22 +68,31 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-class Slot(ProgressPart):
+class Slot(RosterPart):
     """One region, where the process writes that lives in the slot, and its part of the roster."""
 
-    _base = REGION.tasks
+    def __init__(self, region: memoryview, roster: memoryview) -> None:
+        super().__init__(region, roster)
+        self._records: dict[int, TaskRecord] = {}
 
     # Life
 
-    def begin(self, nonce: int) -> None:
-        """Give the slot to a new life: master's side, before it asks for the process."""
+    def begin(self, nonce: int, places: int = 1) -> None:
+        """Give the slot to a new life, of a process that runs so many tasks at once: master's side, before it asks for
+        the process."""
         words, roster = self._words, self._roster
         words[_PHASE] = Phase.EMPTY
-        words[_OUTCOMES] = words[_NUMBER] = words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = 0
-        self._forget_progress()
+        words[_OUTCOMES] = words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
+        self._clear_marks(places)
         words[_BEAT] = boottime_ns()
-        self.pid = self.recalled = self.cancelled = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
+        self.pid = self.recalled = roster[ROSTER.quiet] = roster[ROSTER.watched] = 0
+        self.places = places
         words[HEADER.seal] = roster[ROSTER.nonce] = nonce
+
+    def _clear_marks(self, places: int) -> None:
+        end = _FURTHER_NUMBERS + (places - 1) * MARK_WORDS
+        for word in (*range(_NUMBER, _NUMBER + MARK_WORDS), *range(_FURTHER_NUMBERS, end)):
+            self._words[word] = 0
 
     def enter(self, nonce: int, pid: int) -> bool:
         """Take the slot as its process; False when it has been given to another life meanwhile."""
@@ -137,115 +147,70 @@ class Slot(ProgressPart):
         self._words[HEADER.shortest_soft_ns] = limit_ns
         self._words[HEADER.shortest_soft_met_ns] = met_ns
 
-    # The current task: two copies and a number flipped last. Even numbers mean that nothing runs.
+    # The tasks that run: one record a place
 
-    def start_task(  # noqa: PLR0917 - as TaskInSlot has them: each task passes here
-        self,
-        entry: bytes,
-        name: str,
-        started_ns: int,
-        deadline_ns: int,
-        claimed_ns: int = 0,
-        unstarted: int = 0,
-        soft_deadline_ns: int = 0,
-        verdict: int = 0,
-    ) -> int:
-        """Publish the task about to run; returns its number. A `name` of "" and its verdict follow by `name_task`."""
-        words = self._words
-        number = (words[_NUMBER] + 1) | 1
-        base = self._base = task_at(number)
-        words[base + _STARTED] = started_ns
-        words[base + _DEADLINE] = deadline_ns
-        words[base + _CLAIMED] = claimed_ns
-        words[base + _UNSTARTED] = unstarted
-        words[base + _SOFT_DEADLINE] = soft_deadline_ns
-        words[base + _VERDICT] = verdict
-        self._put_text(base + _ENTRY, entry[:ENTRY_BYTES])
-        words[base + _NAME] = 0
-        if name:
-            self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
-        words[_NUMBER] = number
-        return number
+    def record(self, place: int) -> TaskRecord:
+        """The record of that place, from 0; always the same one."""
+        found = self._records.get(place)
+        if found is None:
+            found = self._records[place] = TaskRecord(place, self._bytes, self._words, self._roster)
+        return found
 
-    def name_task(self, name: str, verdict: int = 0) -> None:
-        """Name the task that `start_task` published without a name."""
-        self._words[self._base + _VERDICT] = verdict
-        self._put_text(self._base + _NAME, name.encode()[:NAME_BYTES])
+    def numbers(self) -> list[int]:
+        """By place the number of the task there, odd while it runs; nothing of a slot that was written over."""
+        if not self.is_intact:
+            return []
+        words, places = self._words, self._roster[ROSTER.places]
+        if places <= 1:
+            return [words[_NUMBER]]
+        further = words[_FURTHER_NUMBERS : _FURTHER_NUMBERS + (places - 1) * MARK_WORDS : MARK_WORDS]
+        return [words[_NUMBER], *further.tolist()]
 
-    def begin_task(self, entry: bytes, started_ns: int) -> None:
-        """It starts only now, and its entry has another text."""
-        self._words[self._base + _STARTED] = started_ns
-        self._put_text(self._base + _ENTRY, entry[:ENTRY_BYTES])
+    def running(self) -> list[TaskInSlot]:
+        """The tasks that run, or that ran when the process died, by place."""
+        return [task for record in self._busy_records() if (task := record.current()) is not None]
 
-    def extend_task(self, deadline_ns: int, soft_deadline_ns: int) -> None:
-        """Move the deadlines of the current task; 0 for no soft one."""
-        words, base = self._words, self._base
-        words[base + _SOFT_DEADLINE] = soft_deadline_ns
-        words[base + _DEADLINE] = deadline_ns
+    def running_times(self) -> tuple[TaskTimes, ...]:
+        """Of the tasks that run, without their texts: the master looks at all slots many times a second."""
+        return tuple(times for record in self._busy_records() if (times := record.times()) is not None)
 
-    def end_task(self) -> None:
-        """Publish that nothing runs."""
-        self._words[_NUMBER] += 1
+    def _busy_records(self) -> list[TaskRecord]:
+        return [self.record(place) for place, number in enumerate(self.numbers()) if number & 1]
 
     @property
-    def tasks_ended(self) -> int:
-        """How many tasks have ended in this life."""
-        return self.task_number // 2
+    def has_worked(self) -> bool:
+        """Whether a task has ended in this life."""
+        return any(number > 1 for number in self.numbers())
 
     @property
-    def task_number(self) -> int:
-        """The number of the task that runs among those of this life; even when nothing runs."""
-        return self._words[_NUMBER] if self.is_intact else 0
+    def stepping(self) -> int | None:
+        """The place whose coroutine takes a step just now, where several run; None when none does."""
+        place = self._words[HEADER.stepping] - 1
+        return place if 0 <= place < self.places else None
 
-    def current_task(self) -> TaskInSlot | None:
-        """The task that runs, or that ran when the process died; None when there is none."""
-        words = self._words
-        for _ in range(_LOOKS):
-            number = self.task_number
-            if number % 2 == 0:
-                return None
-            base = task_at(number)
-            texts = self._get_text(base + _ENTRY, ENTRY_BYTES), name_in(self._get_text(base + _NAME, NAME_BYTES))
-            task = TaskInSlot(*texts, *(words[base + field] for field in _NUMBERS))
-            if self.task_number == number:
-                return task
-        return None
-
-    def task_times(self) -> TaskTimes | None:
-        """Of the task that runs, without its texts: the master looks at all slots many times a second."""
-        words = self._words
-        for _ in range(_LOOKS):
-            number = self.task_number
-            if number % 2 == 0:
-                return None
-            base = task_at(number)
-            times = TaskTimes(words[base + _STARTED], words[base + _DEADLINE], words[base + _SOFT_DEADLINE], number)
-            if self.task_number == number:
-                return times
-        return None
-
-    def _put_text(self, word: int, raw: bytes) -> None:
-        # No length while the bytes change: whoever reads in between, or after a kill, finds no text, never half of one.
-        at = (word + 1) * WORD
-        self._words[word] = 0
-        self._bytes[at : at + len(raw)] = raw
-        self._words[word] = len(raw)
-
-    def _get_text(self, word: int, most: int) -> bytes:
-        at = (word + 1) * WORD
-        return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])
-
-    # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies
+    # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies. They stand in a ring
 
     def add_outcomes(self, count: int, data: bytes) -> None:
         """Leave packed settlements, `count` arguments, for the master, behind those left before. What does not fit is
         known to the process alone: killed before its turn is answered, those tasks run again."""
         left = self._words[_OUTCOMES]
-        begin = OUTCOMES_AT + (left & _LENGTH_MASK)
-        end = begin + len(data)
-        if end <= METRICS_AT:
-            self._bytes[begin:end] = data
+        length = (left & _OUTCOMES_MASK) + len(data)
+        if length <= _OUTCOMES_BYTES:
+            at = OUTCOMES_AT + ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + (left & _OUTCOMES_MASK)) % _OUTCOMES_BYTES
+            room = METRICS_AT - at
+            if len(data) <= room:
+                self._bytes[at : at + len(data)] = data
+            else:
+                self._bytes[at:METRICS_AT] = data[:room]
+                self._bytes[OUTCOMES_AT : OUTCOMES_AT + len(data) - room] = data[room:]
             self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + len(data)
+
+    def drop_outcomes(self, count: int, size: int) -> None:
+        """Forget so many of the first arguments, of so many bytes: they are settled, those behind them are not."""
+        left = self._words[_OUTCOMES]
+        begin = ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
+        count, length = (left >> _COUNT_SHIFT) - count, (left & _OUTCOMES_MASK) - size
+        self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
 
     def clear_outcomes(self) -> None:
         """Forget what was left: it is settled."""
@@ -258,11 +223,14 @@ class Slot(ProgressPart):
 
     def outcomes(self) -> tuple[int, bytes]:
         """How many arguments were left, and their wire form. Right when the process is gone, or runs one and the same
-        task meanwhile: it clears them between two tasks only."""
+        task meanwhile: a worker of one task clears them between two tasks only."""
         left = self._words[_OUTCOMES]
         if not self.is_intact:
             return 0, b""
-        return left >> _COUNT_SHIFT, bytes(self.spare[: left & _LENGTH_MASK])
+        begin = (left >> _BEGIN_SHIFT & _OUTCOMES_MASK) % _OUTCOMES_BYTES
+        end = begin + min(left & _OUTCOMES_MASK, _OUTCOMES_BYTES)
+        spare = self.spare
+        return left >> _COUNT_SHIFT, bytes(spare[begin:end]) + bytes(spare[: max(0, end - _OUTCOMES_BYTES)])
 
     @property
     def spare(self) -> memoryview:
@@ -272,7 +240,7 @@ class Slot(ProgressPart):
     @property
     def metrics(self) -> memoryview:
         """The part of the region where `recorder` keeps its records."""
-        return self._bytes[METRICS_AT:]
+        return self._bytes[METRICS_AT:METRICS_END]
 
     # Claims of several tasks: the master looks every few milliseconds whether they are held up, once it was asked to
 
@@ -295,15 +263,17 @@ class Slot(ProgressPart):
     @property
     def held_up_by(self) -> int:
         """The number of the task that runs while others of its claim wait, to be started after it or to be settled;
-        0 when none does. Cheap, and right a moment later at the latest."""
-        words, number = self._words, self.task_number
-        waits = number % 2 == 1 and (words[task_at(number) + _UNSTARTED] > 0 or words[_OUTCOMES] > 0)
+        0 when none does, and where several run, as nothing waits there. Cheap, and right a moment later at the
+        latest."""
+        record = self.record(0)
+        number = record.number
+        waits = number % 2 == 1 and self.places <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)
         return number if waits else 0
 
     def held_up(self) -> HeldUp | None:
         """The task that runs, and what waits to be settled before it; None when another began while this was read."""
-        number = self.task_number
-        task, outcomes = self.current_task(), self.outcomes()
-        if task is None or self.task_number != number:
+        record = self.record(0)
+        task, outcomes = record.current(), self.outcomes()
+        if task is None or record.number != task.number:
             return None
-        return HeldUp(number, task, outcomes)
+        return HeldUp(task, outcomes)

@@ -20,7 +20,7 @@ from rota.client.failures import Denied, unavailable
 from rota.client.primary_connection import make_connection
 from rota.errors import EventsLost, EventsOff, Unavailable
 from rota.protocol.command import Command
-from rota.protocol.store import Store
+from rota.protocol.store import BATCH, Store
 from rota.protocol.task_events import EventsPage, TaskEvent, is_place, order_of
 from rota.protocol.wire import command, pack
 from rota.server.address import Address
@@ -83,7 +83,7 @@ class EventsReading:
 
     def first_page(self) -> Command[EventsPage]:
         """What asks where to begin."""
-        return self._store.events(self._wanted.after or "$")
+        return self._store.events(self._wanted.after or "$", BATCH)
 
     def begin(self, page: EventsPage) -> None:
         """Stand at the place that was found. Raises EventsOff."""
@@ -93,7 +93,7 @@ class EventsReading:
 
     def next_page(self) -> Command[EventsPage]:
         """What asks for what comes next."""
-        return self._store.events(self._read_to)
+        return self._store.events(self._read_to, BATCH)
 
     def take(self, page: EventsPage) -> None:
         """Take what was found. Raises EventsLost."""

@@ -17,7 +17,7 @@ from rota.options import check_queue
 from rota.protocol.command import Command, Steps, ask
 from rota.protocol.order import DEFAULT_CLAIMS
 from rota.protocol.replies import CancelWord
-from rota.protocol.store import Store
+from rota.protocol.store import BATCH, Store
 from rota.protocol.task_walk import find_task
 from rota.server.address import Address
 
@@ -90,7 +90,7 @@ class Looking(KnowsHabits, ABC, habits=OF_A_CLIENT):
         wanted = wanted_events(after, queue, task, timeout)
         self._warned.of_blocking()
         if interception.interceptor is not None:
-            self._follow(ask(self._store.events("$")))  # raises: it answers no such question
+            self._follow(ask(self._store.events("$", BATCH)))  # raises: it answers no such question
         return TaskEvents(self._address, self._timeout_seconds, self._store, wanted)
 
 

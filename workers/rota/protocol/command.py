@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
+from rota.protocol.keys import Keys
 from rota.protocol.replies import Raw
-from rota.protocol.scripts import Script
+from rota.protocol.scripts import Script, load_script
 from rota.protocol.wire import Packed, command, pack
 
 T = TypeVar("T")
@@ -33,6 +34,16 @@ class Command(Generic[T]):
     def by_text(self) -> bytes:
         """EVAL in wire form: what to send after NOSCRIPT. It teaches the server the script as well."""
         return command((pack(("EVAL", self.script.text, 1, self.key)), self.args))
+
+
+class Transitions:
+    """What each part of the typed store is made of: a method a transition. See `rota.protocol.store`."""
+
+    def __init__(self, namespace: str) -> None:
+        self.keys = Keys(namespace)
+
+    def _command(self, name: str, args: Packed, parse: Callable[[Raw], T]) -> Command[T]:
+        return Command(load_script(name), self.keys.tasks, args, parse)
 
 
 class RunCommand(Protocol):

@@ -2,24 +2,25 @@
 
 A command carries its script, its arguments in wire form, and the parser of its reply. Whoever has a
 connection runs it: the worker's own connection, the master's asyncio one, a client's pooled one.
+
+Those that only look are in `rota.protocol.looks`, those by which people step in in `rota.protocol.operations`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from rota.protocol import order, replies, task_events, views
+from rota.protocol import order, replies, views
 from rota.protocol.classic import AdoptedClassic, ClassicSource, parse_adopted_classic
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition
 from rota.protocol.entry import CrashKind
-from rota.protocol.keys import PROTOCOL_VERSION, Keys
+from rota.protocol.keys import PROTOCOL_VERSION
+from rota.protocol.looks import Looks
+from rota.protocol.operations import Operations
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
-from rota.protocol.scripts import load_script
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, read_share, settings_of, settings_of_domain
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
-
-T = TypeVar("T")
 
 DEFAULT_CRASH_LIMIT = 3
 MOST_CRASHES = 1000  # that a task may be allowed
@@ -120,14 +121,8 @@ class Announced(NamedTuple):
 NOTHING_SAID = Announced()
 
 
-class Store:
+class Store(Looks, Operations):
     """The transitions of one namespace."""
-
-    def __init__(self, namespace: str) -> None:
-        self.keys = Keys(namespace)
-
-    def _command(self, name: str, args: Packed, parse: Callable[[replies.Raw], T]) -> Command[T]:
-        return Command(load_script(name), self.keys.tasks, args, parse)
 
     # Producing
 
@@ -147,6 +142,12 @@ class Store:
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers
         return self._command("turn", packed, replies.parse_turn)
+
+    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[order.ClaimOrder]:
+        """The next `count` claims, up to `order.MOST_CLAIMS`, of workers that serve these tiers; and how it is with
+        their queues that have entries, and with `queue`."""
+        turn = self.turn(order.NOBODY, tiers, Turn(limit=1))
+        return self._command("explain", turn.args + pack((queue, count)), order.parse_order)
 
     def recall(self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING) -> Command[int]:
         """Settle what a worker finished before the entry that it runs, and give back what it claimed behind that;
@@ -260,106 +261,3 @@ class Store:
     def open(self) -> Command[str]:
         """Record our protocol version in a fresh namespace; returns what stands there."""
         return self._command("open", pack((PROTOCOL_VERSION,)), text_of)
-
-    # Looking
-
-    def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[views.Overview]:
-        """The numbers of up to BATCH named queues, and of a portion of all that are known; begin with cursor "0"."""
-        return self._command("overview", pack((cursor, *queues)), views.parse_overview)
-
-    def status(self, task_id: str, looked_at: int = 0) -> Command[views.TaskState]:
-        """Where an id stands. Looks into its lanes only as far as BATCH entries from the head, and through the memory
-        of ends for some milliseconds: `TaskState.looked_at` says where to go on."""
-        return self._command("status", pack((task_id, looked_at)), views.parse_status)
-
-    def wait(self, client: str, asked: Sequence[tuple[str, str]]) -> Command[list[views.TaskState | None]]:
-        """What became of up to BATCH tasks, each (goal, id): `s` its start, `e` its end, `r` that and its result. None:
-        it has not come yet, and the reply list of this client will tell. Those it had no room for are left out."""
-        args = (word for question in asked for word in question)
-        return self._command("wait", pack((client, *args)), views.parse_waited)
-
-    def consumers(self) -> Command[views.Consumers]:
-        """The consumers: at most BATCH of them."""
-        return self._command("consumers", NOTHING, views.parse_consumers)
-
-    def dead_page(self, offset: int, count: int) -> Command[views.DeadPage]:
-        """A page of the dead set, latest first; `count` up to BATCH."""
-        return self._command("dead", pack((offset, count)), views.parse_dead_page)
-
-    def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[views.Peeked]:
-        """A page of the tasks that are ready (in a queue), scheduled, running or dead; "" for every queue or task.
-        Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
-        return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
-
-    def nodes(self) -> Command[list[order.Node]]:
-        """The nodes whose masters live, at most BATCH of them, with what their pools serve."""
-        return self._command("nodes", NOTHING, order.parse_nodes)
-
-    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[order.ClaimOrder]:
-        """The next `count` claims, up to `order.MOST_CLAIMS`, of workers that serve these tiers; and how it is with
-        their queues that have entries, and with `queue`."""
-        turn = self.turn(order.NOBODY, tiers, Turn(limit=1))
-        return self._command("explain", turn.args + pack((queue, count)), order.parse_order)
-
-    def events(self, place: str, count: int = BATCH) -> Command[task_events.EventsPage]:
-        """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""
-        return self._command("events", pack((place, count)), task_events.parse_events)
-
-    def audit(self) -> Command[views.Audit]:
-        """The books of the namespace."""
-        return self._command("audit", NOTHING, views.parse_audit)
-
-    def lists(self) -> Command[views.Lists]:
-        """The lists in which tasks stand."""
-        return self._command("lists", NOTHING, views.parse_lists)
-
-    def standing(self, lists: Sequence[str], read: int) -> Command[views.Standing]:
-        """Up to BATCH ids that stand in these lists, behind the `read` ones at the tail of the first."""
-        return self._command("standing", pack((read, *lists)), views.parse_standing)
-
-    def bodies(self, cursor: str) -> Command[views.Bodies]:
-        """A portion of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
-        return self._command("bodies", pack((cursor,)), views.parse_bodies)
-
-    def unplaced(self, ids: Sequence[bytes]) -> Command[list[bytes]]:
-        """Of up to BATCH ids those of live tasks that are not delayed, dead or in flight."""
-        return self._command("unplaced", pack(ids), list)
-
-    # For people
-
-    def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[replies.CancelWord]:
-        """End a waiting task; have a running one told, and its process killed if it has not ended so much later."""
-        kill_after = "-" if kill_after_ms is None else kill_after_ms
-        return self._command("cancel", pack((task_id, kill_after)), replies.parse_cancel)
-
-    def pause(self, queue: str) -> Command[int]:
-        """Stop claims from a queue; 1 when it was not paused before."""
-        return self._command("pause", pack((queue,)), int)
-
-    def resume(self, queue: str) -> Command[int]:
-        """Let claims go on and ring; 1 when the queue was paused."""
-        return self._command("resume", pack((queue,)), int)
-
-    def purge(self, queue: str) -> Command[replies.Bounded]:
-        """End up to BATCH ready tasks of a queue."""
-        return self._command("purge", pack((queue,)), replies.parse_bounded)
-
-    def purge_dead(self, ids: Sequence[str]) -> Command[int]:
-        """Forget up to BATCH dead tasks; returns how many there were."""
-        return self._command("purge_dead", pack(ids), int)
-
-    def revive(self, ids: Sequence[str]) -> Command[int]:
-        """Put up to BATCH dead tasks back in their lanes, their failures forgiven; returns how many."""
-        return self._command("revive", pack(ids), int)
-
-    def trim(self, max_age_us: int, max_count: int) -> Command[replies.Bounded]:
-        """Forget up to BATCH dead tasks that are too old or too many."""
-        return self._command("trim", pack((max_age_us, max_count)), replies.parse_bounded)
-
-    def heal(self, cursor: str) -> Command[str]:
-        """Recount one portion; begin with cursor "0" and go on with what each returns until it is "0" again."""
-        return self._command("heal", pack((cursor,)), text_of)
-
-    def restore(self, ids: Sequence[str]) -> Command[list[replies.RestoreWord]]:
-        """Put back up to BATCH live tasks that were found to stand nowhere."""
-        return self._command("restore", pack(ids), replies.parse_restored)

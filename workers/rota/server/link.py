@@ -1,4 +1,5 @@
-"""A link: the connection a process works on, made anew after it was lost, and what is logged and counted of that."""
+"""A link: the connection a process works on, made anew after it was lost. And outages: what is logged and counted of
+them, whoever has the connection."""
 
 import time
 
@@ -14,16 +15,42 @@ _FIRST_SECONDS = 0.05
 _MOST_SECONDS = 2.0
 
 
+class Outages:
+    """From the first error to the first command that goes through again."""
+
+    def __init__(self, name: str, recorder: Recorder) -> None:
+        self._name = name
+        self._recorder = recorder
+        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._lost_at: float | None = None
+
+    def failed(self, error: ServerError) -> float:
+        """Take note of an error; returns how many seconds to wait before the next try."""
+        self._recorder.counter(REDIS_ERRORS, error.reason).add()
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            log.logger().warning(events.REDIS_LOST, reason=error.reason, error=str(error), link=self._name)
+        return self._backoff.next_seconds()
+
+    def worked(self) -> None:
+        """Take note that a command went through."""
+        if self._lost_at is None:
+            return
+        away_seconds = round(time.monotonic() - self._lost_at, 3)
+        log.logger().info(events.REDIS_BACK, away_seconds=away_seconds, link=self._name)
+        self._lost_at = None
+        self._backoff.reset()
+
+
 class Link:
     """At most one connection. Nothing is repeated here: callers repeat what may be repeated."""
 
     def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
         self._address = address
         self._options = options
-        self._recorder = recorder
-        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._outages = Outages(options.name, recorder)
         self._connection: Connection | None = None
-        self._lost_at: float | None = None
+        self.worked = self._outages.worked
 
     def connection(self) -> Connection:
         """The connection, made now if there is none. Raises ServerError."""
@@ -33,22 +60,9 @@ class Link:
 
     def failed(self, error: ServerError) -> float:
         """Take note of an error; returns how many seconds to wait before the next try."""
-        self._recorder.counter(REDIS_ERRORS, error.reason).add()
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
-            log.logger().warning(events.REDIS_LOST, reason=error.reason, error=str(error), link=self._options.name)
         if not isinstance(error, PushedBack):
             self.close()
-        return self._backoff.next_seconds()
-
-    def worked(self) -> None:
-        """Take note that a command went through."""
-        if self._lost_at is None:
-            return
-        away_seconds = round(time.monotonic() - self._lost_at, 3)
-        log.logger().info(events.REDIS_BACK, away_seconds=away_seconds, link=self._options.name)
-        self._lost_at = None
-        self._backoff.reset()
+        return self._outages.failed(error)
 
     def close(self) -> None:
         """Close the connection, if there is one."""

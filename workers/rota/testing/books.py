@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
-from rota.child.slots import Slot
+from rota.child.slot_record import TaskRecord
 from rota.client.status import State
 from rota.durations import MICROSECONDS
 from rota.protocol.body import decode_body
@@ -27,7 +27,7 @@ _NO_RUN = b" 0 0"
 @dataclass(slots=True)
 class KeptTask:
     """A task that was accepted. `state`: where it stands. `ended`: what is known once it has ended, is dead, or
-    unknown. `slot`: where a worker's code says what it runs, once it was run."""
+    unknown. `record`: where a worker's code says what it runs, once it was run."""
 
     namespace: str
     body: bytes
@@ -36,7 +36,7 @@ class KeptTask:
     state: State
     accounts: list[bytes] = field(default_factory=list)
     ended: TaskState | None = None
-    slot: Slot | None = None
+    record: TaskRecord | None = None
 
     @property
     def is_live(self) -> bool:
@@ -112,8 +112,8 @@ class Books:
             return CancelWord.UNKNOWN
         if kept.state is State.DEAD:
             return CancelWord.DEAD
-        if kept.state is State.RUNNING and kept.slot is not None:
-            kept.slot.cancelled = kept.slot.task_number
+        if kept.state is State.RUNNING and kept.record is not None:
+            kept.record.cancelled = kept.record.number
             return CancelWord.RUNNING
         # As `lua/cancel.lua` finds it: of what is ready it knows no times.
         due_us = kept.entry.due_us if kept.state is State.SCHEDULED else 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
 from rota.child.life import NANOSECONDS
-from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slot_layout import METRICS_AT, ROSTER_PART_BYTES
 from rota.child.slots import Slot, boottime_ns
 from rota.client.results import result_of
 from rota.client.settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
@@ -109,15 +109,15 @@ def _returned(kept: KeptTask) -> Any:
 
 
 def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:
-    slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+    slot = Slot(memoryview(bytearray(METRICS_AT)), memoryview(bytearray(ROSTER_PART_BYTES)))
     limited = manner.limits and is_in_main_thread()
     runner = _Runner(soft_limit if limited else SoftLimit())
     now_ns = boottime_ns()
     claimed = Claimed(kept.entry, kept.body, Anchor(now_us, now_ns, now_ns), 0, _LONGEST_NS)
     executor = _executor(slot, runner)
-    kept.state, kept.slot = State.RUNNING, slot
+    kept.state, kept.record = State.RUNNING, executor.record
     try:
-        with limit_enforced(slot) if limited else nullcontext():
+        with limit_enforced(executor.record) if limited else nullcontext():
             attempt = executor.attempt(claimed, now_ns)
     finally:
         runner.close()
@@ -135,7 +135,7 @@ def _executor(slot: Slot, runner: Runner) -> Executor:
         round(DEFAULT_TIME_LIMIT_SECONDS * NANOSECONDS),
         Preparer(default_registry, IN_TESTS),
         default_hooks,
-        slot,
+        slot.record(0),
         runner,
         lambda *_: None,
         NoCopies(),

@@ -8,11 +8,12 @@ from functools import cache
 from typing import Final
 
 from rota.child.signals import SOFT_LIMIT_SIGNAL
-from rota.child.slots import Slot, boottime_ns
+from rota.child.slot_record import TaskRecord
+from rota.child.slots import boottime_ns
 from rota.soft_limit import soft_limit
 
 _LOOK_SECONDS: Final = 0.005
-_running: Final[list[Slot]] = []
+_running: Final[list[TaskRecord]] = []
 
 
 def is_in_main_thread() -> bool:
@@ -21,31 +22,31 @@ def is_in_main_thread() -> bool:
 
 
 @contextmanager
-def limit_enforced(slot: Slot) -> Iterator[None]:
-    """Have what the slot shows to run be told when it is over its soft limit. To be used in the main thread."""
+def limit_enforced(record: TaskRecord) -> Iterator[None]:
+    """Have what the record shows to run be told when it is over its soft limit. To be used in the main thread."""
     _install()
     over = threading.Event()
-    watch = threading.Thread(target=_watch, args=(slot, over), name="rota-testing-limit", daemon=True)
-    _running.append(slot)
+    watch = threading.Thread(target=_watch, args=(record, over), name="rota-testing-limit", daemon=True)
+    _running.append(record)
     watch.start()
     try:
         yield
     finally:
         over.set()
         watch.join()
-        _running.remove(slot)
+        _running.remove(record)
 
 
 @cache  # the handler stays, as those that are to be called at forks do
 def _install() -> None:
-    soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: any(slot.is_cancelled() for slot in _running))
+    soft_limit.install(SOFT_LIMIT_SIGNAL, lambda: any(record.is_cancelled() for record in _running))
 
 
-def _watch(slot: Slot, over: threading.Event) -> None:
+def _watch(record: TaskRecord, over: threading.Event) -> None:
     main = threading.main_thread().ident
     assert main is not None
     while not over.wait(_LOOK_SECONDS):
-        times = slot.task_times()
+        times = record.times()
         is_over = times is not None and 0 < times.soft_deadline_ns <= boottime_ns()
-        if is_over or slot.is_cancelled():
+        if is_over or record.is_cancelled():
             signal.pthread_kill(main, SOFT_LIMIT_SIGNAL)

@@ -46,6 +46,11 @@ class NoCopies:
         if not self._page[0]:
             _leave(error)
 
+    def leave_if_copy(self, error: BaseException | None) -> None:
+        """As at the end of a block, with what came out of it."""
+        if not self._page[0]:
+            _leave(error)
+
 
 def _leave(error: BaseException | None) -> None:
     code = _EXIT_RAISED

@@ -37,11 +37,11 @@ class Bell:
         queues = [share.name for domain in tiers for share in domain.queues]
         self._queues = {keys.doorbell(queue).encode(): queue for queue in queues}
         self._start = pack(("BLPOP", *self._queues))
-        self._longest_seconds = min(float(PARK_SECONDS), beat_seconds / 2)
+        self.longest_seconds = min(float(PARK_SECONDS), beat_seconds / 2)
 
     def patience(self, wait_us: int) -> float:
         """How many seconds to listen when a rate limit opens in `wait_us` (0: none does); 0.0 when that is too soon."""
-        seconds = min(self._longest_seconds, wait_us / MICROSECONDS) if wait_us else self._longest_seconds
+        seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
     def listen(self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]) -> Heard | None:
@@ -49,7 +49,7 @@ class Bell:
 
         After None or an error answers may still come: close the connection. Raises ServerError, Orphaned.
         """
-        connection.send(command((self._start, pack((f"{seconds:.3f}",)))) + turn.by_sha())
+        connection.send(self.call(seconds) + turn.by_sha())
         while (rung := connection.try_receive()) is NO_REPLY:
             match waiter.until_woken(connection.fileno(), seconds + GRACE_SECONDS):
                 case Woken.READY:
@@ -58,7 +58,20 @@ class Bell:
                     return None
                 case Woken.TIMEOUT:
                     raise unanswered(seconds)
-        return Heard("" if rung is None else self._queues[rung[0]], _answer(connection, turn))
+        return Heard(self.rung(rung), _answer(connection, turn))
+
+    def call(self, seconds: float) -> bytes:
+        """The command that waits so long, in wire form."""
+        return command((self._start, pack((f"{seconds:.3f}",))))
+
+    def rung(self, reply: list[bytes] | None) -> str:
+        """The queue whose token that took; "" when nobody rang."""
+        return "" if reply is None else self._queues[reply[0]]
+
+    @property
+    def queues(self) -> Iterable[str]:
+        """All queues and patterns whose doorbells these are."""
+        return self._queues.values()
 
 
 def _answer(connection: Connection, turn: Command[TurnReply]) -> TurnReply:

@@ -41,15 +41,47 @@ class Claimed(NamedTuple):
 
 
 @dataclass(slots=True)
-class InFlight:
-    """The worker's books between two answers. `asked`: work was asked for and no answer has come, so something may be
-    held that is not on these books."""
+class Outcomes:
+    """Outcomes that no answer has named, `plain` those that are done and of which there is no more to say."""
+
+    finished: list[bytes] = field(default_factory=list)
+    plain: list[bytes] = field(default_factory=list)
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether there are outcomes to send to Redis."""
+        return bool(self.finished or self.plain)
+
+    def finish(self, settlement: Settlement) -> bytes:
+        """Keep an outcome until an answer names it; returns it packed."""
+        packed = pack_settlement(settlement)
+        lines = plain_lines(settlement)
+        if lines:
+            self.plain.append(lines)
+        else:
+            self.finished.append(packed)
+        return packed
+
+    def take(self, later: "Outcomes") -> None:
+        """Take over what ended later."""
+        self.finished += later.finished
+        self.plain += later.plain
+        later.clear()
+
+    def clear(self) -> None:
+        """An answer has named all of them."""
+        self.finished.clear()
+        self.plain.clear()
+
+
+@dataclass(slots=True)
+class InFlight(Outcomes):
+    """The books between two answers of a worker that runs one task at a time. `asked`: work was asked for and no answer
+    has come, so something may be held that is not on these books."""
 
     waiting: deque[Claim] = field(default_factory=deque)
     tokens: list[str] = field(default_factory=list)
     asked: bool = False
-    _finished: list[bytes] = field(default_factory=list)
-    _plain: list[bytes] = field(default_factory=list)
     _given_back: set[bytes] = field(default_factory=set)
     _anchor: Anchor = _NO_ANCHOR
     _fresh: bool = False
@@ -59,11 +91,6 @@ class InFlight:
         """Whether there are outcomes or tokens that no answer has named."""
         return bool(self.has_outcomes or self.tokens)
 
-    @property
-    def has_outcomes(self) -> bool:
-        """Whether there are outcomes to send to Redis."""
-        return bool(self._finished or self._plain)
-
     def is_overrun(self, at_ns: int) -> bool:
         """Whether entries wait that may not be started any more without asking."""
         return bool(self.waiting) and at_ns > self._start_by_ns()
@@ -72,13 +99,12 @@ class InFlight:
         """The turn to make now; the same again until it is answered."""
         self.asked |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
-        return Turn(limit, held, tuple(self.tokens), join_settlements(self._finished), limits, tuple(self._plain))
+        return Turn(limit, held, tuple(self.tokens), join_settlements(self.finished), limits, tuple(self.plain))
 
     def answered(self, reply: TurnReply, anchor: Anchor) -> None:
         """An answer has come: what it named is off the books, what it brought is on them."""
         self.asked = False
-        self._finished.clear()
-        self._plain.clear()
+        self.clear()
         self._given_back.clear()
         if reply.word is not TurnWord.MORE:
             self.tokens.clear()
@@ -97,16 +123,6 @@ class InFlight:
     def put_back(self, claimed: Claimed) -> None:
         """It was not started after all."""
         self.waiting.appendleft(Claim(claimed.entry, claimed.body))
-
-    def finish(self, settlement: Settlement) -> bytes:
-        """Keep an outcome until an answer names it; returns it packed."""
-        packed = pack_settlement(settlement)
-        lines = plain_lines(settlement)
-        if lines:
-            self._plain.append(lines)
-        else:
-            self._finished.append(packed)
-        return packed
 
     def give_back(self) -> list[Settlement]:
         """Turn what was not started into releases; the last claimed first, so that their order is kept."""

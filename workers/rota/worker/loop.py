@@ -18,10 +18,10 @@ from rota.protocol.wire import Packed
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
 from rota.telemetry import events, log
-from rota.worker.attempt import Executor
 from rota.worker.bell import Bell
 from rota.worker.claims import ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, mode_of, need_of
+from rota.worker.executor import Executor
 from rota.worker.recycling import Recycling
 from rota.worker.report import Report
 from rota.worker.times import Anchor, RedisClock
@@ -277,10 +277,10 @@ class Loop:
         # Before the task is taken off the slot: from here on a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
-        self.executor.call_dead_hooks(attempt)
+        self.executor.maker.call_dead_hooks(attempt)
         ended_ns = boottime_ns()
         self._slot.beat(ended_ns)
-        self._slot.end_task()
+        attempt.record.end()
         self._attempts += 1
         return ended_ns
 

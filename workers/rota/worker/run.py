@@ -41,7 +41,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     log.adopt_foreign(settings.log)
     signals = StopSignals()
     signals.install()
-    soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.is_cancelled)
+    soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.record(0).is_cancelled)
     server = settings.server
     inherit_from_fleet(ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability))
     runner = Runner()
@@ -84,7 +84,7 @@ def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Ru
             round(settings.time_limit_seconds * NANOSECONDS),
             prepare.Preparer(default_registry, settings),
             default_hooks,
-            life.slot,
+            life.slot.record(0),
             runner,
             report.started,
             NoCopies(),

@@ -46,6 +46,9 @@ class Times(NamedTuple):
     early: bool
 
 
+NOT_BEGUN: Final = Times(0, 0.0, None, 0.0, False)
+
+
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     """Take the lag of an attempt that starts at `start_ns` apart."""
     start_us = anchor.latest_us(start_ns)

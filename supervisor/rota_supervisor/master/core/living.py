@@ -266,12 +266,12 @@ def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) 
 def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) -> list[do.Effect]:
     """Give back what waits behind a task that takes long: once for each task."""
     child, held_up = state.children.get(event.slot, event.nonce), event.held_up
-    mark = event.nonce, held_up.number
+    mark = event.nonce, held_up.task.number
     if child is None or state.recalled.get(event.slot) == mark:
         return []
     state.recalled[event.slot] = mark
     finished, tiers = settlements_in(*held_up.outcomes), dying.tiers_of(state, child)
-    return [do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, tiers)]
+    return [do.Recall(child.ref, child.owner, held_up.task.number, held_up.task.entry, finished, tiers)]
 
 
 def cancel_ordered(state: MasterState, event: events.CancelOrdered, now: float) -> list[do.Effect]:

@@ -35,7 +35,7 @@ def cancelled_in(
     running = slot.held_up()
     if running is None or slot.nonce != worker.nonce or not is_meant(running.task):
         return None
-    return CancelOrdered(worker.slot, worker.nonce, running.number, running.task.id, kill_after)
+    return CancelOrdered(worker.slot, worker.nonce, running.task.number, running.task.id, kill_after)
 
 
 @dataclass(slots=True, eq=False, repr=False)

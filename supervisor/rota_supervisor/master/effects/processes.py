@@ -221,7 +221,7 @@ class Processes:
         """Write down which task it is, then send the signal."""
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
-            slot.cancelled = effect.number
+            slot.record(0).cancelled = effect.number
             self.tell(do.Tell(effect.child, do.Order.INTERRUPT))
 
     # Hearing

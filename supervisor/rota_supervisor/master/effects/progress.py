@@ -54,6 +54,6 @@ class ProgressCarrier:
     def _look(self) -> Iterator[Told]:
         for child in self._state.children.of(Role.WORKER):
             slot = self._memory.slot(child.slot)
-            says = child.owner and slot.nonce == child.nonce and slot.has_progress
-            if says and (task := slot.current_task()) and (text := slot.progress_of(task.entry)):
+            says = child.owner and slot.nonce == child.nonce and slot.record(0).has_progress
+            if says and (task := slot.record(0).current()) and (text := slot.record(0).progress_of(task.entry)):
                 yield Told(child.owner, task.entry, text)

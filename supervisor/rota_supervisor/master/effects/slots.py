@@ -32,10 +32,12 @@ def now_seconds() -> float:
 def glance_at(state: MasterState, memory: SlotMemory) -> Glance:
     """Read from the slots what people are shown."""
     at_work = [child for child in state.children if child.state in AT_WORK]
-    tasks = {child.slot: memory.slot(child.slot).current_task() for child in at_work}
+    tasks = {child.slot: memory.slot(child.slot).record(0).current() for child in at_work}
     beats_ns = {child.slot: memory.slot(child.slot).beat_ns for child in state.children}
     running = {slot: task for slot, task in tasks.items() if task is not None}
-    said = {number: read_progress(memory.slot(number).progress_of(task.entry)) for number, task in running.items()}
+    said = {
+        number: read_progress(memory.slot(number).record(0).progress_of(task.entry)) for number, task in running.items()
+    }
     progress = {number: each for number, each in said.items() if each is not None}
     return Glance(now_seconds(), time.time(), running, beats_ns, progress)
 
@@ -60,12 +62,12 @@ class SlotReader:
             number,
             child.nonce,
             slot.phase,
-            slot.task_times(),
+            slot.record(0).times(),
             slot.beat_ns,
             slot.recycle_reason,
             slot.shortest_soft_ns,
             slot.shortest_soft_met_ns,
-            slot.tasks_ended > 0,
+            slot.has_worked,
             slot.has_outcomes,
         )
         # A child in another state is to be judged by the same look anew.

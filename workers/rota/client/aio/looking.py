@@ -14,7 +14,7 @@ from rota.errors import RotaError
 from rota.habits import OF_A_CLIENT, KnowsHabits
 from rota.protocol.command import Steps
 from rota.protocol.order import DEFAULT_CLAIMS
-from rota.protocol.store import Store
+from rota.protocol.store import BATCH, Store
 from rota.server.address import Address
 
 if TYPE_CHECKING:
@@ -69,5 +69,5 @@ class AsyncLooking(KnowsHabits, ABC, habits=OF_A_CLIENT):
         and raises what cannot be, when it is entered with `async with`, else at the first event."""
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := interception.interceptor) is not None:
-            interceptor.run(self.namespace, self._store.events("$"))  # raises: it answers no such question
+            interceptor.run(self.namespace, self._store.events("$", BATCH))  # raises: it answers no such question
         return AsyncTaskEvents(self._address, self._timeout_seconds, self._store, wanted)

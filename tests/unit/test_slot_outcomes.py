@@ -1,0 +1,67 @@
+"""Outcomes in a slot: left one behind the other, and dropped from the front as answers confirm them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.child.slot_layout import METRICS_AT, OUTCOMES_AT, REGION_BYTES, ROSTER_PART_BYTES
+from rota.child.slots import Slot
+
+OUTCOMES_BYTES = METRICS_AT - OUTCOMES_AT
+
+
+def _slot() -> Slot:
+    return Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES)))
+
+
+@given(st.lists(st.tuples(st.integers(min_value=1, max_value=500), st.binary(max_size=300))))
+def test_outcomes_are_read_back_one_behind_the_other(added: list[tuple[int, bytes]]) -> None:
+    slot = _slot()
+    for count, data in added:
+        slot.add_outcomes(count, data)
+    assert slot.outcomes() == (sum(count for count, _ in added), b"".join(data for _, data in added))
+    slot.clear_outcomes()
+    assert slot.outcomes() == (0, b"")
+
+
+def test_an_outcome_that_does_not_fit_leaves_those_before_it_as_they_are() -> None:
+    slot = _slot()
+    slot.add_outcomes(4, b"x" * (OUTCOMES_BYTES - 10))
+    slot.add_outcomes(4, b"y" * 11)
+    slot.add_outcomes(4, b"z" * 10)
+    assert slot.outcomes() == (8, b"x" * (OUTCOMES_BYTES - 10) + b"z" * 10)
+
+
+def test_outcomes_and_metrics_do_not_touch_each_other() -> None:
+    slot = _slot()
+    slot.metrics[:8] = b"\xff" * 8
+    slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)
+    assert bytes(slot.metrics[:8]) == b"\xff" * 8
+    assert len(slot.metrics) + OUTCOMES_BYTES < REGION_BYTES
+
+
+_SIZES = st.integers(1, 3) | st.integers(OUTCOMES_BYTES // 3, OUTCOMES_BYTES)
+
+
+@given(st.lists(st.tuples(_SIZES, st.integers(0, 4)), max_size=12))
+def test_what_was_confirmed_is_dropped_from_the_front_and_the_rest_stays_whole(steps: list[tuple[int, int]]) -> None:
+    slot, left = _slot(), list[bytes]()
+    for number, (size, dropped) in enumerate(steps):
+        data = bytes([number + 1]) * size
+        slot.add_outcomes(4, data)
+        if sum(map(len, left)) + size <= OUTCOMES_BYTES:
+            left.append(data)
+        gone, left = left[:dropped], left[dropped:]
+        slot.drop_outcomes(4 * len(gone), sum(map(len, gone)))
+        assert slot.outcomes() == (4 * len(left), b"".join(left))
+        assert slot.has_outcomes == bool(left)
+
+
+def test_metrics_are_untouched_by_outcomes_that_begin_anew_at_the_front() -> None:
+    slot = _slot()
+    slot.metrics[:8] = b"\xff" * 8
+    slot.add_outcomes(1, b"x" * (OUTCOMES_BYTES - 1))
+    slot.add_outcomes(1, b"y")
+    slot.drop_outcomes(1, OUTCOMES_BYTES - 1)
+    slot.add_outcomes(1, b"z" * (OUTCOMES_BYTES - 1))
+    assert slot.outcomes() == (2, b"y" + b"z" * (OUTCOMES_BYTES - 1))
+    assert bytes(slot.metrics[:8]) == b"\xff" * 8

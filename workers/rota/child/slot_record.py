@@ -1,0 +1,162 @@
+"""The record of one task in a slot: two copies and a number flipped last. Even numbers mean that nothing runs.
+
+A worker of one task has one record, that of place 0; one that runs several has as many. The master knows a task by its
+place and number.
+"""
+
+from typing import Final
+
+from rota.child.slot_layout import ENTRY_BYTES, HEADER, MARK, NAME_BYTES, ROSTER, TASK, TASK_WORDS, WORD
+from rota.child.slot_progress import ProgressPart
+from rota.child.slot_task import TaskInSlot, TaskTimes, name_in
+
+_LOOKS: Final = 16  # tries to read a task that changes meanwhile; then it reads as none. A try takes 3 us, a task 50
+# By global names, as a worker looks most of these up in each task.
+_STARTED, _DEADLINE, _SOFT_DEADLINE = TASK.started_ns, TASK.deadline_ns, TASK.soft_deadline_ns
+_CLAIMED, _UNSTARTED, _VERDICT, _ENTRY, _NAME = TASK.claimed_ns, TASK.unstarted, TASK.verdict, TASK.entry, TASK.name
+_NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _VERDICT)  # as TaskInSlot has them
+_SEAL, _NONCE, _BEAT, _STEPPING = HEADER.seal, ROSTER.nonce, HEADER.beat_ns, HEADER.stepping
+
+
+class TaskRecord(ProgressPart):
+    """One place of a slot. Written by its process; but for the word `cancelled`, which is its master's."""
+
+    __slots__ = ("_base", "_cancelled_at", "_roster")
+
+    def __init__(self, place: int, region: memoryview, words: memoryview, roster: memoryview) -> None:
+        super().__init__(place, region, words)
+        self._roster = roster
+        self._cancelled_at = self._number_at + MARK.cancelled
+        self._base = self._copies_at
+
+    # The worker's side
+
+    def start(  # noqa: PLR0917 - as TaskInSlot has them: each task passes here
+        self,
+        entry: bytes,
+        name: str,
+        started_ns: int,
+        deadline_ns: int,
+        claimed_ns: int = 0,
+        unstarted: int = 0,
+        soft_deadline_ns: int = 0,
+        verdict: int = 0,
+    ) -> int:
+        """Publish the task about to run; returns its number. A `name` of "" and its verdict follow by `name`."""
+        words, number_at = self._words, self._number_at
+        number = (words[number_at] + 1) | 1
+        base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
+        words[base + _STARTED] = started_ns
+        words[base + _DEADLINE] = deadline_ns
+        words[base + _CLAIMED] = claimed_ns
+        words[base + _UNSTARTED] = unstarted
+        words[base + _SOFT_DEADLINE] = soft_deadline_ns
+        words[base + _VERDICT] = verdict
+        self._put_text(base + _ENTRY, entry[:ENTRY_BYTES])
+        words[base + _NAME] = 0
+        if name:
+            self._put_text(base + _NAME, name.encode()[:NAME_BYTES])
+        words[number_at] = number
+        return number
+
+    def name(self, name: str, verdict: int = 0) -> None:
+        """Name the task that `start` published without a name."""
+        self._words[self._base + _VERDICT] = verdict
+        self._put_text(self._base + _NAME, name.encode()[:NAME_BYTES])
+
+    def begin(self, entry: bytes, started_ns: int) -> None:
+        """It starts only now, and its entry has another text."""
+        self._words[self._base + _STARTED] = started_ns
+        self._put_text(self._base + _ENTRY, entry[:ENTRY_BYTES])
+
+    def extend(self, deadline_ns: int, soft_deadline_ns: int) -> None:
+        """Move the deadlines of the current task; 0 for no soft one."""
+        words, base = self._words, self._base
+        words[base + _SOFT_DEADLINE] = soft_deadline_ns
+        words[base + _DEADLINE] = deadline_ns
+
+    def beat(self, at_ns: int) -> None:
+        """The task says that it is alive. That is a sign of life of its process where no other task runs; with several,
+        a thread of one could hide that the loop of all stands still."""
+        if self._roster[ROSTER.places] <= 1:
+            self._words[_BEAT] = at_ns
+
+    def end(self) -> None:
+        """Publish that nothing runs."""
+        self._words[self._number_at] += 1
+
+    def is_cancelled(self) -> bool:
+        """Whether the task that runs was cancelled. Two zeros are of a slot that was wiped."""
+        words = self._words
+        return words[self._cancelled_at] == words[self._number_at] != 0
+
+    def enter_step(self) -> None:
+        """A step of the task's coroutine begins, which holds up all others."""
+        self._words[_STEPPING] = self.place + 1
+
+    def leave_step(self) -> None:
+        """The step is over."""
+        self._words[_STEPPING] = 0
+
+    # Both sides
+
+    @property
+    def cancelled(self) -> int:
+        """The number of the task that was cancelled last while it ran; 0 before the first time. Written first; then
+        comes SOFT_LIMIT_SIGNAL."""
+        return self._words[self._cancelled_at]
+
+    @cancelled.setter
+    def cancelled(self, number: int) -> None:
+        self._words[self._cancelled_at] = number
+
+    @property
+    def number(self) -> int:
+        """The number of the task that runs among those of this life in this place; even when nothing runs. 0 in a slot
+        that was written over."""
+        return self._words[self._number_at] if self._words[_SEAL] == self._roster[_NONCE] else 0
+
+    def current(self) -> TaskInSlot | None:
+        """The task that runs, or that ran when the process died; None when there is none."""
+        words = self._words
+        for _ in range(_LOOKS):
+            number = self.number
+            if number % 2 == 0:
+                return None
+            base = self.copy_at(number)
+            texts = self._get_text(base + _ENTRY, ENTRY_BYTES), name_in(self._get_text(base + _NAME, NAME_BYTES))
+            numbers = [*(words[base + field] for field in _NUMBERS), self.place, number]
+            task = TaskInSlot(*texts, *numbers)
+            if self.number == number:
+                return task
+        return None
+
+    def times(self) -> TaskTimes | None:
+        """Of the task that runs, without its texts: the master looks at all slots many times a second."""
+        words = self._words
+        for _ in range(_LOOKS):
+            number = self.number
+            if number % 2 == 0:
+                return None
+            base = self.copy_at(number)
+            deadlines = words[base + _DEADLINE], words[base + _SOFT_DEADLINE]
+            times = TaskTimes(words[base + _STARTED], *deadlines, number, self.place)
+            if self.number == number:
+                return times
+        return None
+
+    @property
+    def unstarted(self) -> int:
+        """How many entries of its claim come after the task that runs."""
+        return self._words[self.copy_at(self.number) + _UNSTARTED]
+
+    def _put_text(self, word: int, raw: bytes) -> None:
+        # No length while the bytes change: whoever reads in between, or after a kill, finds no text, never half of one.
+        at = (word + 1) * WORD
+        self._words[word] = 0
+        self._bytes[at : at + len(raw)] = raw
+        self._words[word] = len(raw)
+
+    def _get_text(self, word: int, most: int) -> bytes:
+        at = (word + 1) * WORD
+        return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])

@@ -1,0 +1,1 @@
+"""A worker that runs many tasks at once, in one event loop."""

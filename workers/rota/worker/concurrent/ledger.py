@@ -1,0 +1,112 @@
+"""What a worker of many tasks has claimed and owes an answer for. Pure.
+
+Each task it runs has a place. Outcomes stay until an answer names them, as with one task at a time (`claims`); but tasks
+go on to end while a turn is under way, so what was sent and what came later are kept apart.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement, join_settlements
+from rota.protocol.replies import TurnReply, TurnWord
+from rota.protocol.store import Turn
+from rota.worker.claims import Outcomes
+
+
+class InSlot(NamedTuple):
+    """How many arguments of settlements the slot has, and how many bytes."""
+
+    count: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The books of `places` tasks at once. `asked`: something may be held that is not on them, as work was asked for and
+    no answer has come. `alone`: for which entry this worker empties its hands."""
+
+    places: int
+    tokens: list[str] = field(default_factory=list)
+    asked: bool = False
+    alone: bytes = b""
+    _held: dict[int, str] = field(default_factory=dict)
+    _free: list[int] = field(init=False)
+    _sent: Outcomes = field(default_factory=Outcomes)
+    _later: Outcomes = field(default_factory=Outcomes)
+    _sent_in_slot: InSlot = InSlot()
+    _later_in_slot: InSlot = InSlot()
+    _sent_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self._free = list(reversed(range(self.places)))  # the first places first: those never used take no memory
+
+    @property
+    def running(self) -> int:
+        """How many places are taken."""
+        return len(self._held)
+
+    @property
+    def free(self) -> int:
+        """How many are not."""
+        return len(self._free)
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether there are outcomes or tokens that no answer has named."""
+        return bool(self._sent.has_outcomes or self._later.has_outcomes or self.tokens)
+
+    def turn(self, picks: int) -> Turn:
+        """The turn to make now, for so many tasks."""
+        self.asked |= picks > 0
+        self._sent.take(self._later)
+        self._sent_in_slot = _sum(self._sent_in_slot, self._later_in_slot)
+        self._later_in_slot = InSlot()
+        self._sent_tokens = len(self.tokens)
+        settlements = join_settlements(self._sent.finished)
+        return Turn(
+            min(picks, 1),
+            tuple(self._held.values()),
+            tuple(self.tokens),
+            settlements,
+            plain=tuple(self._sent.plain),
+            picks=max(picks, 1),
+            alone=self.alone,
+        )
+
+    def answered(self, reply: TurnReply) -> InSlot:
+        """An answer to that turn has come; returns what of the slot's outcomes it has named."""
+        self.asked = False
+        self.alone = reply.alone
+        self._sent.clear()
+        if reply.word is not TurnWord.MORE:
+            del self.tokens[: self._sent_tokens]
+        named, self._sent_in_slot = self._sent_in_slot, InSlot()
+        return named
+
+    def seat(self, task_id: str) -> int:
+        """Give a claimed task a place; returns that."""
+        place = self._free.pop()
+        self._held[place] = task_id
+        return place
+
+    def leave(self, place: int) -> None:
+        """The task in this place has ended, or was not started and is another's now."""
+        del self._held[place]
+        self._free.append(place)
+
+    def forget(self, place: int) -> None:
+        """It was not started after all, and is still held: an answer will bring it again."""
+        self.leave(place)
+        self.asked = True
+
+    def finish(self, settlement: Settlement) -> bytes:
+        """Keep an outcome until an answer names it; returns it packed."""
+        return self._later.finish(settlement)
+
+    def left_in_slot(self, packed: bytes) -> None:
+        """It was left in the slot as well."""
+        self._later_in_slot = _sum(self._later_in_slot, InSlot(ARGS_PER_SETTLEMENT, len(packed)))
+
+
+def _sum(one: InSlot, other: InSlot) -> InSlot:
+    return InSlot(one.count + other.count, one.size + other.size)

@@ -1,0 +1,82 @@
+"""Runs the attempts of a worker that runs one task at a time."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from rota.child.slot_record import TaskRecord
+from rota.child.slots import boottime_ns
+from rota.current import Running
+from rota.protocol.entry import Entry
+from rota.protocol.outcome import Expired
+from rota.protocol.replies import ThrottleWord
+from rota.worker.application import Runner
+from rota.worker.attempt import Attempt
+from rota.worker.claims import Claimed
+from rota.worker.making import AttemptMaker
+from rota.worker.prepare import Runnable
+from rota.worker.starting import MayStart
+from rota.worker.times import Anchor, times_of
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """`ask` asks Redis whether a task may start: see `rota.worker.starting`."""
+
+    maker: AttemptMaker
+    record: TaskRecord
+    runner: Runner
+    ask: Callable[[Attempt], MayStart]
+
+    def attempt(self, claimed: Claimed, at_ns: int) -> Attempt | Literal[ThrottleWord.THROTTLED] | None:
+        """Run what was claimed, unless it cannot be run; the slot names it from here on. Never raises for its sake.
+
+        `at_ns` is the time. None when it came too late to be started without asking: nothing of it was run. THROTTLED
+        when its rate did not let it start: this worker has it no more.
+        """
+        maker, word = self.maker, ThrottleWord.START
+        attempt = maker.open(self.record, claimed, at_ns)
+        start_ns = boottime_ns()  # after the slot was written: see `rota.worker.claims`
+        begun: Entry | None = attempt.entry if start_ns <= claimed.start_by_ns else None
+        if begun is not None and attempt.asks_first:
+            begun, word = self.ask(attempt)
+            at_ns = start_ns = boottime_ns()
+        if begun is None:
+            self.record.end()
+            return ThrottleWord.THROTTLED if word is ThrottleWord.THROTTLED else None
+        attempt.entry = begun
+        ready = maker.begin(attempt, claimed.anchor, at_ns, start_ns)
+        if word is ThrottleWord.LATE:
+            attempt.outcome = Expired()
+        elif ready is not None:
+            exception = self._run(claimed.anchor, ready, attempt)
+            if exception is not None:
+                maker.failed(attempt, ready, exception)
+        return attempt
+
+    def _run(self, anchor: Anchor, ready: Runnable, attempt: Attempt) -> BaseException | None:
+        """Call the function within its hooks; returns what came out of that."""
+        maker = self.maker
+        try:
+            with maker.alone, Running(attempt.current):
+                if maker.hooks.around:
+                    with maker.hooks.wrapped(attempt.current()), maker.alone:  # what hooks do after it is done once
+                        attempt.called(times_of(attempt.entry, anchor, boottime_ns()))  # what hooks took before is lag
+                        self._call(ready, attempt)
+                else:
+                    self._call(ready, attempt)
+        except BaseException as exception:  # noqa: BLE001 - the task boundary: SystemExit fails the attempt as well
+            return exception
+        return None
+
+    def _call(self, ready: Runnable, attempt: Attempt) -> None:
+        """The start, and nothing between it and the function."""
+        self.maker.started(attempt.entry, attempt.times)
+        started = time.monotonic()
+        try:
+            answer = self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
+        finally:
+            attempt.runtime_seconds = time.monotonic() - started
+        if ready.options.result_ttl:
+            self.maker.keep_result(attempt, ready, answer)

@@ -1,0 +1,125 @@
+"""What is the same about every attempt, however its function is called: what the slot shows of it, whether it can run,
+its limits, and what becomes of what it raised. Nothing here waits."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from rota.child.slot_record import TaskRecord
+from rota.child.slots import boottime_ns
+from rota.client.arguments import kept_result
+from rota.errors import Cancelled
+from rota.hooks import Hooks
+from rota.protocol.ends import ran_by
+from rota.protocol.entry import Entry
+from rota.protocol.epitaph import NotRunnable, error_line
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Expired, RetryOutcome
+from rota.retry import GiveUp, decide
+from rota.worker.application import NoCopies, call_hook
+from rota.worker.attempt import NO_TASK, Attempt
+from rota.worker.claims import Claimed
+from rota.worker.limits import ShortLimits, verdict_on
+from rota.worker.prepare import Preparer, Runnable, Unfit
+from rota.worker.times import Anchor, Times, times_of
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMaker:
+    """Makes attempts. `limit_ns`: the fleet's time limit in nanoseconds. `started` is called at each start before the
+    function, as a task that kills its worker has started too. `alone` keeps copies of this process out of it.
+    `random` returns a number in [0, 1).
+    """
+
+    limit_ns: int
+    preparer: Preparer
+    hooks: Hooks
+    started: Callable[[Entry, Times], None]
+    alone: NoCopies
+    random: Callable[[], float]
+    short_limits: ShortLimits
+    max_result_kb: int
+    owner: str
+
+    def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
+        """Show what was claimed in the slot, and look at it. Never raises for its sake."""
+        entry = claimed.entry
+        # Before anything is looked at: whatever ends the process from here on, it is known which task it was.
+        deadline_ns = at_ns + self.limit_ns
+        number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
+        prepared, verdict, asks_first = self._prepare(claimed.body), 0, False
+        name = NO_TASK if prepared is None else prepared.name
+        if isinstance(prepared, Runnable):
+            known, asks_first = prepared.verdicts.get(entry.failures), prepared.asks_first
+            verdict = self._decide(prepared, entry.failures) if known is None else known
+        record.name(name, verdict)
+        return Attempt(entry, name, self.limit_ns, record, number, prepared, asks_first)
+
+    def begin(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
+        """Its limits count from `at_ns`, its start is at `start_ns`. Returns what is to be called, None when it has ended
+        without."""
+        attempt.times = times_of(attempt.entry, anchor, start_ns)
+        ready = attempt.prepared
+        if isinstance(ready, Runnable):
+            attempt.ran_by, attempt.limit_ns, soft_limit_ns = ready.ran_by, ready.limit_ns, ready.soft_limit_ns
+            if soft_limit_ns:
+                attempt.soft_limit_ns, attempt.soft_deadline_ns = soft_limit_ns, at_ns + soft_limit_ns
+                attempt.record.extend(at_ns + ready.limit_ns, attempt.soft_deadline_ns)
+                self.short_limits.met(soft_limit_ns, at_ns)
+            elif ready.limit_ns != self.limit_ns or ready.asks_first:
+                attempt.record.extend(at_ns + ready.limit_ns, 0)
+            if not _has_expired(ready, attempt.times.lag_seconds):
+                return ready
+            attempt.outcome = Expired()
+        elif ready is None:
+            attempt.outcome, attempt.ran_by = CancelledOutcome(), ran_by(os.getpid(), NO_TASK)
+        else:
+            attempt.die(ready.fault, ready.error, self.owner)
+        return None
+
+    def keep_result(self, attempt: Attempt, ready: Runnable, answer: Any) -> None:
+        """The function has returned this, which is to be kept."""
+        attempt.outcome = kept_result(answer, ready.options.result_ttl, self.max_result_kb, ready.task.typed)
+
+    def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
+        """This came out of its function: judge it."""
+        attempt.exception = exception
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # whatever it raised: there is no next attempt
+            attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
+            return
+        with self.alone:  # the back-off may be the application's function
+            decided = decide(ready.options, attempt.entry.failures + 1, exception, self.random)
+        match decided:
+            case RetryOutcome(delay_us):
+                attempt.fail(delay_us, exception, self.owner)
+            case GiveUp(reason, why):
+                attempt.die(reason, why, self.owner)
+            case _:
+                assert_never(decided)
+
+    def call_dead_hooks(self, attempt: Attempt) -> None:
+        """Call the hooks for a task that is dead, once its outcome is in the slot: if one kills the worker, the death
+        counts. They have a time limit of their own, the fleet's."""
+        if not isinstance(attempt.outcome, DeadOutcome):
+            return
+        attempt.record.extend(boottime_ns() + self.limit_ns, 0)
+        for hook in self.hooks.dead:
+            call_hook(hook, attempt.current(), attempt.error)
+
+    def _decide(self, ready: Runnable, failures: int) -> int:
+        """What the master is to do if it has to end this attempt: decided once for each number of failures."""
+        with self.alone:  # the back-off may be the application's function
+            word = ready.verdicts[failures] = verdict_on(ready.options, failures, self.random).to_word()
+        return word
+
+    def _prepare(self, body: bytes) -> Runnable | Unfit | None:
+        if not body:
+            return None
+        try:
+            return self.preparer.prepare(body)
+        except Exception as error:  # noqa: BLE001 - the task boundary: a body nobody foresaw is no reason to end a worker
+            return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
+
+
+def _has_expired(ready: Runnable, lag_seconds: float) -> bool:
+    return ready.options.expires is not None and lag_seconds > ready.options.expires
