@@ -40,6 +40,11 @@ local function make_bounds(now)
     return share.cap > 0 or share.interval > 0 or share.condition and condition_on(share).counts
   end
 
+  -- How many picks may take one entry each before that is looked at again.
+  local function room_for_picks(share)
+    return share.condition and condition_on(share).counts and 1 or (room(share))
+  end
+
   local function keep_shut(share) return room(share) < 1 or not is_open(share) end
 
   -- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its condition
@@ -56,6 +61,7 @@ local function make_bounds(now)
   end
 
   return {
-    room = room, go_by_starts = go_by_starts, keep_shut = keep_shut, shut_until = shut_until, spend_rate = spend_rate,
+    room = room, room_for_picks = room_for_picks, go_by_starts = go_by_starts, keep_shut = keep_shut,
+    shut_until = shut_until, spend_rate = spend_rate,
   }
 end
