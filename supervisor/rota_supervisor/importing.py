@@ -20,6 +20,7 @@ from rota.protocol.scripts import load_script
 from rota.registry import default_registry
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 
+_FOR_MANY_TASKS: Final = "rota.worker.concurrent.loop"
 _FOR_WORKERS: Final = ("rota.telemetry.log_foreign", "encodings.idna")
 _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_supervisor, importlib))
 
@@ -111,6 +112,13 @@ def warm_up() -> None:
     load_script("turn")
     for module in _FOR_WORKERS:
         importlib.import_module(module)
+
+
+def warm_up_for(concurrency: int) -> None:
+    """What workers that run so many tasks at once load besides. Once, of all that is forked from now on: 5 MB."""
+    if concurrency > 1 and _FOR_MANY_TASKS not in sys.modules:
+        importlib.import_module(_FOR_MANY_TASKS)
+        freeze()
 
 
 def freeze() -> int:

@@ -114,6 +114,7 @@ def _serve(entrance: child.Entrance) -> bool:
             case messages.PoolSettings(name, settings):
                 pools[name] = worker_settings_from_json(settings)
                 parse_address(pools[name].server.redis_url)  # kept, for its workers
+                importing.warm_up_for(pools[name].concurrency)
             case messages.Bye():
                 return True
             case None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from rota.child.slot_layout import MOST_PLACES
 from rota.child.settings import Format, Level, LogSettings, TaskLines
+from rota.child.slot_layout import MOST_PLACES
 from rota.client.settings import (
     DEFAULT_DURABILITY,
     DEFAULT_MAX_PAYLOAD_KB,

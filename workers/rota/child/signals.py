@@ -54,11 +54,15 @@ class StopSignals:
         except BlockingIOError:
             return
 
+    def wake(self) -> None:
+        """As if a signal had come that says no more than that."""
+        self._wake()
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
         self._wake(number, frame)
 
-    def _wake(self, _number: int, _frame: FrameType | None) -> None:
+    def _wake(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         try:
             os.write(self._writing, b"!")
         except BlockingIOError:  # thousands of unread signals: the loop is awake already

@@ -190,12 +190,13 @@ class Slot(RosterPart):
 
     # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies. They stand in a ring
 
-    def add_outcomes(self, count: int, data: bytes) -> None:
+    def add_outcomes(self, count: int, data: bytes) -> bool:
         """Leave packed settlements, `count` arguments, for the master, behind those left before. What does not fit is
-        known to the process alone: killed before its turn is answered, those tasks run again."""
+        known to the process alone: killed before its turn is answered, those tasks run again. Returns whether it did."""
         left = self._words[_OUTCOMES]
         length = (left & _OUTCOMES_MASK) + len(data)
-        if length <= _OUTCOMES_BYTES:
+        fits = length <= _OUTCOMES_BYTES
+        if fits:
             at = OUTCOMES_AT + ((left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + (left & _OUTCOMES_MASK)) % _OUTCOMES_BYTES
             room = METRICS_AT - at
             if len(data) <= room:
@@ -204,6 +205,7 @@ class Slot(RosterPart):
                 self._bytes[at:METRICS_AT] = data[:room]
                 self._bytes[OUTCOMES_AT : OUTCOMES_AT + len(data) - room] = data[room:]
             self._words[_OUTCOMES] = left + (count << _COUNT_SHIFT) + len(data)
+        return fits
 
     def drop_outcomes(self, count: int, size: int) -> None:
         """Forget so many of the first arguments, of so many bytes: they are settled, those behind them are not."""

@@ -187,8 +187,15 @@ CLAIMS_REFUSED = _counter(
 
 WORKERS = _gauge("rota_workers", _MASTER, "Workers by state.", "pool state")
 WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Workers asked for.", "pool")
-WORKERS_BUSY = _gauge(
-    "rota_workers_busy", _WORKER, "Workers that run a task: each worker sets 1 or 0 for itself.", "pool"
+WORKERS_BUSY = _gauge("rota_workers_busy", _WORKER, "Tasks that run now: each worker says its own.", "pool")
+WORKER_CONCURRENCY = _gauge(
+    "rota_worker_concurrency", _WORKER, "How many tasks the workers may run at once, all together.", "pool"
+)
+WORKER_LOOP_BLOCKED = _counter(
+    "rota_worker_loop_blocked_seconds_total",
+    _WORKER,
+    "Steps of coroutines of over 0.1 s, in which nothing else of their worker could run.",
+    "queue task",
 )
 WORKER_BUSY_SECONDS = _counter("rota_worker_busy_seconds_total", _WORKER, "Time spent in task functions.", "pool")
 PROCESS_RESTARTS = _counter(

@@ -27,10 +27,13 @@ from rota.testing.books import OWNER, Books, KeptTask
 from rota.testing.limits import is_in_main_thread, limit_enforced
 from rota.testing.terms import IN_TESTS
 from rota.worker.application import NoCopies, Runner
-from rota.worker.attempt import Attempt, Executor
+from rota.worker.attempt import Attempt
 from rota.worker.claims import Claimed
+from rota.worker.executor import Executor
 from rota.worker.limits import ShortLimits
+from rota.worker.making import AttemptMaker
 from rota.worker.prepare import Preparer
+from rota.worker.starting import MayStart
 from rota.worker.times import Anchor
 
 _LONGEST_NS: Final = 1 << 62
@@ -126,26 +129,23 @@ def _attempt(kept: KeptTask, now_us: int, manner: Manner) -> Attempt:
         raise attempt.exception
     if isinstance(attempt.outcome, RetryOutcome) and not manner.retries:
         attempt.die(DeadReason.RETRIES, attempt.error, OWNER)
-    executor.call_dead_hooks(attempt)
+    executor.maker.call_dead_hooks(attempt)
     return attempt
 
 
 def _executor(slot: Slot, runner: Runner) -> Executor:
-    return Executor(
+    maker = AttemptMaker(
         round(DEFAULT_TIME_LIMIT_SECONDS * NANOSECONDS),
         Preparer(default_registry, IN_TESTS),
         default_hooks,
-        slot.record(0),
-        runner,
         lambda *_: None,
         NoCopies(),
         lambda: _LONGEST_DELAY,
         ShortLimits(slot, lambda: None),
-        lambda entry: entry,
-        lambda *_: ThrottleWord.START,
         DEFAULT_MAX_RESULT_KB,
         OWNER,
     )
+    return Executor(maker, slot.record(0), runner, lambda attempt: MayStart(attempt.entry, ThrottleWord.START))
 
 
 class _Runner(Runner):

@@ -11,7 +11,7 @@ from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.current import CurrentTask
 from rota.durations import utc_datetime
-from rota.protocol.ends import account_of, ran_by
+from rota.protocol.ends import account_of
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.epitaph import FAILED, Account, error_line, traceback_text
 from rota.protocol.outcome import DONE, DeadOutcome, Done, Outcome, RetryOutcome, Settlement

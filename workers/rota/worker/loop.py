@@ -4,74 +4,43 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from rota.child.life import EXIT_DRAINED, EXIT_LOST, EXIT_OVERWRITTEN, NANOSECONDS, Fence, Life
-from rota.child.signals import StopSignals
-from rota.child.slots import Phase, Slot, boottime_ns
+from rota.child.life import EXIT_OVERWRITTEN, NANOSECONDS
+from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Waiter
 from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement
 from rota.protocol.replies import ThrottleWord, TurnReply, TurnWord
-from rota.protocol.store import Store
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import Packed
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
-from rota.telemetry import events, log
-from rota.worker.bell import Bell
 from rota.worker.claims import ClaimTimes, InFlight, Prefetch
-from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, mode_of, need_of
+from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
 from rota.worker.executor import Executor
-from rota.worker.recycling import Recycling
-from rota.worker.report import Report
-from rota.worker.times import Anchor, RedisClock
+from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, Standing
+from rota.worker.times import Anchor
 
 CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet
-_HOLD_SECONDS: Final = 0.2
-_REST_SECONDS: Final = 5.0  # while it is quiet, when nothing wakes it
-# While nothing is claimed it asks what Redis knows of it; more often behind the fence, as the answer may be `lost`.
-_TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
-_LAST_ASK_SECONDS: Final = 0.5  # how long a worker that leaves waits for Redis to say what it still holds
 
 
-@dataclass(slots=True)
-class Loop:
-    """One life of a worker, from its first turn to its exit code. `tiers` in wire form."""
+@dataclass(slots=True, kw_only=True)
+class Loop(Standing):
+    """The loop of a worker that runs one task at a time, from its first turn to its exit code."""
 
-    life: Life
-    store: Store
-    tiers: Packed
     link: Link
     waiter: Waiter
-    signals: StopSignals
-    fence: Fence
-    bell: Bell
     executor: Executor
-    report: Report
-    recycling: Recycling
-    _slot: Slot = field(init=False)
     _in_flight: InFlight = field(default_factory=InFlight)
-    _clock: RedisClock = field(default_factory=RedisClock)
     _prefetch: Prefetch = field(default_factory=Prefetch)
-    _ready: bool = False
-    _lost: bool = False
-    _fenced: bool = False
-    _idle: bool = False
-    _wait_us: int = 0
-    _attempts: int = 0
-    _last_turn_ns: int = 0
-    _sent_before: bool = False
     _recalled: int = 0
     _last_run: bytes = b""
-
-    def __post_init__(self) -> None:
-        self._slot = self.life.slot
 
     def run(self) -> int:
         """Work until there is a reason to leave; returns the exit code. Raises Orphaned."""
         while self._slot.is_intact:
             self._slot.beat()
-            mode, need = self._look()
+            mode, need = self._mode_and_need()
             match STEPS[mode][need]:
                 case Step.RUN:
                     self._run_claimed()
@@ -88,17 +57,14 @@ class Loop:
                 case Step.ASK:
                     self._ask_what_is_held()
                 case Step.LEAVE:
-                    return EXIT_LOST if self._lost else EXIT_DRAINED
+                    return self._exit_code
         return self._leave_without_slot()
 
     # Looking
 
-    def _look(self) -> tuple[Mode, Need]:
+    def _mode_and_need(self) -> tuple[Mode, Need]:
         now_ns, in_flight = boottime_ns(), self._in_flight
-        fenced, quiet = self.fence.is_up(now_ns), self._slot.quiet_asked
-        self._show_changes(fenced=fenced, quiet=quiet)
-        spent = self.recycling.is_spent(self._attempts)
-        mode = mode_of(lost=self._lost, leaving=self.signals.asked, fenced=fenced, quiet=quiet, spent=spent)
+        mode = self._look(now_ns)
         return mode, need_of(
             claimed=bool(in_flight.waiting),
             overrun=in_flight.is_overrun(now_ns),
@@ -108,24 +74,9 @@ class Loop:
             nothing_found=self._idle,
         )
 
-    def _is_turn_due(self, mode: Mode, now_ns: int) -> bool:
-        period_ns = _TURN_PERIODS_NS.get(mode)
-        return not self._clock.is_good(now_ns) if period_ns is None else now_ns - self._last_turn_ns >= period_ns
-
-    def _show_changes(self, *, fenced: bool, quiet: bool) -> None:
-        """Log a fence that went up; show the master that this worker leaves, or is quiet, or is so no more."""
-        if fenced and not self._fenced:
-            log.logger().warning(events.WORKER_FENCED, owner=self.life.owner)
-        self._fenced = fenced
-        if self.signals.asked:
-            self._show(Phase.DRAINING)
-        elif self._ready:
-            self._show(Phase.QUIET if quiet else Phase.IDLE)
-
-    def _show(self, phase: Phase) -> None:
-        if self._slot.phase is not phase:
-            self._slot.phase = phase
-            self.life.ring_master()
+    def close(self) -> None:
+        """Close what tasks have used."""
+        self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
         """A task wrote over it, so nobody could see any more what runs here: settle and give back from memory."""
@@ -144,7 +95,7 @@ class Loop:
 
     def _ask_what_is_held(self) -> None:
         """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
-        with self.waiter.within(_LAST_ASK_SECONDS):
+        with self.waiter.within(LAST_ASK_SECONDS):
             error = self._try_turn(0)
         if error is not None:
             self.link.failed(error)
@@ -168,12 +119,6 @@ class Loop:
     def _turn(self, limit: int, limits: Packed) -> Command[TurnReply]:
         return self.store.turn(self.life.owner, self.tiers, self._in_flight.turn(limit, limits))
 
-    def _say_ready(self) -> None:
-        """The first answer has come: this worker works."""
-        self._ready = True
-        self._show(Phase.QUIET if self._slot.quiet_asked else Phase.IDLE)
-        log.logger().info(events.WORKER_STARTED, owner=self.life.owner)
-
     def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor) -> None:
         self.link.worked()
         self.report.turn(reply, limit)
@@ -183,13 +128,8 @@ class Loop:
         self._in_flight.answered(reply, anchor)
         if len(reply.claims) > 1 and self._slot.ask_for_watch():
             self.life.ring_master()
-        self._sent_before = False
-        self._lost = reply.word is TurnWord.LOST
+        self._take_word(reply, anchor, len(self._in_flight.waiting))
         self._idle = limit > 0 and reply.word is TurnWord.OK and not reply.claims
-        self._wait_us = reply.wait_us
-        self._last_turn_ns = anchor.received_ns
-        if self._lost:
-            log.logger().error(events.WORKER_LOST, owner=self.life.owner, held=len(self._in_flight.waiting))
 
     def _report_stale(self, reply: TurnReply) -> None:
         """Outcomes that found nothing, but for those that a recall had settled or given back before."""
@@ -241,21 +181,21 @@ class Loop:
     def _hold(self, mode: Mode) -> None:
         """Claim nothing for a while, or until a signal comes."""
         self._idle = False  # what was there, and who rang, is looked for when this is over
-        self.waiter.pause(_HOLD_SECONDS if mode is Mode.FENCED else _REST_SECONDS)
+        self.waiter.pause(HOLD_SECONDS.get(mode, REST_SECONDS))
 
     # Tasks
 
     def _run_claimed(self) -> None:
         """Run what is claimed, in order, until nothing of it is left or there is a reason to look around."""
         self._slot.phase = Phase.BUSY
-        self.report.busy()
+        self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
         while self._in_flight.waiting and (ended_ns := self._run_next(batch.at_ns)):
             batch.ended(ended_ns)
             if self.signals.asked or self.recycling.is_spent(self._attempts) or self.fence.is_up(batch.at_ns):
                 break
         self._prefetch.learn(batch)
-        self.report.idle()
+        self.report.running(0)
         self._slot.phase = Phase.IDLE
         self.recycling.worked(self._attempts, batch.at_ns)
 

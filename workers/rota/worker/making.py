@@ -56,8 +56,8 @@ class AttemptMaker:
         return Attempt(entry, name, self.limit_ns, record, number, prepared, asks_first)
 
     def begin(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
-        """Its limits count from `at_ns`, its start is at `start_ns`. Returns what is to be called, None when it has ended
-        without."""
+        """Its limits count from `at_ns`, its start is at `start_ns`. Returns what is to be called, None when it has
+        ended without."""
         attempt.times = times_of(attempt.entry, anchor, start_ns)
         ready = attempt.prepared
         if isinstance(ready, Runnable):

@@ -70,6 +70,10 @@ class Recycling:
         """Whether it has made all attempts of its span."""
         return attempts >= self._span.end_at
 
+    def left(self, attempts: int) -> int:
+        """How many more it may make."""
+        return max(0, self._span.end_at - attempts)
+
     def worked(self, attempts: int, at_ns: int) -> None:
         """It has run what it had, `attempts` in its life so far; ask if that is enough, or too much memory is held."""
         if attempts >= self._span.ask_at:

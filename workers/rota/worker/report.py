@@ -70,17 +70,14 @@ class Report:
         self._claims_empty = own.counter(metrics.CLAIMS_EMPTY)
         self._claims_refused = own.counter(metrics.CLAIMS_REFUSED)
         self.log_lines = log.LineCounters(own)
-        self.idle()
+        self.running(0)
+        own.gauge(metrics.WORKER_CONCURRENCY, settings.pool).set(settings.concurrency)
 
     # Between tasks
 
-    def busy(self) -> None:
-        """Tasks are about to run."""
-        self._busy.set(1)
-
-    def idle(self) -> None:
-        """No task runs."""
-        self._busy.set(0)
+    def running(self, tasks: int) -> None:
+        """So many tasks run, or are about to."""
+        self._busy.set(tasks)
 
     def turn_took(self, seconds: float) -> None:
         """A turn was answered at once, after so long."""
@@ -109,6 +106,12 @@ class Report:
     def throttled(self, queue: str, task: str) -> None:
         """A task's rate did not let it start yet. Not worth a line: of a backlog there would be one for each."""
         self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
+
+    def blocked(self, queue: str, task: str, task_id: str, seconds: float) -> None:
+        """A step of a coroutine held up all other tasks of this worker for so long."""
+        self._recorder.counter(metrics.WORKER_LOOP_BLOCKED, queue, task).add(seconds)
+        took = round(seconds, _DIGITS)
+        log.logger().warning(events.WORKER_BLOCKED, task_id=task_id, task=task, queue=queue, seconds=took)
 
     def _unstarted(self, entry: Entry, outcome: type[outcomes.Outcome]) -> None:
         label, event, _ = _WORDS[outcome]

@@ -2,6 +2,7 @@
 
 import os
 import random
+from typing import TYPE_CHECKING, Any
 
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, NANOSECONDS, Fence, Life, StartFailed
 from rota.child.settings import WorkerSettings
@@ -20,15 +21,19 @@ from rota.soft_limit import soft_limit
 from rota.telemetry import log
 from rota.telemetry.queue_labels import QueueLabels
 from rota.telemetry.recorder import Recorder
-from rota.worker import bell, prepare
 from rota.worker.application import NoCopies, Runner, call_hook
-from rota.worker.attempt import Executor
-from rota.worker.begin import Beginner
+from rota.worker.bell import Bell
+from rota.worker.executor import Executor
 from rota.worker.limits import ShortLimits
 from rota.worker.loop import Loop
+from rota.worker.making import AttemptMaker
+from rota.worker.prepare import Preparer
 from rota.worker.recycling import Growth, Recycling, span_of
 from rota.worker.report import Report
-from rota.worker.throttle import Throttle
+from rota.worker.starting import Asker, Starting
+
+if TYPE_CHECKING:
+    from rota.worker.concurrent.loop import ConcurrentLoop
 
 
 def run_worker(settings: WorkerSettings, life: Life) -> int:
@@ -41,60 +46,66 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     log.adopt_foreign(settings.log)
     signals = StopSignals()
     signals.install()
-    soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.record(0).is_cancelled)
+    if settings.concurrency == 1:
+        soft_limit.install(SOFT_LIMIT_SIGNAL, life.slot.record(0).is_cancelled)
     server = settings.server
     inherit_from_fleet(ClientSettings(server.redis_url, server.namespace, settings.max_payload_kb, settings.durability))
-    runner = Runner()
     try:
         for hook in default_hooks.worker_start:
             if failure := call_hook(hook):
                 raise StartFailed(failure)
-        code = _loop(settings, life, signals, runner, growth).run()
+        loop = _loop(settings, life, signals, growth)
+        code = loop.run()
     except Orphaned:
         return EXIT_ORPHANED
     life.ring_master()
     if code != EXIT_LOST:
         for hook in default_hooks.worker_stop:
             call_hook(hook)
-        runner.close()
+        loop.close()
     return code
 
 
-def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, runner: Runner, growth: Growth | None) -> Loop:
+def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Growth | None) -> "Loop | ConcurrentLoop":
     store = Store(settings.server.namespace)
     queues = [share.name for tier in settings.tiers for share in tier.queues]
     recorder = Recorder(life.slot.metrics, label_of_queue=QueueLabels(queues).of)
     report = Report(settings, recorder)
+    fence = Fence(life.slot, settings.lease_seconds)
+    spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
+    span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
+    standing: dict[str, Any] = {
+        "life": life,
+        "store": store,
+        "tiers": pack_tiers(settings.tiers),
+        "signals": signals,
+        "fence": fence,
+        "bell": Bell(store.keys, settings.tiers, settings.beat_seconds),
+        "report": report,
+        "recycling": Recycling(life, span, growth),
+    }
+    maker = _maker(settings, life, report)
+    starting = Starting(life, store, fence, report.throttled)
+    if settings.concurrency > 1:
+        from rota.worker.concurrent.loop import ConcurrentLoop  # noqa: PLC0415 - 5 MB: the zygote loads it for such
+
+        return ConcurrentLoop(**standing, settings=settings, maker=maker, starting=starting, recorder=recorder)
     waiter = Waiter(signals, life.death_fd, life.slot.beat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{life.owner}", wait=waiter.until_ready)
-    spread = random.random()  # noqa: S311 - spreads work in time, guards no secret
     link = Link(parse_address(settings.server.redis_url), options, recorder)
-    fence = Fence(life.slot, settings.lease_seconds)
-    span = span_of(settings.max_tasks, settings.max_tasks_jitter, spread)
-    return Loop(
-        life=life,
-        store=store,
-        tiers=pack_tiers(settings.tiers),
-        link=link,
-        waiter=waiter,
-        signals=signals,
-        fence=fence,
-        bell=bell.Bell(store.keys, settings.tiers, settings.beat_seconds),
-        executor=Executor(
-            round(settings.time_limit_seconds * NANOSECONDS),
-            prepare.Preparer(default_registry, settings),
-            default_hooks,
-            life.slot.record(0),
-            runner,
-            report.started,
-            NoCopies(),
-            random.random,
-            ShortLimits(life.slot, life.ring_master),
-            Beginner(life, store, link, waiter, fence).begin,
-            Throttle(life, store, link, waiter, fence, report.throttled).ask,
-            settings.max_result_kb,
-            life.owner,
-        ),
-        report=report,
-        recycling=Recycling(life, span, growth),
+    executor = Executor(maker, life.slot.record(0), Runner(), Asker(starting, link, waiter).ask)
+    return Loop(**standing, link=link, waiter=waiter, executor=executor)
+
+
+def _maker(settings: WorkerSettings, life: Life, report: Report) -> AttemptMaker:
+    return AttemptMaker(
+        round(settings.time_limit_seconds * NANOSECONDS),
+        Preparer(default_registry, settings),
+        default_hooks,
+        report.started,
+        NoCopies(),
+        random.random,
+        ShortLimits(life.slot, life.ring_master),
+        settings.max_result_kb,
+        life.owner,
     )

@@ -5,9 +5,9 @@ has begun. What is to be done is said step by step, so that a loop that blocks a
    granted too, and waited for.
 2. The script marks an entry that may be started once at most, if this worker still holds it. Killed from here on, the
    task is dead.
-3. Without an answer nothing is started. The worker still holds the entry, and whatever it does with it next, Redis tells
-   it how the entry stands now: to ask again finds the mark. A start that was granted and not heard of is lost, so there
-   are never more than the rate allows.
+3. Without an answer nothing is started. The worker still holds the entry, and whatever it does with it next, Redis
+   tells it how the entry stands now: to ask again finds the mark. A start that was granted and not heard of is lost, so
+   there are never more than the rate allows.
 4. An answer may have been long in coming, so the fence is looked at once more.
 """
 
@@ -97,13 +97,16 @@ class Asker:
         try:
             while True:
                 step = steps.send(answer)
-                answer = self._wait(step) if isinstance(step, float) else self._run(step)
+                answer = self._take(step)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # it is what the generator returns
 
-    def _run(self, command: Command[Any]) -> Any:
+    def _take(self, step: Command[Any] | float) -> Any:
+        if isinstance(step, float):
+            self._wait(step)
+            return None
         try:
-            answer = self.link.connection().run(command)
+            answer = self.link.connection().run(step)
         except ServerError as error:
             self.waiter.pause(self.link.failed(error))
             return None

@@ -5,7 +5,7 @@ go on to end while a turn is under way, so what was sent and what came later are
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement, join_settlements
 from rota.protocol.replies import TurnReply, TurnWord
@@ -14,16 +14,23 @@ from rota.worker.claims import Outcomes
 
 
 class InSlot(NamedTuple):
-    """How many arguments of settlements the slot has, and how many bytes."""
+    """How many arguments of settlements stand in the slot, and how many bytes."""
 
-    count: int = 0
-    size: int = 0
+    args: int
+    size: int
+
+    def plus(self, other: "InSlot") -> "InSlot":
+        """Both together."""
+        return InSlot(self.args + other.args, self.size + other.size)
+
+
+_NOTHING: Final = InSlot(0, 0)
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The books of `places` tasks at once. `asked`: something may be held that is not on them, as work was asked for and
-    no answer has come. `alone`: for which entry this worker empties its hands."""
+    """The books of `places` tasks at once. `asked`: something may be held that is not on them, as work was asked for
+    and no answer has come. `alone`: for which entry this worker empties its hands."""
 
     places: int
     tokens: list[str] = field(default_factory=list)
@@ -33,8 +40,8 @@ class Ledger:
     _free: list[int] = field(init=False)
     _sent: Outcomes = field(default_factory=Outcomes)
     _later: Outcomes = field(default_factory=Outcomes)
-    _sent_in_slot: InSlot = InSlot()
-    _later_in_slot: InSlot = InSlot()
+    _sent_in_slot: InSlot = _NOTHING
+    _later_in_slot: InSlot = _NOTHING
     _sent_tokens: int = 0
 
     def __post_init__(self) -> None:
@@ -59,8 +66,8 @@ class Ledger:
         """The turn to make now, for so many tasks."""
         self.asked |= picks > 0
         self._sent.take(self._later)
-        self._sent_in_slot = _sum(self._sent_in_slot, self._later_in_slot)
-        self._later_in_slot = InSlot()
+        self._sent_in_slot = self._sent_in_slot.plus(self._later_in_slot)
+        self._later_in_slot = _NOTHING
         self._sent_tokens = len(self.tokens)
         settlements = join_settlements(self._sent.finished)
         return Turn(
@@ -105,8 +112,4 @@ class Ledger:
 
     def left_in_slot(self, packed: bytes) -> None:
         """It was left in the slot as well."""
-        self._later_in_slot = _sum(self._later_in_slot, InSlot(ARGS_PER_SETTLEMENT, len(packed)))
-
-
-def _sum(one: InSlot, other: InSlot) -> InSlot:
-    return InSlot(one.count + other.count, one.size + other.size)
+        self._later_in_slot = self._later_in_slot.plus(InSlot(ARGS_PER_SETTLEMENT, len(packed)))

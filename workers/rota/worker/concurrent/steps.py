@@ -20,8 +20,8 @@ _stepping: ContextVar["InHand"] = ContextVar("rota_stepping")
 
 
 class Steps:
-    """Watches all steps. `current`: the task whose step runs now. `blocked` is told of each that takes long, and how long
-    it took."""
+    """Watches all steps. `current`: the task whose step runs now. `blocked` is told of each that takes long, and how
+    long it took."""
 
     def __init__(self, alone: NoCopies, blocked: Callable[["InHand", float], None]) -> None:
         self.current: InHand | None = None
@@ -36,9 +36,7 @@ class Steps:
         """Run an attempt's own coroutine."""
         return asyncio.Task(_Stepped(coroutine, hand, self))
 
-    def make_task(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
-    ) -> "asyncio.Task[Any]":
+    def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> "asyncio.Task[Any]":
         """The loop's task factory: what a task starts is its own."""
         hand = _stepping.get(None)
         return asyncio.Task(coroutine if hand is None else _Stepped(coroutine, hand, self), loop=loop, **options)

@@ -1,0 +1,93 @@
+"""The two connections of a worker of many tasks: one for turns and questions, and one that is parked at the doorbells."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from rota.protocol.command import Command
+from rota.server.address import Address
+from rota.server.aio_connection import AioConnection
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS
+from rota.server.link import Outages
+from rota.server.server_errors import PushedBack, ServerError
+from rota.telemetry.recorder import Recorder
+from rota.worker.attempt import Attempt
+from rota.worker.bell import Bell
+from rota.worker.starting import MayStart, Starting
+
+T = TypeVar("T")
+_ANSWER_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 0.5
+
+
+class AioLink:
+    """The connection for turns, and for what is asked before a start. Nothing is repeated here."""
+
+    def __init__(self, address: Address, name: str, recorder: Recorder) -> None:
+        self._connection = AioConnection(address, name, lambda: _ANSWER_SECONDS)
+        self._outages = Outages(name, recorder)
+        self.failed = self._outages.failed
+
+    async def run(self, call: Command[T]) -> T:
+        """Run a script. Raises ServerError."""
+        answer = await self._connection.run(call)
+        self._outages.worked()
+        return answer
+
+
+class AioAsker:
+    """Takes the steps to a start without blocking."""
+
+    def __init__(self, starting: Starting, link: AioLink) -> None:
+        self._starting = starting
+        self._link = link
+
+    async def ask(self, attempt: Attempt) -> MayStart:
+        """Whether it may start."""
+        steps, answer = self._starting.steps(attempt), None
+        try:
+            while True:
+                step = steps.send(answer)
+                answer = await (asyncio.sleep(step) if isinstance(step, float) else self._run(step))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # it is what the generator returns
+
+    async def _run(self, command: Command[Any]) -> Any:
+        try:
+            return await self._link.run(command)
+        except ServerError as error:
+            await asyncio.sleep(self._link.failed(error))
+            return None
+
+
+class AioBell:
+    """The doorbells. `rung` is called with each queue whose token was taken; with all of them when that is not known, as
+    the connection was lost or left meanwhile; and with none when the time was over."""
+
+    def __init__(self, bell: Bell, address: Address, name: str, rung: Callable[[Iterable[str]], None]) -> None:
+        self._bell = bell
+        self._connection = AioConnection(address, name, lambda: PARK_SECONDS + GRACE_SECONDS)
+        self._rung = rung
+        self._parked: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        """Wait for a ring, unless that is done already."""
+        if self._parked is None:
+            self._parked = asyncio.create_task(self._listen(), name="rota-bell")
+
+    def leave(self) -> None:
+        """Listen no more."""
+        if self._parked is not None:
+            self._parked.cancel()
+            self._parked = None
+            self._rung(self._bell.queues)
+
+    async def _listen(self) -> None:
+        try:
+            queue = self._bell.rung(await self._connection.ask(self._bell.call(self._bell.longest_seconds)))
+        except ServerError as error:
+            self._rung(() if isinstance(error, PushedBack) else self._bell.queues)
+            await asyncio.sleep(_RETRY_SECONDS)  # the turn that follows says what is wrong
+        else:
+            self._rung((queue,) if queue else ())
+        self._parked = None
