@@ -109,7 +109,7 @@ class ChildHarness:
     ) -> "Child":
         region = self.memory.slot(slot)
         nonce = len(self._children) + 1
-        region.begin(nonce)
+        region.begin(nonce, settings.get("concurrency", 1))
         region.quiet_asked = quiet
         region.renewed_ns = boottime_ns()
         order = {

@@ -182,6 +182,11 @@ async def sleep_a_little(text: str) -> None:
     tell(f"{text} {current_task().name}")
 
 
+@task(retries=0)
+async def doze(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
 def _plainly_wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

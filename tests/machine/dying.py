@@ -17,13 +17,14 @@ class Dying(Working):
     """Owners end; the rest of what they sent comes late."""
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data(), finished=st.booleans(), ran=st.booleans(), delivery=DELIVERIES)
-    def crash(self, data: st.DataObject, finished: bool, ran: bool, delivery: str) -> None:
-        """A worker dies: what its slot says it had finished is settled, what ran is charged."""
+    @rule(data=st.data(), finished=st.booleans(), ran=st.sampled_from([0, 1, 1, 3]), delivery=DELIVERIES)
+    def crash(self, data: st.DataObject, finished: bool, ran: int, delivery: str) -> None:
+        """A worker dies: what its slot says it had finished is settled, what ran is charged, and nobody dead of it in
+        company."""
         worker = self.workers.pop(self.pick(data, self.workers))
         if finished and worker.claims:
             worker.pending.append((worker.claims.pop(0), OUTCOMES[data.draw(VERBS)]))
-        guilty = [claim.entry.id for claim in worker.claims[:1]] if ran else []
+        guilty = [claim.entry.id for claim in worker.claims[:ran]]
         self.unheard |= worker.tokens if delivery == LATE else set()
         self.send_retire_exited(worker, guilty, delivery)
         self.bury_worker(worker)

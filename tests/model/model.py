@@ -317,7 +317,7 @@ class Model(Schedules, Sweeping, Throttling):
             return ("L", LOSS), task.losses >= LOSS_LIMIT
         if task.id in ran:
             task.crashes += 1
-            return ("O", ran[task.id]), task.crashes >= CRASH_LIMIT
+            return ("O", ran[task.id]), len(ran) == 1 and task.crashes >= CRASH_LIMIT
         task.releases += 1
         self._credit(serving, task.queue)
         return None, False

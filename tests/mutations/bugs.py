@@ -6,7 +6,7 @@ imported by the processes of a fleet that has a bug: what is heavy is imported w
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rota.protocol.schedules import Declared
     from rota.server.connection import Connection
     from rota.telemetry.queue_labels import QueueLabels
-    from rota.worker.begin import Beginner
+    from rota.worker.attempt import Attempt
+    from rota.worker.starting import Starting
     from rota_supervisor.config.model import Config
     from rota_supervisor.master.core.change import Change
     from rota_supervisor.master.core.death import Death
@@ -68,13 +69,13 @@ def retire_who_is_asked_to_leave(
 ) -> "list[Effect]":
     """A worker's owner is retired when the worker is asked to leave, while it still runs its task."""
     from rota_supervisor.master.core.effects import Order, Retire  # noqa: PLC0415 - workers import this module too
-    from rota_supervisor.master.core.plan import Start  # noqa: PLC0415 - likewise
+    from rota_supervisor.master.core.plan import Signal  # noqa: PLC0415 - likewise
 
     effects = original(state, action, now)
-    is_asked = not isinstance(action, Start) and action.order is Order.LEAVE
+    is_asked = isinstance(action, Signal) and action.order is Order.LEAVE
     if is_asked and (owner := state.children.in_slot(action.slot).owner):
         blame = Blame((), crash_limit=3, loss_limit=5)
-        effects.append(Retire(action.slot, -1, owner, "", blame, NOTHING, NO_TIERS))
+        effects.append(Retire(action.slot, -1, owner, {}, blame, NOTHING, NO_TIERS))
     return effects
 
 
@@ -97,9 +98,11 @@ def died_without_outcomes(
     return original(state, event._replace(outcomes=NOTHING), now)
 
 
-def begin_without_an_answer(original: Callable[..., Any], self: "Beginner", entry: "Entry") -> "Entry":
+def begin_without_an_answer(
+    original: Callable[..., Any], self: "Starting", attempt: "Attempt"
+) -> "Generator[Any, Any, Entry]":
     """A task that may be started once at most is started, whatever Redis said, or if it said nothing."""
-    return original(self, entry) or entry
+    return (yield from original(self, attempt)) or attempt.entry
 
 
 def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:

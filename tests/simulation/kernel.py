@@ -119,7 +119,7 @@ class SimulatedKernel:
         child = effect.child
         slot, process = self._node.memory.slot(child.slot), self._node.processes.get(child.pid)
         if slot.nonce == child.nonce:
-            slot.record(0).cancelled = effect.number
+            slot.record(effect.place).cancelled = effect.number
             if isinstance(process, Worker):
                 process.later(0.0, process.told_of_cancel)
 
@@ -172,5 +172,5 @@ class SimulatedKernel:
         slot = self._node.memory.slot(child.slot)
         slot.vacate()
         outcomes = Packed(*slot.outcomes())
-        ended, task = slot.has_worked, slot.record(0).current()
-        self._node.inbox.happened(Died(child.slot, child.nonce, ProcessEnd(status), task, outcomes, ended))
+        ended, tasks = slot.has_worked, tuple(slot.running())
+        self._node.inbox.happened(Died(child.slot, child.nonce, ProcessEnd(status), tasks, outcomes, ended))

@@ -12,7 +12,15 @@ LONG = "a" * 128
 def child(**fields: Any) -> dict[str, Any]:
     """A worker that waits, but for what is said."""
     row = {"slot": 8, "role": "worker", "pool": "default", "generation": 1, "pid": 4_194_304, "state": "ready"}
-    idle = {"quiet": False, "ready_seconds": 1.0, "beat_age_seconds": 0.1, "task": "", "task_id": "", "task_seconds": 0}
+    idle = {
+        "quiet": False,
+        "ready_seconds": 1.0,
+        "beat_age_seconds": 0.1,
+        "task": "",
+        "task_id": "",
+        "task_seconds": 0,
+        "tasks": [],
+    }
     return {**row, **idle, **fields}
 
 

@@ -8,7 +8,7 @@ import pytest
 from child_settings import exporter_settings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
-from rota_supervisor.exporter.fleet import Health, Member, alive, ready, serves
+from rota_supervisor.exporter.fleet import Health, Member, MemberTask, alive, ready, serves
 from rota_supervisor.layout import Role
 from rota_supervisor.notice import Held, Json
 
@@ -28,6 +28,10 @@ def faults(*fleet: Member, redis_up: bool = True) -> list[str]:
     verdict = verdict_on(*fleet, redis_up=redis_up)
     assert verdict.ok == all(check.ok for check in verdict.checks)
     return [check.name for check in verdict.checks if not check.ok]
+
+
+def running(left_seconds: float) -> MemberTask:
+    return MemberTask(TASK, 1.0, left_seconds)
 
 
 def but(member: Member, **changes: Any) -> Member:
@@ -78,9 +82,11 @@ def test_one_worker_that_serves_is_enough() -> None:
         (WORKER, True),
         (but(WORKER, beat_age_seconds=30.0), True),
         (but(WORKER, beat_age_seconds=30.1), False),
-        (but(WORKER, phase=Phase.BUSY, task=TASK, beat_age_seconds=600.0, task_left_seconds=3000.0), True),
-        (but(WORKER, phase=Phase.BUSY, task=TASK, beat_age_seconds=600.0, task_left_seconds=float("inf")), True),
-        (but(WORKER, phase=Phase.BUSY, task=TASK, beat_age_seconds=600.0, task_left_seconds=-1.0), False),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(3000.0),), beat_age_seconds=600.0), True),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(float("inf")),), beat_age_seconds=600.0), True),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), beat_age_seconds=600.0), False),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(9.0),), places=2, beat_age_seconds=600.0), False),
+        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), places=2, beat_age_seconds=0.2), True),
         (but(WORKER, phase=Phase.DRAINING), False),
         (but(WORKER, phase=Phase.QUIET), False),
         (but(WORKER, phase=Phase.EMPTY), False),

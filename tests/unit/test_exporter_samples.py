@@ -1,7 +1,7 @@
 """What the exporter computes itself, and what exists at 0 from the start."""
 
+import math
 from collections.abc import Iterator
-
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +14,7 @@ from rota.protocol.views import Consumers, ConsumerState, QueueState
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import GaugeDefinition
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter.fleet import Member, Usage
+from rota_supervisor.exporter.fleet import Member, MemberTask, Usage
 from rota_supervisor.exporter.largest import Largest
 from rota_supervisor.exporter.observer import CpuTotals, put_fleet, put_reading, put_settings, put_usage, zeroes
 from rota_supervisor.exporter.queues import QueueReading
@@ -71,7 +71,7 @@ def test_settings_become_gauges_of_each_queue() -> None:
 
 def worker(slot: int, queue: str, age: float) -> Member:
     task = TaskInSlot(f"id {queue} i 1 1 0 0 0 0 -".encode(), "name", 1, 0)
-    return Member(slot, Role.WORKER, 100 + slot, Phase.BUSY, 1.5, task, age)
+    return Member(slot, Role.WORKER, 100 + slot, Phase.BUSY, 1.5, (MemberTask(task, age, math.inf),))
 
 
 def test_the_oldest_running_task_of_each_queue_is_found_and_idle_queues_say_zero() -> None:

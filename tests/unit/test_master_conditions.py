@@ -145,7 +145,7 @@ def test_a_task_that_a_new_worker_has_ended_clears_relapses_though_it_was_not_se
     child = core.child(Role.WORKER, 8, "mail")
     conditions.calm_down(core.state, 7.0)
     assert core.state.backoffs[KEY].relapses == 20, "it runs its first"
-    core.take(Looked((Look(8, child.nonce, Phase.IDLE, None, 0, has_worked=True),)))
+    core.take(Looked((Look(8, child.nonce, Phase.IDLE, (), 0, has_worked=True),)))
     conditions.calm_down(core.state, 7.0)
     assert core.state.backoffs[KEY].relapses == 0
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from cores import Core, drain, kill
+from rota.child.life import NANOSECONDS
+from rota.child.slot_task import TaskTimes
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child, Children, ChildState
@@ -41,8 +43,11 @@ class Watched:
         self.fleet._by_slot[SLOT] = self.child
         self.desired = DESIRED
 
-    def runs(self, *, until: float = math.inf, soft_until: float = math.inf) -> None:
-        self.child.busy, self.child.task_until, self.child.soft_until = True, until, soft_until
+    def runs(self, *, until: float = 0.0, soft_until: float = 0.0, place: int = 0) -> None:
+        """A task runs there, beside those in other places."""
+        others = [task for task in self.child.tasks if task.place != place]
+        task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, place)
+        self.child.runs((*others, task))
 
     def step(self, now: float) -> list[Action]:
         """What is done now to the worker; a second plan finds nothing more to do."""
@@ -104,7 +109,8 @@ def test_one_that_comes_back_while_it_is_asked_lives_and_is_asked_anew_the_next_
     watched = Watched()
     watched.runs(until=5.0)
     assert watched.step(6.01) == [DUMP]
-    watched.child.busy, watched.child.beat_at = False, 6.05
+    watched.child.runs(())
+    watched.child.beat_at = 6.05
     assert watched.step(7.0) == []
     assert watched.step(6.05 + BEAT + 0.01) == [DUMP]
 
@@ -218,5 +224,6 @@ def test_a_short_soft_limit_is_forgotten_when_it_was_not_met_for_a_while_and_no_
     assert watched.looks_next(late) == late + TICK_SECONDS
     watched.runs(soft_until=late + 500.0)
     assert watched.looks_next(late) == late + 0.5
-    watched.child.busy, watched.child.soft_until, watched.child.shortest_soft_met_at = False, math.inf, URGENT_SECONDS
+    watched.child.runs(())
+    watched.child.shortest_soft_met_at = URGENT_SECONDS
     assert watched.looks_next(late) == late + 0.5

@@ -45,7 +45,7 @@ def died(
     stack: str = "",
     stop: Stop = Stop(),  # noqa: B008 - frozen
 ) -> Death:
-    event = Died(dead.slot, dead.nonce, ending, task, stack=stack, wall=WALL)
+    event = Died(dead.slot, dead.nonce, ending, () if task is None else (task,), stack=stack, wall=WALL)
     return Death(dead, reason_of(dead, ending), event, LIMITS, 3.5, stop, in_hand=False)
 
 
@@ -75,7 +75,7 @@ def test_the_event_of_a_crashed_task_tells_the_task_its_time_its_memory_and_wher
 
 def test_the_epitaph_tells_the_same() -> None:
     death = died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.4), task=TASK, stack=STACK)
-    assert json.loads(epitaph_of(death)) == {
+    assert json.loads(epitaph_of(death, TASK)) == {
         "reason": "crashed",
         "error": "killed by SIGKILL, by its master: the task was over its time limit",
         "cause": "timeout",

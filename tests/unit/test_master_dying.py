@@ -47,8 +47,8 @@ def _dies(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -
 
 def test_the_task_that_ran_is_charged_and_what_was_finished_is_settled(core: Core, worker: Child) -> None:
     outcomes = pack(["done"])
-    retire = _dies(core, worker, task=TASK, outcomes=outcomes)
-    assert (retire.owner, retire.task_name, retire.settlements) == ("node:8:1", "send", outcomes)
+    retire = _dies(core, worker, tasks=(TASK,), outcomes=outcomes)
+    assert (retire.owner, retire.names, retire.settlements) == ("node:8:1", {"id": "send"}, outcomes)
     assert [task_id for task_id, _ in retire.blame.ran] == ["id"]
     assert worker.state is ChildState.EXITED
     assert core.done(FreeSlot) == []  # not before its owner is retired
@@ -64,7 +64,7 @@ def test_nobody_is_charged_where_no_task_ran(core: Core, worker: Child) -> None:
 
 
 def test_the_slot_is_free_when_the_owner_is_retired_and_each_task_is_told_of(core: Core, worker: Child) -> None:
-    retire = _dies(core, worker, task=TASK)
+    retire = _dies(core, worker, tasks=(TASK,))
     core.take(OwnerRetired(retire, Retired(False, 0, (WAITED,), (RAN,))))
     assert core.done(FreeSlot) == [FreeSlot(8)]
     told = {event: fields for event, fields in core.logged if event.startswith("task.")}

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cores import Core
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_task import TaskInSlot, TaskTimes
 from rota_supervisor.config.model import Config, PoolConfig
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.layout import Role
@@ -14,7 +14,7 @@ from rota_supervisor.master.core.effects import NotifyManager
 from rota_supervisor.master.core.events import Ticked
 from rota_supervisor.master.core.notifying import in_words
 from rota_supervisor.master.core.state import Quiet
-from rota_supervisor.master.core.status import Glance, status
+from rota_supervisor.master.core.status import Glance, SeenTask, status
 
 CONFIG = Config(imports=("code",), pools={"mail": PoolConfig(workers=1)})
 
@@ -57,7 +57,7 @@ def test_it_is_ready_when_it_works_and_its_status_is_told_when_it_changes(core: 
 
 
 def test_people_read_one_line(core: Core) -> None:
-    core.child(Role.WORKER, 8, "mail").busy = True
+    core.child(Role.WORKER, 8, "mail").runs((TaskTimes(1, 0, 0, 1),))
     core.child(Role.WORKER, 9, "mail", state=ChildState.DRAINING)
     assert in_words(core.state) == "2 of 1 workers, 1 busy, starting"
     _works(core)
@@ -83,7 +83,7 @@ def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:
     child.ready_at, child.pid = 100.0, 77
     task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 101_000_000_000, 0)
     core.state.last_reload = {"result": "success", "at": 98.0}
-    shown = status(core.state, Glance(103.0, 1e9, {8: task}, {8: 102_500_000_000}))
+    shown = status(core.state, Glance(103.0, 1e9, {8: [SeenTask(task)]}, {8: 102_500_000_000}))
     assert (shown["state"], shown["generation"], shown["loading"]) == ("running", 1, False)
     assert shown["last_reload"] == {"result": "success", "at": 1e9 - 5.0}
     assert shown["pools"] == [
@@ -96,6 +96,7 @@ def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:
             "ready": 1,
             "busy": 1,
             "quiet": 0,
+            "concurrency": 1,
         }
     ]
     children = shown["children"]

@@ -1,6 +1,5 @@
 """The plan: directed claims, and a simulation that does to a fleet whatever can happen to it."""
 
-import math
 from dataclasses import replace
 from random import Random
 
@@ -10,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cores import Core, drain, kill, of_order
+from rota.child.life import NANOSECONDS
+from rota.child.slot_task import TaskTimes
 from rota_supervisor.config.model import Config, Restarts
 from rota_supervisor.layout import RANGES, Role
 from rota_supervisor.master.core.backoff import CALM, StartBackoff
@@ -57,7 +58,7 @@ def test_a_slot_is_not_used_again_before_its_owner_is_retired() -> None:
 
 def test_of_too_many_the_unready_go_first_then_the_idle_then_the_busy() -> None:
     busy, idle, booting = _child(8), _child(9), _child(10, ChildState.BOOTING)
-    busy.busy = True
+    busy.runs((TaskTimes(1, 0, 0, 1),))
     children = [_zygote(), busy, idle, booting]
     assert plan(_desired(2), children, 0.0) == [drain(10, Reason.SURPLUS)]
     assert plan(_desired(1), children, 0.0) == [drain(10, Reason.SURPLUS), drain(9, Reason.SURPLUS)]
@@ -74,10 +75,10 @@ def test_each_deadline_has_its_reason() -> None:
     stopped, running = _child(8, ChildState.BOOTING), _child(8)
     stopped.stopped_at = -1.0
     assert why(29.5, stopped) == [kill(8, Reason.HUNG)]
-    running.busy, running.task_until = True, 5.0
+    running.runs((TaskTimes(1, 5 * NANOSECONDS, 0, 1),))
     assert why(6.0, running) == []
     assert why(6.1, running) == [kill(8, Reason.TIMEOUT)]
-    running.task_until = math.inf
+    running.runs((TaskTimes(1, 0, 0, 1),))
     assert why(10_000.0, running) == [zygote_too]
 
 
@@ -226,7 +227,7 @@ class Fates(RuleBasedStateMachine):
         candidates = [child for child in self.fleet if child.state is ChildState.READY and child.role is Role.WORKER]
         if candidates:
             child = pick.choice(candidates)
-            child.busy = not child.busy
+            child.runs(() if child.busy else (TaskTimes(1, 0, 0, 1),))
 
     def _forward(self, child: Child) -> None:
         match child.state:

@@ -90,7 +90,7 @@ def test_a_zygote_whose_channel_ended_is_asked_for_nothing_more(start: Start) ->
 
 def test_a_worker_is_ready_when_its_slot_shows_it(start: Start) -> None:
     start.core.take(ZygoteSaid(1, messages.Spawned(SLOT, start.child.nonce, PID)))
-    start.core.take(Looked((Look(SLOT, start.child.nonce, Phase.IDLE, None, 0),)))
+    start.core.take(Looked((Look(SLOT, start.child.nonce, Phase.IDLE, (), 0),)))
     assert start.child.state is ChildState.READY
 
 

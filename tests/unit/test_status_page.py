@@ -28,7 +28,7 @@ def state(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     process = {
         "slot": 8, "role": "worker", "pid": 4711, "phase": "busy", "beat_age_seconds": 3.25,
-        "task": {"id": "id-1", "name": "send", "queue": "mail"}, "task_age_seconds": 3.25,
+        "task": {"id": "id-1", "name": "send", "queue": "mail"}, "task_age_seconds": 3.25, "tasks": [],
         "progress": {"done": 40, "total": 1600, "note": "rows read", "at": "2026-01-02T03:04:05+00:00"},
     }  # fmt: skip
     return {

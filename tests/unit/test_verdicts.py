@@ -99,7 +99,7 @@ def _task(verdict: Verdict, entry: bytes = b"id mail i 1 1 2 0 0 0 -") -> TaskIn
 def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reason.TIMEOUT) -> Retire:
     if why is not None:
         worker.state, worker.why = ChildState.KILLED, why
-    core.take(Died(worker.slot, worker.nonce, _KILLED, task))
+    core.take(Died(worker.slot, worker.nonce, _KILLED, (task,)))
     (retire,) = core.done(Retire)
     return retire
 
@@ -111,10 +111,10 @@ def _told(core: Core, retire: Retire, **retired: Any) -> dict[str, dict[str, Any
 
 def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Core, worker: Child) -> None:
     retire = _ends(core, worker, _task(Verdict(True, 1_500_000)))
-    assert retire.over_limit is not None
-    outcome = retire.over_limit.outcome
+    (over_limit,) = retire.over_limit
+    outcome = over_limit.outcome
     assert isinstance(outcome, RetryOutcome)
-    assert (retire.over_limit.entry.id, outcome.delay_us) == ("id", 1_500_000)
+    assert (over_limit.entry.id, outcome.delay_us) == ("id", 1_500_000)
     account = json.loads(outcome.account)
     assert (account["reason"], account["limit"], account["limit_value"]) == ("time_limit", "time_limit_seconds", 2.0)
     told = _told(core, retire)
@@ -127,9 +127,9 @@ def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Cor
 
 def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: Child) -> None:
     retire = _ends(core, worker, _task(Verdict(True, None)))
-    assert retire.over_limit is not None
-    assert isinstance(retire.over_limit.outcome, DeadOutcome)
-    assert json.loads(retire.over_limit.outcome.epitaph)["reason"] == "time_limit"
+    (over_limit,) = retire.over_limit
+    assert isinstance(over_limit.outcome, DeadOutcome)
+    assert json.loads(over_limit.outcome.epitaph)["reason"] == "time_limit"
     assert _told(core, retire)[events.TASK_DEAD]["reason"] == "time_limit"
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
     assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")
@@ -152,7 +152,7 @@ def test_of_a_task_that_was_settled_before_nothing_is_told(core: Core, worker: C
 )
 def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlot, why: Reason | None) -> None:
     retire = _ends(core, worker, task, why)
-    assert (retire.over_limit, retire.settlements) == (None, NOTHING)
+    assert (retire.over_limit, retire.settlements) == ((), NOTHING)
     assert retire.blame.crash is not None
     assert len(retire.blame.ran) == 1
 

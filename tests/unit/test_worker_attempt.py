@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from child_settings import worker_settings
+from rota.child.life import Fence, Life
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot, Verdict
 from rota.child.slots import Slot, boottime_ns
@@ -22,18 +23,23 @@ from rota.errors import Cancelled, Dead, Retry
 from rota.hooks import Hooks
 from rota.options import TaskOptions
 from rota.protocol.body import Body, encode_body
-from rota.protocol.entry import Entry, parse_entry
+from rota.protocol.command import Command
+from rota.protocol.entry import parse_entry
 from rota.protocol.epitaph import read_accounts
 from rota.protocol.outcome import DONE, CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome
 from rota.protocol.replies import ThrottleWord
+from rota.protocol.store import Store
 from rota.rates import Rate
 from rota.registry import Registry
 from rota.soft_limit import soft_limit
 from rota.worker.application import NoCopies, Runner
-from rota.worker.attempt import Attempt, Executor
+from rota.worker.attempt import Attempt
 from rota.worker.claims import Claimed
+from rota.worker.executor import Executor
 from rota.worker.limits import ShortLimits
-from rota.worker.prepare import Preparer, Runnable
+from rota.worker.making import AttemptMaker
+from rota.worker.prepare import Preparer
+from rota.worker.starting import MayStart, Starting
 from rota.worker.times import Anchor
 
 FLEET_LIMIT_SECONDS = 100.0
@@ -57,38 +63,42 @@ class Place:
         self.word = ThrottleWord.START
         settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
-        self.executor = Executor(
+        maker = AttemptMaker(
             round(FLEET_LIMIT_SECONDS * SECOND_NS),
             Preparer(self.registry, settings),
             self.hooks,
-            self.slot.record(0),
-            self.runner,
             lambda *_: None,
             NoCopies(),
             lambda: 0.5,
             ShortLimits(self.slot, lambda: self.rings.append(1)),
-            self.begin,
-            self.throttle,
             max_result_kb=1,
+            owner="",
         )
+        self.executor = Executor(maker, self.slot.record(0), self.runner, self.ask)
 
     def declare(self, function: Callable[..., Any], name: str = "", **options: Any) -> None:
         name = name or function.__name__
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
-    def begin(self, entry: Entry) -> Entry | None:
-        """As `rota.worker.begin` does, with `may_begin` for Redis."""
-        self.begins.append(entry.text)
-        if not self.may_begin:
-            return None
-        begun = parse_entry(entry.text[:-1] + b"b")
-        self.slot.record(0).begin(begun.text, boottime_ns())
-        return begun
+    def ask(self, attempt: Attempt) -> MayStart:
+        """Takes the steps to a start, with `word` and `may_begin` for Redis."""
+        life = Life(1, self.slot, 0, "", -1, -1)
+        steps = Starting(life, Store("n"), Fence(self.slot, 1e9), lambda *_: None).steps(attempt)
+        answer: Any = None
+        try:
+            while True:
+                step = steps.send(answer)
+                answer = self.answer(step, attempt.entry.text) if isinstance(step, Command) else None
+        except StopIteration as end:
+            asked: MayStart = end.value
+            return asked
 
-    def throttle(self, entry: Entry, _: Runnable) -> ThrottleWord:
-        """As `rota.worker.throttle` does, with `word` for Redis."""
-        self.asks.append(entry.text)
-        return self.word
+    def answer(self, command: Command[Any], entry: bytes) -> Any:
+        if command.script.name == "throttle":
+            self.asks.append(entry)
+            return self.word, 0
+        self.begins.append(entry)
+        return entry[:-1] + b"b" if self.may_begin else None
 
     def look(self) -> None:
         self.looks.append(self.slot.record(0).current())
@@ -313,7 +323,7 @@ def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
     attempt = place.attempt(_body("fail"))
     assert not place.looks
     before_ns = boottime_ns()
-    place.executor.call_dead_hooks(attempt)
+    place.executor.maker.call_dead_hooks(attempt)
     (seen,) = place.looks
     assert seen is not None
     assert seen.deadline_ns - before_ns >= FLEET_LIMIT_SECONDS * SECOND_NS
@@ -329,7 +339,7 @@ def test_no_hook_is_told_of_a_task_that_lives() -> None:
 
     place.hooks.dead.append(bury)
     place.declare(resize)
-    place.executor.call_dead_hooks(place.attempt(_body("resize")))
+    place.executor.maker.call_dead_hooks(place.attempt(_body("resize")))
     assert not place.looks
 
 
@@ -383,8 +393,9 @@ def test_a_task_that_says_what_is_no_number_fails() -> None:
 
 def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
     place = Place()
-    executor = dataclasses.replace(place.executor, owner="node:8:1")
-    place.executor = executor
+    place.executor = dataclasses.replace(
+        place.executor, maker=dataclasses.replace(place.executor.maker, owner="node:8:1")
+    )
 
     def fails() -> None:
         raise ValueError("bad")

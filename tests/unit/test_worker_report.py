@@ -12,7 +12,7 @@ from child_settings import worker_settings
 from rota.child.settings import LogSettings
 from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slots import Slot
-from rota.protocol.entry import parse_entry
+from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.outcome import DONE, Outcome, RetryOutcome
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.telemetry import log
@@ -41,11 +41,15 @@ class Place:
         self.report = Report(worker_settings(log=settings, **changes), recorder)
 
     def end(self, outcome: Outcome) -> None:
-        self.report.attempt(Attempt(ENTRY, "send", TIMES, 1, self.slot.record(0), 1, 0.5, outcome))
+        self.report.attempt(ended_attempt(ENTRY, self.slot, outcome))
 
     def numbers(self, name: str) -> dict[tuple[str, ...], tuple[float, ...]]:
         found = RegionReader(self.slot.metrics).read()
         return {labels: numbers for definition, labels, numbers in found if definition.name == name}
+
+
+def ended_attempt(entry: Entry, slot: Slot, outcome: Outcome) -> Attempt:
+    return Attempt(entry, "send", 1, slot.record(0), 1, None, times=TIMES, runtime_seconds=0.5, outcome=outcome)
 
 
 @pytest.fixture(name="events_of")
@@ -103,7 +107,7 @@ def test_what_queues_of_a_pattern_start_is_counted_and_held_to_its_objective_as_
         entry = parse_entry(f"id-1 tenant-{number} i 1000 1000 0 0 0 0 -".encode())
         place.report.turn(TurnReply(TurnWord.OK, 0, 0, (), (Claim(entry, b""),), ()), 1)
         place.report.started(entry, TIMES)
-        place.report.attempt(Attempt(entry, "send", TIMES, 1, place.slot.record(0), 1, 0.5, DONE))
+        place.report.attempt(ended_attempt(entry, place.slot, DONE))
 
     assert place.numbers(CLAIMS.name) == {("tenant-*",): (1000.0,)}
     assert place.numbers(TASKS_PROCESSED.name) == {("tenant-*", "send", "done"): (1000.0,)}

@@ -150,16 +150,24 @@ def _pools(rows: Sequence[Row]) -> Table:
     return header, cells
 
 
+def _rows_of(child: Row) -> list[Row]:
+    """A row for each task of a child that runs several, numbered by slot and place; else one for the child."""
+    tasks = child["tasks"]
+    if len(tasks) < 2:  # noqa: PLR2004 - several
+        return [{**child, "where": child["slot"]}]
+    return [{**child, **task, "where": f"{child['slot']}.{task['place']}"} for task in tasks]
+
+
 def _children(rows: Sequence[Row]) -> Table:
     has_memory = any(row.get("private_mb") is not None for row in rows)
     memory = ["SHARED MB", "PRIVATE MB"] if has_memory else []
     header = ["SLOT", "CHILD", "GEN", "PID", "STATE", "BEAT", *memory, "TASK", "FOR"]
     cells: list[list[object]] = []
-    for row in rows:
+    for row in [each for child in rows for each in _rows_of(child)]:
         sizes = [row.get("shared_mb"), row.get("private_mb")] if has_memory else []
         cells.append(
             [
-                row["slot"],
+                row["where"],
                 _cut(f"{row['role']} {row['pool']}".strip(), _MOST_NAME),
                 row["generation"],
                 row["pid"] or _NONE,

@@ -95,8 +95,8 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[pools.NAME]`: how many workers, which queues they may take ("*" is every queue), and how many tasks each runs at
-    once."""
+    """`[pools.NAME]`: how many workers, which queues they may take ("*" is every queue), and how many tasks each runs
+    at once."""
 
     workers: Count = 1
     queues: tuple[str, ...] = ("*",)

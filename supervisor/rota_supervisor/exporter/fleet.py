@@ -39,19 +39,26 @@ _STATES_OF_MASTER: Final = FLEET_STATES | {Phase.EMPTY: "gone", Phase.IDLE: "rea
 
 
 @dataclass(frozen=True, slots=True)
+class MemberTask:
+    """A task that runs, for so long by now. `left_seconds`: to its deadline, infinite without one."""
+
+    task: TaskInSlot
+    age_seconds: float
+    left_seconds: float
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
-    """A living process of the fleet. `task_age_seconds` and `task_left_seconds` are 0 when nothing runs;
-    the latter is infinite for a task without a deadline. `progress`: what the task says of it."""
+    """A living process of the fleet, and the tasks that it runs, of at most as many as it has `places`."""
 
     slot: int
     role: Role
     pid: int
     phase: Phase
     beat_age_seconds: float
-    task: TaskInSlot | None = None
-    task_age_seconds: float = 0.0
-    task_left_seconds: float = 0.0
-    progress: Progress | None = None
+    tasks: tuple[MemberTask, ...] = ()
+    places: int = 1
 
     @property
     def has_begun(self) -> bool:
@@ -68,14 +75,15 @@ def members(memory: SlotMemory, touched: Iterable[int], master_pid: int) -> tupl
 
 
 def _member(number: int, slot: Slot, now_ns: int) -> Member:
-    task, pid, phase = slot.record(0).current(), slot.pid, slot.phase
+    tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
     beat_age = max(0, now_ns - slot.beat_ns) / NANOSECONDS
-    if task is None:
-        return Member(number, role_of(number), pid, phase, beat_age)
+    return Member(number, role_of(number), slot.pid, slot.phase, beat_age, tasks, slot.places)
+
+
+def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
     age = max(0, now_ns - task.started_ns) / NANOSECONDS
     left = (task.deadline_ns - now_ns) / NANOSECONDS if task.deadline_ns else math.inf
-    progress = read_progress(slot.record(0).progress_of(task.entry))
-    return Member(number, role_of(number), pid, phase, beat_age, task, age, left, progress)
+    return MemberTask(task, age, left, read_progress(slot.record(task.place).progress_of(task.entry)))
 
 
 # By the kernel
@@ -222,7 +230,9 @@ def _one_serves(role: Role, fleet: Iterable[Member], beat_seconds: float) -> Hea
 
 
 def serves(member: Member, beat_seconds: float) -> bool:
-    """Whether a worker or poller does its work. Inside a task its deadline rules, not the beat."""
-    if member.phase is Phase.BUSY and member.task_left_seconds > 0:
+    """Whether a worker or poller does its work. Inside a task its deadline rules, not the beat; but one that runs
+    several beats while they run."""
+    alone = member.tasks[0] if member.tasks and member.places <= 1 else None
+    if member.phase is Phase.BUSY and alone is not None and alone.left_seconds > 0:
         return True
     return member.phase in (Phase.IDLE, Phase.BUSY) and member.beat_age_seconds <= beat_seconds

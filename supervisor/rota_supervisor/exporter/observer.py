@@ -146,9 +146,10 @@ def put_fleet(samples: Samples, fleet: Iterable[Member], queues: Iterable[QueueS
     for member in fleet:
         if member.role is not Role.ZYGOTE:  # it sits in one blocking call and does not beat
             samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.beat_age_seconds)
-        if member.task is not None and is_name(queue := member.task.queue):  # a task may write anything there
-            label = labels.of(queue)
-            oldest[label] = max(oldest.get(label, 0.0), member.task_age_seconds)
+        for running in member.tasks:
+            if is_name(queue := running.task.queue):  # a task may write anything there
+                label = labels.of(queue)
+                oldest[label] = max(oldest.get(label, 0.0), running.age_seconds)
     for queue, age in oldest.items():
         samples.put(m.QUEUE_OLDEST_RUNNING_AGE, (queue,), age)
 

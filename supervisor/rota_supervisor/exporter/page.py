@@ -61,7 +61,7 @@ def page(state: Json) -> str:
 {_table(_POOLS, state["pools"], "The master has not said how many workers it wants.")}
 {_held(state["held"])}
 <h2>Processes</h2>
-{_table(_PROCESSES, state["processes"], "No process lives.")}
+{_table(_PROCESSES, [row for each in state["processes"] for row in _rows_of(each)], "No process lives.")}
 <h2>Restarts</h2>
 {_table(_RESTARTS, state["restarts"], "None.")}
 <footer class="soft">Reloads every {REFRESH_SECONDS} s. Lag and done: of this node; lag of the last minutes.
@@ -156,6 +156,14 @@ def _condition(row: Json) -> str:
     return state if state == PoolState.RUNNING else f'<span class="bad">{escape(state)}</span>'
 
 
+def _rows_of(process: Json) -> list[Json]:
+    """A row for each task of a process that runs several, numbered by slot and place; else one for the process."""
+    tasks = process["tasks"]
+    if len(tasks) < 2:  # noqa: PLR2004 - several
+        return [{**process, "where": str(process["slot"])}]
+    return [{**process, **task, "where": f"{process['slot']}.{task['place']}"} for task in tasks]
+
+
 def _workers(pool: Json) -> str:
     return escape(", ".join(f"{count} {state}" for state, count in pool["workers"].items())) or _DASH
 
@@ -207,7 +215,7 @@ _HELD: Final[_Columns] = {
 }
 _PROCESSES: Final[_Columns] = {
     "role": lambda process: escape(process["role"]),
-    "slot": lambda process: str(process["slot"]),
+    "slot": lambda process: process["where"],
     "pid": lambda process: str(process["pid"]),
     "state": lambda process: f'<span class="{escape(process["phase"])}">{escape(process["phase"])}</span>',
     "last beat": lambda process: _DASH if process["role"] == Role.ZYGOTE else seconds(process["beat_age_seconds"]),

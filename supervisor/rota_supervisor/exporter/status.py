@@ -3,17 +3,20 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Final
 
 from rota.protocol.progress import progress_row
 from rota.protocol.schedules import Page
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
 from rota.telemetry.queue_labels import QueueLabels
-from rota_supervisor.exporter.fleet import Member
+from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.observer import Observation
 from rota_supervisor.exporter.queues import queue_row
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.notice import Json, states_of_pools
+
+_NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": None}
 
 
 def status(settings: ExporterSettings, seen: Observation) -> Json:
@@ -52,16 +55,24 @@ def _pools(seen: Observation) -> list[Json]:
 
 
 def _process(member: Member) -> Json:
-    task = member.task
+    tasks = [_task(running) for running in member.tasks]
     return {
         "slot": member.slot,
         "role": str(member.role),
         "pid": member.pid,
         "phase": member.phase.name.lower(),
         "beat_age_seconds": member.beat_age_seconds,
-        "task": None if task is None else {"id": task.id, "name": task.name, "queue": task.queue},
-        "task_age_seconds": None if task is None else member.task_age_seconds,
-        "progress": progress_row(member.progress),
+        **(tasks[0] if tasks else _NO_TASK),
+        "tasks": [{"place": running.task.place, **row} for running, row in zip(member.tasks, tasks, strict=True)],
+    }
+
+
+def _task(running: MemberTask) -> Json:
+    task = running.task
+    return {
+        "task": {"id": task.id, "name": task.name, "queue": task.queue},
+        "task_age_seconds": running.age_seconds,
+        "progress": progress_row(running.progress),
     }
 
 

@@ -101,6 +101,16 @@ def crash(fleet: Fleet, *ids: str) -> list[Claim]:
     return claims
 
 
+def test_of_several_that_ran_none_is_dead_of_it_and_alone_the_next_crash_is_the_last(fleet: Fleet) -> None:
+    owner = hold(fleet, "a", "b")
+    together = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT), ("b", ACCOUNT)), crash_limit=1))
+    assert ([entry.crashes for entry in together.requeued], together.dead) == ([1, 1], ())
+    owner = fleet.register()
+    assert fleet.claim(owner, Q) == ["a"]
+    alone = fleet.exit(owner, blame=Blame(ran=(("a", ACCOUNT),), crash_limit=2))
+    assert ([entry.crashes for entry in alone.dead], alone.requeued) == ([2], ())
+
+
 def test_a_task_that_goes_on_after_a_crash_keeps_the_account_of_it_wherever_it_stands(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner

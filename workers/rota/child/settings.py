@@ -52,8 +52,9 @@ class WorkerSettings:
     """What every worker of one pool and generation shares.
 
     Whatever differs here makes its workers stale, so nothing stands here that no worker reads.
-    `concurrency`: how many tasks each runs at once. `tiers`: what the pool serves, highest first. `beat_seconds`: how long a worker may be silent between tasks.
-    `durability`: of what its tasks enqueue. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
+    `concurrency`: how many tasks each runs at once. `tiers`: what the pool serves, highest first. `beat_seconds`: how
+    long a worker may be silent between tasks; one that runs several at once, also while it runs some. `durability`: of
+    what its tasks enqueue. `lag_objectives`: seconds by queue; `lag_objective_seconds` for all others.
     """
 
     server: ServerSettings

@@ -168,13 +168,14 @@ class Slot(RosterPart):
 
     def running(self) -> list[TaskInSlot]:
         """The tasks that run, or that ran when the process died, by place."""
-        return [task for record in self._busy_records() if (task := record.current()) is not None]
+        return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:
         """Of the tasks that run, without their texts: the master looks at all slots many times a second."""
-        return tuple(times for record in self._busy_records() if (times := record.times()) is not None)
+        return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
 
-    def _busy_records(self) -> list[TaskRecord]:
+    def busy_records(self) -> list[TaskRecord]:
+        """The records in which a task runs."""
         return [self.record(place) for place, number in enumerate(self.numbers()) if number & 1]
 
     @property
@@ -191,8 +192,8 @@ class Slot(RosterPart):
     # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies. They stand in a ring
 
     def add_outcomes(self, count: int, data: bytes) -> bool:
-        """Leave packed settlements, `count` arguments, for the master, behind those left before. What does not fit is
-        known to the process alone: killed before its turn is answered, those tasks run again. Returns whether it did."""
+        """Leave packed settlements, `count` arguments, for the master, behind those left before; returns whether they
+        fit. What does not is known to the process alone: killed before its turn is answered, those tasks run again."""
         left = self._words[_OUTCOMES]
         length = (left & _OUTCOMES_MASK) + len(data)
         fits = length <= _OUTCOMES_BYTES

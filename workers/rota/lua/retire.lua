@@ -7,7 +7,8 @@
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
 -- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were stale
 --   exit     the process is known to be gone. Only what ran is charged with the crash, unless the mark is empty; an empty
---            id is what stands first in the list once the outcomes are settled.
+--            id is what stands first in the list once the outcomes are settled. Of several that ran nobody knows which
+--            one it was, so none is dead of it: entries with a crash on record run alone, and there the guilty one is found.
 --            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
@@ -18,7 +19,7 @@ local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
 local crash_limit, loss_limit, loss_epitaph, mark = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local inflight = PREFIX .. 'inflight:' .. owner
-local at, ran = 8, {}
+local at, ran, ran_alone = 8, {}, tonumber(ARGV[7]) == 1
 for _ = 1, tonumber(ARGV[7]) do
   ran[ARGV[at]] = ARGV[at + 1]
   at = at + 2
@@ -52,7 +53,7 @@ local function charge(e)
     return loss_epitaph, e.losses >= loss_limit
   elseif ran[e.id] and mark ~= '' then
     e.crashes = e.crashes + 1
-    return ran[e.id], e.crashes >= crash_limit
+    return ran[e.id], ran_alone and e.crashes >= crash_limit
   end
   e.releases = e.releases + 1
   credit(share_of(domains, e.queue), 1)

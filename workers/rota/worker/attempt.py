@@ -27,10 +27,10 @@ NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was n
 @dataclass(slots=True)
 class Attempt:
     """An attempt: shown in the slot, running or ended. `record` shows it, under this `number` of the life and place.
-    `prepared` is None for a task that was cancelled after the claim whose answer was lost: its body is gone. `asks_first`:
-    whether Redis is to be asked before its start. `times`: as if it started when it was begun, until the function is
-    called. `soft_limit_ns` and `soft_deadline_ns`
-    (CLOCK_BOOTTIME) are 0 without a soft limit; `extend_soft_limit` is told of each new deadline.
+    `prepared` is None for a task that was cancelled after the claim whose answer was lost: its body is gone.
+    `asks_first`: whether Redis is to be asked before its start. `times`: as if it started when it was begun, until the
+    function is called. `soft_limit_ns` and `soft_deadline_ns` (CLOCK_BOOTTIME) are 0 without a soft limit;
+    `extend_soft_limit` is told of each new deadline.
 
     Of one that ended, `reason` is that of a death, else ""; `error` what was wrong, in a line; `exception` what the
     task raised. `ran_by`: for the account of its run, empty when its end is not to be remembered.

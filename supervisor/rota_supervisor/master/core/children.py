@@ -5,11 +5,13 @@ All times are seconds of CLOCK_BOOTTIME, the clock of the slots.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
+from rota.child.life import NANOSECONDS
+from rota.child.slot_task import TaskTimes
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.reasons import Reason
 
@@ -68,6 +70,15 @@ class ChildRef:
     pid: int = 0
 
 
+class ToldCancel(NamedTuple):
+    """Of which task in a place a worker was told that it was cancelled. `kill_after`: how many seconds that task was
+    given to end, None for no limit; `kill_at`: when they are over."""
+
+    number: int
+    kill_after: float | None = None
+    kill_at: float = math.inf
+
+
 @dataclass(slots=True)
 class Child:
     """One child, from the decision to start it until its slot is free again."""
@@ -85,14 +96,15 @@ class Child:
     has_stack: bool = False  # it has a file to write its stack to
     pid: int = 0
     ready_at: float | None = None
+    places: int = 1  # how many tasks it runs at once, at most
 
     # What its slot showed last
     beat_at: float = 0.0  # its last sign of life
-    busy: bool = False  # it runs a task
-    task_number: int = 0  # the number of its task among those of this life; 0 for none
+    tasks: tuple[TaskTimes, ...] = ()  # that it runs
+    task_until: float = math.inf  # the first hard limit of them
+    soft_limits: tuple[float, ...] = ()  # the soft limits of them
+    stepping: int | None = None  # the place whose coroutine took a step
     in_hand: bool = False  # it runs a task, or has outcomes that no answer has confirmed
-    task_until: float = math.inf  # the hard limit of its task
-    soft_until: float = math.inf  # the soft limit of its task
     shortest_soft_seconds: float = math.inf  # the shortest soft limit that a task of it had lately
     shortest_soft_met_at: float = -math.inf  # when a task had that limit last
     has_worked: bool = False  # it has ended a task
@@ -100,11 +112,10 @@ class Child:
     is_quiet: bool = False  # it claims nothing for now
 
     # What the master did with it
-    interrupted_for: float = math.inf  # the soft limit for which its task was interrupted last
-    cancelled: int = 0  # the number of the task that it was told was cancelled, last
-    kill_after: float | None = None  # how many seconds that task was given to end; None for no limit
-    kill_at: float = math.inf  # when they are over
+    interrupted_at: float = -math.inf  # when it was last told that a soft limit is over: it looks at all that are
+    cancels: dict[int, ToldCancel] = field(default_factory=dict)  # by place the last that it was told
     dumped_at: float = -math.inf  # when it was last asked for its stack
+    blocked_since: float = -math.inf  # its last beat before it was last reported as blocked
     drain_asked_at: float = math.inf  # when it was told to drain
     has_begun_drain: bool = False  # its slot has shown that it drains
     drain_awaited_since: float = math.inf  # since when it could begin to drain; `inf` in the task it was told in
@@ -120,6 +131,32 @@ class Child:
     def patience(self, beat_seconds: float) -> float:
         """How long it may be stopped. Without a poller nothing is promoted, without the exporter no probe answered."""
         return min(beat_seconds, STOPPED_SECONDS) if self.role in (Role.POLLER, Role.EXPORTER) else beat_seconds
+
+    def runs(self, tasks: tuple[TaskTimes, ...]) -> None:
+        """Its slot shows these."""
+        self.tasks = tasks
+        hard = [task.deadline_ns for task in tasks if task.deadline_ns]
+        self.task_until = min(hard) / NANOSECONDS if hard else math.inf
+        self.soft_limits = tuple(task.soft_deadline_ns / NANOSECONDS for task in tasks if task.soft_deadline_ns)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it runs a task."""
+        return bool(self.tasks)
+
+    @property
+    def soft_until(self) -> float:
+        """The first soft limit of its tasks of which it was not told that it is over."""
+        return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
+
+    @property
+    def kill_at(self) -> float:
+        """When the first of its tasks that were cancelled has had the time that it was given."""
+        if not self.cancels:
+            return math.inf
+        running = {(task.place, task.number) for task in self.tasks}
+        times = (told.kill_at for place, told in self.cancels.items() if (place, told.number) in running)
+        return min(times, default=math.inf)
 
     @property
     def key(self) -> PoolKey:

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from rota.child import life
 from rota.child.life import NANOSECONDS
+from rota.child.slot_task import TaskInSlot
 from rota.protocol.epitaph import CRASHED
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import stack_text
-from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.children import Child, ChildState, ToldCancel
 from rota_supervisor.master.core.events import Died, ProcessEnd
 from rota_supervisor.master.core.reasons import (
     AS_TOLD,
@@ -91,7 +92,26 @@ class Death:
         """Whether it left as it was told, between two tasks. What it still held came with an answer that it never
         read."""
         event = self.event
-        return self.reason.facts.is_expected and event.ending.exit_code == life.EXIT_DRAINED and event.task is None
+        return self.reason.facts.is_expected and event.ending.exit_code == life.EXIT_DRAINED and not event.tasks
+
+    @property
+    def guilty(self) -> tuple[TaskInSlot, ...]:
+        """Of the tasks that ran those that may have caused it: all, unless it was killed for one of several."""
+        tasks, child = self.event.tasks, self.child
+        if child.places > 1 and self.reason is Reason.TIMEOUT:
+            return tuple(task for task in tasks if 0 < task.deadline_ns / NANOSECONDS < self.died_at)
+        if child.places > 1 and self.reason is Reason.CANCELLED:
+            return tuple(task for task in tasks if self._told(task).kill_at < self.died_at)
+        return tasks
+
+    @property
+    def task(self) -> TaskInSlot | None:
+        """The task that caused it, as far as it can be known."""
+        return self.guilty[0] if len(self.guilty) == 1 else None
+
+    def _told(self, task: TaskInSlot) -> ToldCancel:
+        told = self.child.cancels.get(task.place)
+        return told if told is not None and told.number == task.number else ToldCancel(task.number)
 
     @property
     def was_stopped(self) -> bool:
@@ -112,10 +132,10 @@ class Death:
         """Whether it was given no more time to leave, as Redis was away and it had nothing in hand."""
         return self.stop.is_without_redis and not self.in_hand
 
-    @property
-    def limit(self) -> tuple[str, float] | None:
-        """The limit that it hit: its name in the configuration, and its value."""
-        name, task, why = self.reason.facts.limit, self.event.task, self.child.why
+    def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
+        """The limit that it hit, of this task if that is one of a task: its name in the configuration, and its
+        value."""
+        name, why = self.reason.facts.limit, self.child.why
         if self.is_late:
             name = "drain_seconds" if self.stop.is_asked else "beat_seconds"
         if not name or (self.reason is Reason.BOOT and why is not Reason.BOOT):
@@ -123,14 +143,15 @@ class Death:
         if name == TIME_LIMIT:
             return None if task is None else (name, round((task.deadline_ns - task.started_ns) / NANOSECONDS, 3))
         if name == KILL_AFTER:
-            return name, self.child.kill_after or 0.0
+            return name, (None if task is None else self._told(task).kill_after) or 0.0
         value = getattr(self.limits, name)
         return name, self.child.patience(value) if self.reason is Reason.HUNG and self.was_stopped else value
 
     @property
     def words(self) -> str:
         """The death in words."""
-        name, value = self.event.ending.signal_name, 0.0 if self.limit is None else self.limit[1]
+        name, limit = self.event.ending.signal_name, self.limit_of(self.task)
+        value = 0.0 if limit is None else limit[1]
         ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
         said = "" if name or self.child.ready_at is not None else stack_text.last_words(self.event.stack)
         return ended + self._why.format(value=value) + (f": {said}" if said else "")
@@ -150,7 +171,7 @@ class Death:
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_TOLD}: {UNWANTED}"),
             (Reason.DRAINED, why is Reason.SURPLUS, f"{AS_TOLD}: {ONE_TOO_MANY}"),
             (Reason.CRASH, code == life.EXIT_OVERWRITTEN, _OVERWRITTEN),
-            (Reason.CRASH, self.event.task is not None, _BY_ITSELF),
+            (Reason.CRASH, bool(self.event.tasks), _BY_ITSELF),
             (Reason.CRASH, code == life.EXIT_DRAINED, _BY_A_SIGNAL),
             (Reason.SIGNAL, name == "SIGKILL", _SOMEBODY),
             (Reason.SIGNAL, name == "SIGABRT", _ABORTED),
@@ -169,7 +190,7 @@ class Death:
 
 def fields_of(death: Death) -> dict[str, Any]:
     """The fields of the event; what does not apply is left out."""
-    child, task = death.child, death.event.task
+    child, task, ran = death.child, death.task, len(death.event.tasks)
     is_worker = child.role is Role.WORKER
     return _without_none(
         {
@@ -180,24 +201,25 @@ def fields_of(death: Death) -> dict[str, Any]:
             "pool": child.pool if is_worker else None,
             "reason": death.reason.value,
             "words": death.words,
-            "idle": task is None if is_worker and child.ready_at is not None else None,
+            "idle": ran == 0 if is_worker and child.ready_at is not None else None,
+            "tasks": ran if ran > 1 else None,
             "task": task.name if task else None,
             "task_id": task.id if task else None,
             "queue": task.queue if task else None,
-            **_facts(death),
+            **_facts(death, task),
             "stack": death.stack(STACK_CHARACTERS_OF_A_LINE) or None,
         }
     )
 
 
-def epitaph_of(death: Death, reason: str = CRASHED) -> bytes:
-    """What stays with the task that ran, while it lives and if this death is its last: a JSON object as
-    `rota.protocol.epitaph` has it."""
+def epitaph_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> bytes:
+    """What stays with a task that ran, while it lives and if this death is its last: a JSON object as
+    `rota.protocol.epitaph` has it. None for one that could not be read."""
     said = {
         "reason": reason,
         "error": death.words,
         "cause": death.reason.value,
-        **_facts(death),
+        **_facts(death, task),
         "owner": death.child.owner,
         "pid": death.child.pid,
         "stack": death.stack(STACK_CHARACTERS_OF_AN_EPITAPH) or None,
@@ -206,9 +228,9 @@ def epitaph_of(death: Death, reason: str = CRASHED) -> bytes:
     return json.dumps(_without_none(said), separators=(",", ":")).encode()
 
 
-def _facts(death: Death) -> dict[str, Any]:
-    ending, task = death.event.ending, death.event.task
-    limit, value = death.limit or (None, None)
+def _facts(death: Death, task: TaskInSlot | None) -> dict[str, Any]:
+    ending = death.event.ending
+    limit, value = death.limit_of(task) or (None, None)
     return {
         "signal": ending.signal_name or None,
         "exit_code": ending.exit_code,

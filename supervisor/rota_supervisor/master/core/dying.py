@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from rota.child.slot_task import UNKNOWN_TASK
+from rota.child.slot_task import UNKNOWN_TASK, Verdict
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED
 from rota.protocol.outcome import join_settlements, pack_settlement
@@ -36,7 +36,7 @@ def died(state: MasterState, event: events.Died, now: float) -> list[do.Effect]:
     limits = state.config_of(child.generation).limits
     death = Death(child, reason_of(child, event.ending), event, limits, now, state.stop, child.in_hand)
     child.move(ChildState.EXITED)
-    child.in_hand = event.task is not None or event.outcomes != NOTHING
+    child.in_hand = bool(event.tasks) or event.outcomes != NOTHING
     effects = _report(state, death, now)
     if not (death.reason.facts.is_expected or _was_unwanted(child)):
         _feed_backoff(state, child, _end_of(death))
@@ -93,7 +93,7 @@ def _end_of(death: Death) -> End:
         child.ready_at,
         explained=death.reason.facts.is_explained,
         from_outside=death.is_from_outside,
-        in_task=event.task is not None or not event.slot_is_intact,
+        in_task=bool(event.tasks) or not event.slot_is_intact,
         has_worked=child.ready_at is not None and event.has_worked,
         words=death.words,
     )
@@ -113,7 +113,7 @@ def _give_back(state: MasterState, child: Child, death: Death | None = None) -> 
     state.leases.known_lost.discard(child.owner)
     limits = state.config_of(child.generation).restarts
     blame = Blame(crash_limit=limits.crash_limit, loss_limit=limits.loss_limit)
-    retire = do.Retire(child.slot, child.nonce, child.owner, "", blame, NOTHING, tiers_of(state, child))
+    retire = do.Retire(child.slot, child.nonce, child.owner, {}, blame, NOTHING, tiers_of(state, child))
     return [retire if death is None else _with_its_work(retire, death)]
 
 
@@ -125,24 +125,25 @@ def tiers_of(state: MasterState, child: Child) -> Packed:
 
 def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
     event, facts = death.event, death.reason.facts
-    if not event.slot_is_intact:  # nobody can read which task ran: the first of what the worker held is taken for it
-        task_id, name = FIRST_HELD, UNKNOWN_TASK
-    else:
-        task_id, name = ("", "") if event.task is None else (event.task.id, event.task.name)
-    ran = ((task_id, epitaph_of(death)),) if name else ()
-    crash_limit = verdicts.verdict_on(event.task).crash_limit or retire.blame.crash_limit
-    crash = facts.mark if facts.blames_task else None
-    retire = retire._replace(
-        task_name=name,
-        blame=replace(retire.blame, ran=ran, crash=crash, crash_limit=crash_limit),
-        settlements=event.outcomes,
+    if event.slot_is_intact:
+        names, ran = {task.id: task.name for task in event.tasks}, _charged(death)
+    else:  # nobody can read which task ran: the first of what the worker held is taken for it
+        names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((FIRST_HELD, epitaph_of(death, None)),)
+    own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
+    crash_limit = own_limit or retire.blame.crash_limit
+    over_limit = verdicts.settlements_of(death)
+    return retire._replace(
+        names=names,
+        blame=replace(retire.blame, ran=ran, crash=facts.mark if facts.blames_task else None, crash_limit=crash_limit),
+        settlements=event.outcomes + join_settlements([pack_settlement(each) for each in over_limit]),
+        over_limit=over_limit,
         has_left=death.has_left,
     )
-    over_limit = verdicts.settlement_of(death)
-    if over_limit is None:
-        return retire
-    settlements = retire.settlements + join_settlements([pack_settlement(over_limit)])
-    return retire._replace(settlements=settlements, over_limit=over_limit)
+
+
+def _charged(death: Death) -> tuple[tuple[str, bytes], ...]:
+    """The ids of the tasks that may have caused a death, each with its epitaph."""
+    return tuple((task.id, epitaph_of(death, task)) for task in death.guilty)
 
 
 def _freed(state: MasterState, child: Child) -> list[do.Effect]:
@@ -155,8 +156,9 @@ def owner_retired(state: MasterState, event: events.OwnerRetired, _now: float) -
     asked, retired = event
     child = state.children.get(asked.slot, asked.nonce)
     effects = [] if child is None else _freed(state, child)
-    if asked.over_limit is not None and asked.over_limit.entry.text not in retired.stale:
-        effects += verdicts.tell(asked.over_limit, asked)
+    for over_limit in asked.over_limit:
+        if over_limit.entry.text not in retired.stale:
+            effects += verdicts.tell(over_limit, asked)
     for entry in retired.requeued:
         effects += _given_back(entry, asked)
     for entry in retired.dead:
@@ -175,10 +177,10 @@ def _given_back(entry: Entry, asked: do.Retire) -> list[do.Effect]:
 
 
 def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
-    reason = AT_MOST_ONCE if entry.has_begun else CRASHED
+    reason, name = AT_MOST_ONCE if entry.has_begun else CRASHED, asked.name_of(entry.id)
     return [
-        do.AddToCounter(m.TASKS_DEAD, (entry.queue, asked.task_name, reason)),
-        do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, asked.task_name, "dead")),
+        do.AddToCounter(m.TASKS_DEAD, (entry.queue, name, reason)),
+        do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, "dead")),
         do.error(names.TASK_DEAD, **_fields(entry, asked), reason=reason),
     ]
 
@@ -186,7 +188,7 @@ def _set_aside(entry: Entry, asked: do.Retire) -> list[do.Effect]:
 def _fields(entry: Entry, asked: do.Retire) -> dict[str, object]:
     fields: dict[str, object] = {"task_id": entry.id, "queue": entry.queue, "owner": asked.owner}
     if entry.id in dict(asked.blame.ran):
-        fields["task"] = asked.task_name
+        fields["task"] = asked.name_of(entry.id)
         if asked.blame.crash is not None:
             fields["cause"] = asked.blame.crash.label
     return {**fields, "crashes": entry.crashes}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from rota.protocol.outcome import Settlement
 from rota.protocol.schedules import Declared
-from rota.protocol.store import Announced, Blame
+from rota.protocol.store import FIRST_HELD, Announced, Blame
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
 from rota.telemetry.definition import CounterDefinition, GaugeDefinition
@@ -28,7 +28,8 @@ class Spawn(NamedTuple):
 
 class ForkWorker(NamedTuple):
     """Give a slot to a worker and ask a zygote for it. `settings`: of its pool. `renewed_ns`: since when its lease
-    runs. `quiet`: it is to claim nothing for now. Followed by StackFileMade and what the zygote says."""
+    runs. `quiet`: it is to claim nothing for now; `places`: how many tasks it runs at once. Followed by StackFileMade
+    and what the zygote says."""
 
     zygote: ChildRef
     child: ChildRef
@@ -37,10 +38,11 @@ class ForkWorker(NamedTuple):
     settings: str
     renewed_ns: int
     quiet: bool
+    places: int = 1
 
 
 class Order(Enum):
-    """What a child is told by a signal. LEAVE: when it has finished. INTERRUPT: its task is over its soft limit.
+    """What a child is told by a signal. LEAVE: when it has finished. INTERRUPT: a task of it is over its soft limit.
     WRITE_STACK: to its stack file. KILL: it, and all of its group."""
 
     LEAVE = auto()
@@ -64,9 +66,11 @@ class SetQuiet(NamedTuple):
 
 
 class TellCancelled(NamedTuple):
-    """Tell a worker that the task of this number was cancelled. If another runs by then, that hears nothing of it."""
+    """Tell a worker that the task of this number in that place was cancelled. If another runs there by then, that hears
+    nothing of it."""
 
     child: ChildRef
+    place: int
     number: int
 
 
@@ -118,19 +122,23 @@ class RenewLeases(NamedTuple):
 
 
 class Retire(NamedTuple):
-    """Give back what a dead worker held. `task_name`: the task that ran, "" when none did. `settlements`: outcomes it
-    had finished, and `over_limit`, what becomes of a task that was ended by its time limit. `has_left`: it did not die.
+    """Give back what a dead worker held. `names`: by id the names of the tasks that ran. `settlements`: outcomes it had
+    finished, and `over_limit`, what becomes of tasks that were ended by their time limit. `has_left`: it did not die.
     Followed by OwnerRetired, when Redis takes it."""
 
     slot: int
     nonce: int
     owner: str
-    task_name: str
+    names: Mapping[str, str]
     blame: Blame
     settlements: Packed
     tiers: Packed
     has_left: bool = False
-    over_limit: Settlement | None = None
+    over_limit: tuple[Settlement, ...] = ()
+
+    def name_of(self, task_id: str) -> str:
+        """The name of a task that ran; if nobody could read which did, that is not known; of one that did not, ""."""
+        return self.names.get(task_id) or self.names.get(FIRST_HELD, "")
 
 
 class Recall(NamedTuple):
@@ -235,6 +243,14 @@ class WriteReport(NamedTuple):
     """Write the status of the fleet and the stack of every child to the log."""
 
 
+class ReportBlocked(NamedTuple):
+    """Write to the log where a worker stands whose loop does not come round, and which task holds it up."""
+
+    child: ChildRef
+    pool: str
+    seconds: float
+
+
 class Leave(NamedTuple):
     """End the master: the fleet has left, or, with another code, the first generation will never work."""
 
@@ -245,7 +261,8 @@ class Leave(NamedTuple):
 Effect: TypeAlias = (
     "Spawn | ForkWorker | Tell | SetQuiet | TellCancelled | CloseChannels | FreeSlot | Register | RenewLeases | Retire"
     " | Recall | ReadConfiguration | PreparePlace | ListenAt | DropPreparedPlace | ConfigureLog | Respond"
-    " | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PutUpNotice | NotifyManager | WriteReport | Leave"
+    " | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PutUpNotice | NotifyManager | WriteReport | ReportBlocked"
+    " | Leave"
 )
 
 

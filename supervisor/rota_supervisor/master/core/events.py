@@ -63,19 +63,21 @@ class PlaceTaken(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What the slot of a child shows, where it is something else than before. `task`: when the task that runs began,
-    and its deadlines. `shortest_soft_ns`: the shortest soft limit met of late, last at `shortest_soft_met_ns`."""
+    """What the slot of a child shows, where it is something else than before. `tasks`: of those that run when they
+    began, and their deadlines. `shortest_soft_ns`: the shortest soft limit met of late, last at `shortest_soft_met_ns`.
+    `stepping`: the place whose coroutine takes a step, where several run."""
 
     slot: int
     nonce: int
     phase: Phase
-    task: TaskTimes | None
+    tasks: tuple[TaskTimes, ...]
     beat_ns: int
     recycle_reason: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0
     shortest_soft_met_ns: int = 0
     has_worked: bool = False
     has_outcomes: bool = False
+    stepping: int | None = None
 
 
 class Looked(NamedTuple):
@@ -149,14 +151,14 @@ class ProcessEnd(NamedTuple):
 
 
 class Died(NamedTuple):
-    """A child's process was reaped. From its slot: the `task` that ran, the packed `outcomes` of finished tasks that
+    """A child's process was reaped. From its slot: the `tasks` that ran, the packed `outcomes` of finished tasks that
     no answer has confirmed, and whether it `has_worked`. `stack`: what stands in its stack file. `wall`: Unix seconds.
     `slot_is_intact`: its slot can be read; a task may have written over it."""
 
     slot: int
     nonce: int
     ending: ProcessEnd
-    task: TaskInSlot | None = None
+    tasks: tuple[TaskInSlot, ...] = ()
     outcomes: Packed = NOTHING
     has_worked: bool = False
     stack: str = ""
@@ -204,11 +206,12 @@ class ClaimHeldUp(NamedTuple):
 
 
 class CancelOrdered(NamedTuple):
-    """Somebody cancelled the task of this number, which runs there. `kill_after`: seconds from now to the kill of its
-    process if it has not ended by then, None for no such order."""
+    """Somebody cancelled the task of this number, which runs in that place. `kill_after`: seconds from now to the kill
+    of its process if it has not ended by then, None for no such order."""
 
     slot: int
     nonce: int
+    place: int
     number: int
     task_id: str
     kill_after: float | None = None

@@ -18,7 +18,7 @@ from rota_supervisor.config.resolve import pattern_domains, queue_shares
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import declaring, dying, events, reloading
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core.children import UNSEEN, Child, ChildState
+from rota_supervisor.master.core.children import UNSEEN, Child, ChildState, ToldCancel
 from rota_supervisor.master.core.reasons import RECYCLED
 from rota_supervisor.master.core.state import MasterState
 
@@ -53,9 +53,12 @@ def _ask_for(state: MasterState, child: Child, renewed_ns: int, now: float) -> l
         return dying.not_started(state, child, why, now, from_outside=True)
     child.move(ChildState.ASKED)
     child.asked_at, child.asked_of = now, zygote.nonce
+    child.places = settings.settings.concurrency
     child.lease_seconds = settings.settings.lease_seconds
     quiet = state.quiet.is_asked
-    return [do.ForkWorker(zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet)]
+    return [
+        do.ForkWorker(zygote.ref, child.ref, child.owner, child.pool, settings.text, renewed_ns, quiet, child.places)
+    ]
 
 
 def started(state: MasterState, event: events.Started, now: float) -> list[do.Effect]:
@@ -172,15 +175,13 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 def _note(child: Child, look: events.Look, now: float, looked_before: float) -> None:
     """Write into a child's record what its slot shows. `looked_before`: when the slots were last looked at."""
     beat_at = look.beat_ns / NANOSECONDS
-    # The silence of a child begins when a task ends, however long ago its last beat before the task was.
-    spoke_at = looked_before if child.busy else 0.0
+    # The silence of a child begins when a task ends, however long ago its last beat before the task was. One that runs
+    # several beats while they run.
+    spoke_at = looked_before if child.busy and child.places == 1 else 0.0
     # A beat more than one tick in the future cannot be true: it is ignored.
     child.beat_at = max(child.beat_at, spoke_at, beat_at if beat_at <= now + TICK_SECONDS else 0.0)
-    task = look.task
-    child.busy = task is not None
-    child.task_number = task.number if task else 0
-    child.task_until = task.deadline_ns / NANOSECONDS if task and task.deadline_ns else math.inf
-    child.soft_until = task.soft_deadline_ns / NANOSECONDS if task and task.soft_deadline_ns else math.inf
+    child.runs(look.tasks)
+    child.stepping = look.stepping
     child.is_quiet = look.phase is Phase.QUIET
     child.has_worked = look.has_worked
     if child.role is Role.WORKER:
@@ -193,9 +194,11 @@ def _note(child: Child, look: events.Look, now: float, looked_before: float) -> 
 
 
 def _note_drain(child: Child, look: events.Look, looked_before: float) -> None:
-    """Whether a child that was told to drain has begun to. It cannot, in the task in which it was told."""
+    """Whether a child that was told to drain has begun to. It cannot in the task in which it was told, if it runs one
+    at a time."""
     child.has_begun_drain = look.phase is Phase.DRAINING
-    is_in_same_task = look.task is not None and look.task.started_ns / NANOSECONDS <= child.drain_asked_at
+    holds_up = look.tasks[0] if look.tasks and child.places == 1 else None
+    is_in_same_task = holds_up is not None and holds_up.started_ns / NANOSECONDS <= child.drain_asked_at
     if child.has_begun_drain or is_in_same_task:
         child.drain_awaited_since = math.inf
     elif child.drain_awaited_since == math.inf:
@@ -280,13 +283,14 @@ def cancel_ordered(state: MasterState, event: events.CancelOrdered, now: float) 
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:
         return []
-    is_told = child.cancelled == event.number
-    if not is_told:
-        child.cancelled, child.kill_after, child.kill_at = event.number, None, math.inf
+    told = child.cancels.get(event.place)
+    is_told = told is not None and told.number == event.number
     if event.kill_after is not None:
-        child.kill_after, child.kill_at = event.kill_after, now + event.kill_after
+        child.cancels[event.place] = ToldCancel(event.number, event.kill_after, now + event.kill_after)
+    elif not is_told:
+        child.cancels[event.place] = ToldCancel(event.number)
     if is_told:
         return []
     limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
-    told = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
-    return [told, do.TellCancelled(child.ref, event.number)]
+    line = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
+    return [line, do.TellCancelled(child.ref, event.place, event.number)]

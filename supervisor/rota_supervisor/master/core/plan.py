@@ -5,8 +5,8 @@ Performing an action moves its child at once (`ticking.perform`), so a second pl
 Deadlines:
 
 1. Whoever starts has boot_seconds. Outside of a task a child beats within beat_seconds; inside one the task's own
-   time limit rules, and what was given to one that was cancelled. Who is stopped has beat_seconds, whatever it does; a
-   poller and an exporter less.
+   time limit rules, and what was given to one that was cancelled. A worker that runs several has to beat as well. Who
+   is stopped has beat_seconds, whatever it does; a poller and an exporter less.
 2. Who was told to drain has beat_seconds to begin, from the end of the task in which it was told: a task may have put
    another handler in place of ours, and its process would work on for ever.
 3. When the fleet leaves there is one deadline for all of a pool; while Redis is away a sooner one for those that have
@@ -42,6 +42,7 @@ RECYCLED_SHARE: Final = 8  # one in so many may be away
 HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # what a task gets beyond its hard limit
 DUMP_SECONDS: Final = 0.1  # a stack takes 0.7 ms, and longer on a machine that has too much to do
 SHORTEST_TICK_SECONDS: Final = 0.1  # however short a soft limit is, no more than ten looks a second are made for it
+BLOCKED_SECONDS: Final = 1.0  # a loop beats several times a second
 URGENT_SECONDS: Final = 65.0  # a worker rings again for a soft limit that it has not met for 60 s
 
 _Pools = defaultdict[PoolName, list[Child]]
@@ -65,7 +66,13 @@ class Signal(NamedTuple):
     reason: Reason | None = None
 
 
-Action = Start | Signal
+class TellBlocked(NamedTuple):
+    """Report the worker in a slot, whose loop does not come round."""
+
+    slot: int
+
+
+Action = Start | Signal | TellBlocked
 
 
 def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action]:
@@ -110,8 +117,10 @@ def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> 
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
             # Once for each soft limit: a task that beats gets a new one.
-            if child.busy and child.state in AT_WORK and now > child.soft_until != child.interrupted_for:
+            if child.busy and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
+            if is_blocked(child, now):
+                actions.append(TellBlocked(child.slot))
         elif can_be_dumped(child, reason) and (child.dumped_at <= broken_at or now <= child.dumped_at + DUMP_SECONDS):
             condemned[child.role, child.pool].append(child)
             if child.dumped_at <= broken_at:
@@ -126,14 +135,15 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
     state, awake_since, beat_seconds = child.state, desired.awake_since, desired.beat_seconds
     if state in UNSEEN:
         return math.inf, Reason.STOP
+    hung = max(child.beat_at, awake_since) + beat_seconds, Reason.HUNG
     if child.busy:
-        found = child.task_until + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT
-        if child.cancelled == child.task_number:
-            found = min(found, (child.kill_at, Reason.CANCELLED))
+        found = min((child.task_until + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT), (child.kill_at, Reason.CANCELLED))
+        if child.places > 1:
+            found = min(found, hung)
     elif state in STARTING:
         found = max(child.asked_at, awake_since) + desired.boot_seconds, Reason.BOOT
     else:
-        found = max(child.beat_at, awake_since) + beat_seconds, Reason.HUNG
+        found = hung
     if child.stopped_at is not None:
         found = min(found, (child.stopped_at + child.patience(beat_seconds), Reason.HUNG))
     if state is ChildState.DRAINING:
@@ -150,6 +160,12 @@ def can_be_dumped(child: Child, reason: Reason) -> bool:
     return reason.facts.asks_for_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
 
 
+def is_blocked(child: Child, now: float) -> bool:
+    """Whether a step of one of its tasks keeps its loop from coming round, which was not reported yet."""
+    silent = child.stepping is not None and child.state in AT_WORK and child.stopped_at is None
+    return silent and now - child.beat_at > BLOCKED_SECONDS and child.beat_at > child.blocked_since
+
+
 def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
     """The next instant, of those still to come, after which a plan may have something to do."""
     tick, times = TICK_SECONDS, []
@@ -161,7 +177,7 @@ def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
             times.append(child.dumped_at + DUMP_SECONDS)
         # A task that began after this look is seen no later than the shortest soft limit that it may have: that of late
         # tasks, and of one that beats, which has its soft limit anew, however long ago it began.
-        if child.soft_until < math.inf or now - child.shortest_soft_met_at < URGENT_SECONDS:
+        if child.soft_limits or now - child.shortest_soft_met_at < URGENT_SECONDS:
             tick = min(tick, child.shortest_soft_seconds)
     soonest = min((at for at in times if at >= now), default=math.inf)
     return min(soonest, now + max(tick, SHORTEST_TICK_SECONDS))

@@ -1,9 +1,9 @@
 """What people are shown of a fleet: one JSON object, for the control socket and for the log."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
@@ -17,17 +17,25 @@ from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.notice import FLEET_STATES, states_of_pools
 
+_NO_TASK: Final = {"task": "", "task_id": "", "task_seconds": 0.0, "progress": None}
+
+
+class SeenTask(NamedTuple):
+    """A task that runs, and what it says of its progress."""
+
+    task: TaskInSlot
+    progress: Progress | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Glance:
     """What was read for people at `now`, seconds of the master's clock, when it was `wall` by the wall clock: by slot
-    the task that runs there, the last beat (ns), and what the task says of its progress."""
+    the tasks that run there, and the last beat (ns)."""
 
     now: float
     wall: float
-    tasks: Mapping[int, TaskInSlot] = field(default_factory=dict)
+    tasks: Mapping[int, Sequence[SeenTask]] = field(default_factory=dict)
     beats_ns: Mapping[int, int] = field(default_factory=dict)
-    progress: Mapping[int, Progress] = field(default_factory=dict)
 
 
 def status(state: MasterState, glance: Glance) -> Answer:
@@ -62,13 +70,14 @@ def _dated(event: Mapping[str, Any] | None, glance: Glance) -> Answer | None:
 
 
 def _pools(state: MasterState, glance: Glance, states: Mapping[str, str]) -> list[dict[str, object]]:
-    """A row a pool: how many workers it should have, who says so, and what it has."""
+    """A row a pool: how many workers it should have, who says so, and what it has. `busy`: so many tasks run."""
     generation, scaling = state.rollout.in_force, state.wanted.scaling
     sizes = pool_sizes(generation.config)
     workers = state.children.of(Role.WORKER)
     ready = Counter(child.pool for child in workers if child.state is ChildState.READY)
     quiet = Counter(child.pool for child in workers if child.state is ChildState.READY and child.is_quiet)
-    busy = Counter(child.pool for child in workers if child.slot in glance.tasks)
+    busy = Counter(child.pool for child in workers for _ in glance.tasks.get(child.slot, ()))
+    places = Counter({pool: told.settings.concurrency for pool, told in generation.pools.items()})
     return [
         {
             "pool": pool,
@@ -79,14 +88,15 @@ def _pools(state: MasterState, glance: Glance, states: Mapping[str, str]) -> lis
             "ready": ready[pool],
             "busy": busy[pool],
             "quiet": quiet[pool],
+            "concurrency": places[pool],
         }
         for pool, count in scaling.counts(sizes).items()
     ]
 
 
 def _row(child: Child, glance: Glance) -> dict[str, object]:
-    task = glance.tasks.get(child.slot)
-    now_ns = round(glance.now * NANOSECONDS)
+    now_ns, seen = round(glance.now * NANOSECONDS), glance.tasks.get(child.slot, ())
+    tasks = [_task_row(each, now_ns) for each in seen]
     return {
         "slot": child.slot,
         "role": child.role.value,
@@ -97,8 +107,15 @@ def _row(child: Child, glance: Glance) -> dict[str, object]:
         "quiet": child.is_quiet,
         "ready_seconds": round(glance.now - child.ready_at, 1) if child.ready_at is not None else None,
         "beat_age_seconds": round(max(0, now_ns - glance.beats_ns.get(child.slot, now_ns)) / NANOSECONDS, 3),
-        "task": task.name if task else "",
-        "task_id": task.id if task else "",
-        "task_seconds": round((now_ns - task.started_ns) / NANOSECONDS, 3) if task else 0.0,
-        "progress": progress_row(glance.progress.get(child.slot)),
+        **(tasks[0] if tasks else _NO_TASK),
+        "tasks": [{"place": each.task.place, **row} for each, row in zip(seen, tasks, strict=True)],
+    }
+
+
+def _task_row(seen: SeenTask, now_ns: int) -> dict[str, object]:
+    return {
+        "task": seen.task.name,
+        "task_id": seen.task.id,
+        "task_seconds": round((now_ns - seen.task.started_ns) / NANOSECONDS, 3),
+        "progress": progress_row(seen.progress),
     }

@@ -12,7 +12,7 @@ from rota_supervisor.master.core import conditions, living, notifying, reloading
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import LIVE, Child, ChildState
 from rota_supervisor.master.core.events import Ticked
-from rota_supervisor.master.core.plan import Action, Start, next_look, plan
+from rota_supervisor.master.core.plan import Action, Start, TellBlocked, next_look, plan
 from rota_supervisor.master.core.settings import first_settings
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import desired_of
@@ -78,10 +78,13 @@ def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
     if isinstance(action, Start):
         return _start(state, state.children.begin(*action, now))
     child = state.children.in_slot(action.slot)
+    if isinstance(action, TellBlocked):
+        child.blocked_since = child.beat_at
+        return [do.ReportBlocked(child.ref, child.pool, round(now - child.beat_at, 3))]
     child.why = action.reason or child.why
     match action.order:
         case do.Order.INTERRUPT:
-            child.interrupted_for = child.soft_until
+            child.interrupted_at = now
         case do.Order.WRITE_STACK:
             child.dumped_at = now
         case do.Order.LEAVE:

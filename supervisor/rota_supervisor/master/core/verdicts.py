@@ -14,21 +14,22 @@ from rota_supervisor.master.core.death import Death, epitaph_of
 from rota_supervisor.master.core.reasons import Reason
 
 
-def verdict_on(task: TaskInSlot | None) -> Verdict:
-    """What its worker said of the task that ran; of none, nothing."""
-    return Verdict() if task is None else Verdict.from_word(task.verdict)
+def settlements_of(death: Death) -> tuple[Settlement, ...]:
+    """What becomes of the tasks that were ended by their hard time limit; nothing after another death."""
+    if death.reason is not Reason.TIMEOUT:
+        return ()
+    return tuple(found for task in death.guilty if (found := _settlement_of(death, task)) is not None)
 
 
-def settlement_of(death: Death) -> Settlement | None:
-    """What becomes of a task that was ended by its hard time limit; None when another death is to be judged."""
-    task, verdict = death.event.task, verdict_on(death.event.task)
-    if task is None or death.reason is not Reason.TIMEOUT or not verdict.is_said:
+def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
+    verdict = Verdict.from_word(task.verdict)
+    if not verdict.is_said:
         return None
     try:
         entry = parse_entry(task.entry)
     except (ValueError, KeyError):  # the task wrote over it
         return None
-    account = epitaph_of(death, TIME_LIMIT)
+    account = epitaph_of(death, task, TIME_LIMIT)
     outcome = DeadOutcome(account) if verdict.retry_us is None else RetryOutcome(verdict.retry_us, account)
     return Settlement(entry, outcome)
 
@@ -36,7 +37,7 @@ def settlement_of(death: Death) -> Settlement | None:
 def tell(settlement: Settlement, asked: do.Retire) -> Iterator[do.Effect]:
     """Log and count a failure by the time limit, as a worker does with those that it sees itself."""
     entry, outcome = settlement.entry, settlement.outcome
-    task, queue = asked.task_name, entry.queue
+    task, queue = asked.name_of(entry.id), entry.queue
     fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": asked.owner, "attempt": entry.attempt}
     if isinstance(outcome, RetryOutcome):
         yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "retry"))

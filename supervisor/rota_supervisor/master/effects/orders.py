@@ -30,12 +30,10 @@ _LOOKS: Final = 25  # what is not started by then went back to its lane, and end
 
 def cancelled_in(
     worker: Child | HeldLease, slot: Slot, is_meant: Callable[[TaskInSlot], bool], kill_after: float | None = None
-) -> CancelOrdered | None:
-    """The order for the task that this worker runs, if that one is meant."""
-    running = slot.held_up()
-    if running is None or slot.nonce != worker.nonce or not is_meant(running.task):
-        return None
-    return CancelOrdered(worker.slot, worker.nonce, running.task.number, running.task.id, kill_after)
+) -> list[CancelOrdered]:
+    """The orders for those of the tasks that this worker runs that are meant."""
+    meant = [task for task in slot.running() if is_meant(task)] if slot.nonce == worker.nonce else []
+    return [CancelOrdered(worker.slot, worker.nonce, task.place, task.number, task.id, kill_after) for task in meant]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -92,6 +90,6 @@ class Orders:
         meant = order.task_id, str(order.ready_us)
         slot, kill_after = self._memory.slot(child.slot), order.kill_after_seconds
         found = cancelled_in(child, slot, lambda task: (task.id, task.ready) == meant, kill_after)
-        if found is not None:
-            self._happened(found)
-        return found is not None
+        for each in found:
+            self._happened(each)
+        return bool(found)

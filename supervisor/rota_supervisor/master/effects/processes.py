@@ -173,7 +173,7 @@ class Processes:
         """Give a worker its slot, and ask its zygote for it."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.begin(child.nonce)
+        slot.begin(child.nonce, effect.places)
         slot.renewed_ns = effect.renewed_ns
         slot.quiet_asked = effect.quiet
         line = self._line_to(effect.zygote)
@@ -221,7 +221,7 @@ class Processes:
         """Write down which task it is, then send the signal."""
         slot = self._memory.slot(effect.child.slot)
         if slot.nonce == effect.child.nonce:
-            slot.record(0).cancelled = effect.number
+            slot.record(effect.place).cancelled = effect.number
             self.tell(do.Tell(effect.child, do.Order.INTERRUPT))
 
     # Hearing

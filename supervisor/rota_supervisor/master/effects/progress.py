@@ -25,7 +25,7 @@ class Told(NamedTuple):
 @dataclass(slots=True, eq=False, repr=False)
 class ProgressCarrier:
     """Beside the loop, about once a second: of the slots whose task says something new, all in one call. A fleet in
-    which no task reports progress costs a look at one word of each slot. `_known`: what Redis knows already."""
+    which no task reports progress costs a look at one word of each task. `_known`: what Redis knows already."""
 
     _state: MasterState
     _memory: SlotMemory
@@ -54,6 +54,7 @@ class ProgressCarrier:
     def _look(self) -> Iterator[Told]:
         for child in self._state.children.of(Role.WORKER):
             slot = self._memory.slot(child.slot)
-            says = child.owner and slot.nonce == child.nonce and slot.record(0).has_progress
-            if says and (task := slot.record(0).current()) and (text := slot.record(0).progress_of(task.entry)):
-                yield Told(child.owner, task.entry, text)
+            for record in slot.busy_records() if child.owner and slot.nonce == child.nonce else ():
+                task = record.current() if record.has_progress else None
+                if task is not None and (text := record.progress_of(task.entry)):
+                    yield Told(child.owner, task.entry, text)

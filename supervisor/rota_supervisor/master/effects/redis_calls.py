@@ -138,8 +138,7 @@ class RedisCalls:
     def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[str]) -> None:
         """Report those of these tasks that run. For most, an order has been there before."""
         for each in batch:
-            found = cancelled_in(each, self._memory.slot(each.slot), lambda task: task.id in cancelled)
-            if found is not None:
+            for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.id in cancelled):
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:

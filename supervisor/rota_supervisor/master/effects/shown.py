@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Final
 
 from rota.child.slot_memory import SlotMemory
+from rota.child.slot_task import TaskInSlot
 from rota.child.slots import MASTER_SLOT
 from rota.telemetry import events, log
 from rota.telemetry import metrics as m
@@ -105,6 +106,28 @@ class StackReport:
         if not self._is_writing:
             self._is_writing = True
             self._background.start(self._write())
+
+    def blocked(self, effect: do.ReportBlocked) -> None:
+        """Write where a worker stands whose loop does not come round."""
+        slot = self._memory.slot(effect.child.slot)
+        place = slot.stepping
+        task = None if place is None else slot.record(place).current()
+        if task is not None and slot.nonce == effect.child.nonce and self._stacks.ask(effect.child):
+            self._background.start(self._write_blocked(effect, task))
+
+    async def _write_blocked(self, effect: do.ReportBlocked, task: TaskInSlot) -> None:
+        await asyncio.sleep(ANSWER_SECONDS)
+        log.logger().warning(
+            events.WORKER_BLOCKED,
+            pool=effect.pool,
+            slot=effect.child.slot,
+            child_pid=effect.child.pid,
+            task=task.name,
+            task_id=task.id,
+            queue=task.queue,
+            seconds=effect.seconds,
+            stack=shortened(self._stacks.text(effect.child), _STACK_CHARACTERS) or "it did not answer",
+        )
 
     async def _write(self) -> None:
         try:

@@ -15,7 +15,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import AT_WORK, UNSEEN, Child, ChildState
 from rota_supervisor.master.core.events import ClaimHeldUp, Event, Look
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import Glance
+from rota_supervisor.master.core.status import Glance, SeenTask
 from rota_supervisor.master.effects.background import Background
 
 RECALL_AFTER_NS: Final = 25_000_000
@@ -32,14 +32,14 @@ def now_seconds() -> float:
 def glance_at(state: MasterState, memory: SlotMemory) -> Glance:
     """Read from the slots what people are shown."""
     at_work = [child for child in state.children if child.state in AT_WORK]
-    tasks = {child.slot: memory.slot(child.slot).record(0).current() for child in at_work}
+    tasks = {child.slot: _seen_in(memory.slot(child.slot)) for child in at_work}
     beats_ns = {child.slot: memory.slot(child.slot).beat_ns for child in state.children}
-    running = {slot: task for slot, task in tasks.items() if task is not None}
-    said = {
-        number: read_progress(memory.slot(number).record(0).progress_of(task.entry)) for number, task in running.items()
-    }
-    progress = {number: each for number, each in said.items() if each is not None}
-    return Glance(now_seconds(), time.time(), running, beats_ns, progress)
+    return Glance(now_seconds(), time.time(), tasks, beats_ns)
+
+
+def _seen_in(slot: Slot) -> list[SeenTask]:
+    tasks = slot.running()
+    return [SeenTask(task, read_progress(slot.record(task.place).progress_of(task.entry))) for task in tasks]
 
 
 class SlotReader:
@@ -62,13 +62,14 @@ class SlotReader:
             number,
             child.nonce,
             slot.phase,
-            slot.record(0).times(),
+            slot.running_times(),
             slot.beat_ns,
             slot.recycle_reason,
             slot.shortest_soft_ns,
             slot.shortest_soft_met_ns,
             slot.has_worked,
             slot.has_outcomes,
+            slot.stepping,
         )
         # A child in another state is to be judged by the same look anew.
         if self._seen.get(number) == (state, look):

@@ -121,7 +121,7 @@ class Reaper:
             child.slot,
             child.nonce,
             ending,
-            slot.record(0).current(),
+            tuple(slot.running()),
             settlements_in(*slot.outcomes()),
             slot.has_worked,
             self._stacks.text(child.ref),

@@ -167,6 +167,7 @@ class _Master:
             do.SetGaugeToNow: display.set_to_now,
             do.PutUpNotice: display.put_up,
             do.WriteReport: self._report.begin,
+            do.ReportBlocked: self._report.blocked,
             do.NotifyManager: self._options.manager.notify,
             do.ReadConfiguration: self._read,
             do.Respond: self._asking.respond,

@@ -40,8 +40,8 @@ local function make_bounds(now)
     return share.cap > 0 or share.interval > 0 or share.condition and condition_on(share).counts
   end
 
-  -- How many picks may take one entry each before that is looked at again.
-  local function room_for_picks(share)
+  -- How many may be claimed one by one before that is to be looked at again: what runs may decide a condition.
+  local function room_one_by_one(share)
     return share.condition and condition_on(share).counts and 1 or (room(share))
   end
 
@@ -60,8 +60,22 @@ local function make_bounds(now)
     return not is_open(share) and now + condition_on(share).after or nil
   end
 
+  -- How long until a rate limit or a condition opens a queue that has something, 0 when none does.
+  local wait = 0
+  local function look_again(after)
+    if wait == 0 or after < wait then wait = after end
+  end
+
+  -- Whether entries of the queue at this place may start now.
+  local function has_room(domain, place)
+    local untill = shut_until(share_in(domain, ARGV[place]))
+    if untill and untill < SHUT and entries_in(ARGV[place]) > 0 then look_again(untill - now) end
+    return not untill
+  end
+
   return {
-    room = room, room_for_picks = room_for_picks, go_by_starts = go_by_starts, keep_shut = keep_shut,
+    room = room, room_one_by_one = room_one_by_one, go_by_starts = go_by_starts, keep_shut = keep_shut,
     shut_until = shut_until, spend_rate = spend_rate,
+    has_room = has_room, look_again = look_again, wait = function() return wait end,
   }
 end

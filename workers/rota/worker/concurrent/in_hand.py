@@ -79,7 +79,7 @@ class InHand:
 
 
 def _extend_here(deadline_ns: int) -> None:
-    # A plain function that says so in the loop is what `soft_limit` watches. What a thread says is of a coroutine, whose
-    # deadline is looked up.
+    # A plain function that says so in the loop is what `soft_limit` watches. What a thread says is of a coroutine: for
+    # that, `look` reads the deadline.
     if get_ident() == main_thread().ident:
         soft_limit.extend(deadline_ns)

@@ -1,7 +1,7 @@
 """What a worker of many tasks has claimed and owes an answer for. Pure.
 
-Each task it runs has a place. Outcomes stay until an answer names them, as with one task at a time (`claims`); but tasks
-go on to end while a turn is under way, so what was sent and what came later are kept apart.
+Each task it runs has a place. Outcomes stay until an answer names them, as with one task at a time (`claims`); but
+tasks go on to end while a turn is under way, so what was sent and what came later are kept apart.
 """
 
 from dataclasses import dataclass, field
@@ -87,7 +87,7 @@ class Ledger:
         self._sent.clear()
         if reply.word is not TurnWord.MORE:
             del self.tokens[: self._sent_tokens]
-        named, self._sent_in_slot = self._sent_in_slot, InSlot()
+        named, self._sent_in_slot = self._sent_in_slot, _NOTHING
         return named
 
     def seat(self, task_id: str) -> int:
