@@ -118,7 +118,11 @@ $(VENV)/.installed-dev: $(NEEDS) | $(BIN)/python
 	$(INSTALL) -e ".[dev]"
 	@touch $@ $(VENV)/.installed
 
-$(BENCH_VENV)/.installed: requirements/benchmarks.txt requirements/benchmarks-older.txt benchmarks/install.sh | $(BIN)/python
+BENCH_NEEDS := requirements/benchmarks.txt requirements/benchmarks-older.txt benchmarks/peers/bullmq/package.json \
+	benchmarks/install.sh benchmarks/install_node.sh
+
+$(BENCH_VENV)/.installed: $(BENCH_NEEDS) | $(BIN)/python
 	sh benchmarks/install.sh $(BIN)/python $(BENCH_VENV)/peers requirements/benchmarks.txt
 	sh benchmarks/install.sh $(BIN)/python $(BENCH_VENV)/older requirements/benchmarks-older.txt
+	sh benchmarks/install_node.sh $(BENCH_VENV)/node benchmarks/peers/bullmq/package.json
 	@touch $@

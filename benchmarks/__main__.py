@@ -86,7 +86,7 @@ def main() -> None:
 def _installed(chosen: Iterable[Contender]) -> Iterator[Contender]:
     for one in chosen:
         if one in PEERS and not is_installed(one):
-            say(f"{one.name}: left out, it is not installed in {one.python.parent.parent}")
+            say(f"{one.name}: left out, it is not installed; `make bench` does that")
         else:
             yield one
 

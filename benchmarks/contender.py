@@ -1,5 +1,8 @@
-"""What the runner knows of a contender: which processes make up its fleet, and which module enqueues for it."""
+"""What the runner knows of a contender: which processes make up its fleet, and which one enqueues for it."""
 
+import json
+import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,14 +26,6 @@ class Contender(Protocol):
         """What it is called in tables and plots."""
 
     @property
-    def python(self) -> Path:
-        """The interpreter that has it."""
-
-    @property
-    def app(self) -> str:
-        """The module with its tasks and its producer."""
-
-    @property
     def measures(self) -> frozenset[str]:
         """What it can be measured in."""
 
@@ -41,6 +36,12 @@ class Contender(Protocol):
     @property
     def at_least_once(self) -> bool:
         """Whether a task survives the death of the process that runs it."""
+
+    def producer(self) -> list[str]:
+        """The process that enqueues."""
+
+    def versions(self) -> dict[str, str]:
+        """What is installed of it, by package; nothing when it is not there."""
 
     def commands(self, place: Place, workers: int) -> list[list[str]]:
         """The processes to start for a fleet of so many workers."""
@@ -63,10 +64,41 @@ class Contender(Protocol):
 
 EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash"})
 UNSCHEDULED = EVERYTHING - {"lag", "burst"}
+AT_ONCE = frozenset({"waits", "steady", "held"})  # of those that run a hundred tasks at once in a process
+_INSTALLED = (
+    "import json,sys,importlib.metadata as m;"
+    "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name.lower() in sys.argv[1:]}))"
+)
+
+
+def package(name: str) -> str:
+    """The package of a contender's name: what goes on after - or + says how it is set up."""
+    return re.split("[-+]", name)[0]
+
+
+class OnPython:
+    """A contender with a module that has its tasks and its producer, in an interpreter that has it."""
+
+    name: str
+    python: Path
+    app: str
+
+    def producer(self) -> list[str]:
+        """Drives the module."""
+        return [str(self.python), "-m", "benchmarks.drive", self.app]
+
+    def versions(self) -> dict[str, str]:
+        """What its interpreter tells."""
+        if not self.python.exists():
+            return {}
+        wanted = [package(self.name), "redis", "hiredis", "kombu", "taskiq-redis"]
+        asked = subprocess.run([self.python, "-c", _INSTALLED, *wanted], capture_output=True, text=True, check=True)
+        found: dict[str, str] = json.loads(asked.stdout)
+        return found
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(OnPython):
     """A contender without anything special to it."""
 
     name: str

@@ -82,12 +82,22 @@ def singly(app: App, asked: Asked) -> float:
     return time.perf_counter() - started
 
 
+def steadily(app: App, asked: Asked) -> float:
+    """Single tasks at a steady rate; each gets the microsecond of its call. One that was late puts off no other."""
+    started = time.perf_counter()
+    for number in range(asked["count"]):
+        time.sleep(max(0.0, started + number / asked["rate"] - time.perf_counter()))
+        _call_each(app.enqueue, [(asked["task"], time.time_ns() // 1000)])
+    return time.perf_counter() - started
+
+
 VERBS: dict[str, Callable[[App, Asked], float]] = {
     "each": each,
     "many": many,
     "later": later,
     "pile": pile,
     "singly": singly,
+    "steadily": steadily,
 }
 
 

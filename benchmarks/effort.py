@@ -17,6 +17,8 @@ class Effort:
     burst_tasks: int
     burst_ahead_seconds: float
     wake_tasks: int
+    steady_tasks: int
+    steady_rate: float  # a second: what the slowest does easily, its producer beside it on two processors
     idle_seconds: float
     crash_seconds: float  # after which a task counts as lost
     crash_kills: int
@@ -44,6 +46,8 @@ FULL = Effort(
     burst_tasks=2000,
     burst_ahead_seconds=5.0,
     wake_tasks=200,
+    steady_tasks=2000,
+    steady_rate=400.0,
     idle_seconds=10.0,
     crash_seconds=30.0,
     crash_kills=2,
@@ -64,6 +68,8 @@ QUICK = Effort(
     burst_tasks=2000,
     burst_ahead_seconds=3.0,
     wake_tasks=100,
+    steady_tasks=1000,
+    steady_rate=400.0,
     idle_seconds=5.0,
     crash_seconds=3.0,
     crash_kills=3,

@@ -15,6 +15,7 @@ FOLDER: Final = Path(os.environ.get("BENCH_FOLDER", "."))
 WORDS: Final = 65_536
 WORK_SECONDS: Final = 0.010
 LOOK_SECONDS: Final = 0.005
+NAMES: Final = ("nothing", "work", "mark", "meet", "hold")
 
 
 class _Count:

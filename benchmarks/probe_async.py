@@ -2,8 +2,17 @@
 
 import asyncio
 import time
+from typing import Final
 
+from benchmarks import probe
 from benchmarks.probe import FOLDER, LOOK_SECONDS, WORK_SECONDS, count_of_calls, write
+
+NAMES: Final = ("nothing", "work", "mark", "linger", "meet", "hold")
+
+
+async def nothing(number: int) -> None:
+    """As `probe.nothing`."""
+    probe.nothing(number)
 
 
 async def work(_number: int) -> None:
@@ -11,6 +20,17 @@ async def work(_number: int) -> None:
     started = time.perf_counter_ns()
     await asyncio.sleep(WORK_SECONDS)
     count_of_calls.add((time.perf_counter_ns() - started) // 1000)
+
+
+async def mark(label: int) -> None:
+    """As `probe.mark`."""
+    probe.mark(label)
+
+
+async def linger(label: int) -> None:
+    """Write down when this started, and wait 10 ms."""
+    write("linger", label, time.time_ns())
+    await asyncio.sleep(WORK_SECONDS)
 
 
 async def meet(label: int) -> None:

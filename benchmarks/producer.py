@@ -3,8 +3,7 @@
 import json
 import select
 import subprocess
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from benchmarks.place import Failed
@@ -17,8 +16,7 @@ BATCH = 500
 class Producer:
     """A process that enqueues for one contender."""
 
-    def __init__(self, python: Path, app: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
-        argv = [str(python), "-m", "benchmarks.drive", app]
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
         self.process = subprocess.Popen(
             argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
@@ -62,6 +60,10 @@ class Producer:
     def singly(self, task: str, count: int) -> float:
         """Enqueue single tasks with pauses of about 20 ms; answers the seconds it took."""
         return self._ask(verb="singly", task=task, count=count)
+
+    def steadily(self, task: str, count: int, rate: float) -> float:
+        """Enqueue so many single tasks a second, if it can; answers the seconds it took."""
+        return self._ask(verb="steadily", task=task, count=count, rate=rate)
 
     def stop(self) -> None:
         """End it."""

@@ -1,13 +1,11 @@
 """The raw numbers of a run, as a file: what was run, where, with which versions, and every number of every round."""
 
 import dataclasses
-import json
 import os
 import platform
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,11 +15,6 @@ from benchmarks.contender import Contender
 from benchmarks.effort import Effort
 from benchmarks.numbers import Result
 from benchmarks.rounds import Failure
-
-_VERSIONS = (
-    "import json,sys,importlib.metadata as m;"
-    "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name.lower() in sys.argv[1:]}))"
-)
 
 
 def machine() -> dict[str, Any]:
@@ -41,18 +34,6 @@ def _cpu_model() -> str:
     return names[0] if names else platform.machine()
 
 
-def versions(contenders: Iterable[Contender]) -> dict[str, dict[str, str]]:
-    """By contender, the versions of what its interpreter has of it."""
-    return {one.name: _versions_in(one.python, one.name.partition("+")[0]) for one in contenders}
-
-
-def _versions_in(python: Path, name: str) -> dict[str, str]:
-    wanted = [name, "redis", "hiredis", "kombu", "taskiq-redis"]
-    asked = subprocess.run([str(python), "-c", _VERSIONS, *wanted], capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(asked.stdout)
-    return found
-
-
 def record(
     results: Sequence[Result],
     failures: Sequence[Failure],
@@ -69,7 +50,7 @@ def record(
         "effort": dataclasses.asdict(effort),
         "rota": version("rota"),
         "contenders": {one.name: {"settings": one.settings, "at_least_once": one.at_least_once} for one in contenders},
-        "versions": versions(contenders),
+        "versions": {one.name: one.versions() for one in contenders},
         "results": [dataclasses.asdict(one) for one in results],
         "failures": [dataclasses.asdict(one) for one in failures],
     }

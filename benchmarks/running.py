@@ -31,7 +31,7 @@ class Running:
         self.log_path = place.folder / f"{contender.name}.log"
         self._log = self.log_path.open("wb")
         self._frozen: list[psutil.Process] = []
-        self.producer = Producer(contender.python, contender.app, self._environment(), self._log)
+        self.producer = Producer(contender.producer(), self._environment(), self._log)
         self._spared = {place.server_pid, self.producer.process.pid}
 
     def _environment(self) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.numbers import Result, of, ratios
 
+AT_ONCE = "rota-c100"
 Found = float | None
 Results = Sequence[Result]
 
@@ -36,27 +37,30 @@ def _middle(numbers: Iterable[float]) -> Found:
     return statistics.median(found) if found else None
 
 
-def ratio(measure: str, key: str, reference: str) -> Callable[[Results, Sequence[str]], Found]:
-    """Rota's number over the reference's of the same round."""
+def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Callable[[Results, Sequence[str]], Found]:
+    """Our number over the reference's of the same round."""
 
     def find(results: Results, _peers: Sequence[str]) -> Found:
-        return _middle(ratios(of(results, measure, "rota", key), of(results, measure, reference, key)))
+        return _middle(ratios(of(results, measure, ours, key), of(results, measure, reference, key)))
 
     return find
 
 
-def ratio_to_best_peer(measure: str, key: str) -> Callable[[Results, Sequence[str]], Found]:
-    """Rota's number over that of the peer with the highest median."""
+def ratio_to_best_peer(
+    measure: str, key: str, ours: str = "rota", *, less_is_better: bool = False
+) -> Callable[[Results, Sequence[str]], Found]:
+    """Our number over that of the peer with the best median."""
+    best_of = min if less_is_better else max
 
     def find(results: Results, peers: Sequence[str]) -> Found:
         found = {name: of(results, measure, name, key) for name in peers}
-        best = max((numbers for numbers in found.values() if numbers), key=_most, default={})
-        return _middle(ratios(of(results, measure, "rota", key), best))
+        best = best_of((numbers for numbers in found.values() if numbers), key=_median, default={})
+        return _middle(ratios(of(results, measure, ours, key), best))
 
     return find
 
 
-def _most(numbers: dict[int, float]) -> float:
+def _median(numbers: dict[int, float]) -> float:
     return statistics.median(numbers.values())
 
 
@@ -88,6 +92,15 @@ TARGETS = (
     Target("drain, to the classic loop", ratio("drain", "rate", "classic"), True, 3, "x"),
     Target("drain, to the best peer that is at-least-once", ratio_to_best_peer("drain", "rate"), True, 6, "x"),
     Target("tasks of 10 ms: the workers' time that is spent in them", number("work", "share"), True, 97, "%"),
+    Target("waits, 100 at once to one at a time", ratio("waits", "rate", "rota", AT_ONCE), True, 20, "x"),
+    Target("waits, 100 at once, to the best peer", ratio_to_best_peer("waits", "rate", AT_ONCE), True, 1, "x"),
+    Target(
+        "steady, p99 of lag, to the best peer",
+        ratio_to_best_peer("steady", "lag_ms_p99", AT_ONCE, less_is_better=True),
+        at_least=False,
+        limit=1,
+        unit="x",
+    ),
     Target("enqueue, one a call, to a bare RPUSH loop", ratio("enqueue", "single", "raw"), True, 0.8, "x"),
     Target("enqueue, 500 a call, to pipelined RPUSH", ratio("enqueue", "bulk", "raw"), True, 0.5, "x"),
     Target("lag, p50", number("lag", "lag_ms_p50"), False, 1, "ms"),

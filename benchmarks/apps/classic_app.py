@@ -14,9 +14,7 @@ import redis
 from benchmarks import probe
 
 QUEUE = "classic:queue"
-CALLBACKS: dict[str, Callable[[int], None]] = {
-    name: getattr(probe, name) for name in ("nothing", "work", "mark", "meet", "hold")
-}
+CALLBACKS: dict[str, Callable[[int], None]] = {name: getattr(probe, name) for name in probe.NAMES}
 # redis-py 8 gives up a read after 5 s unless told otherwise, which kills a worker that waits in BLPOP.
 client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
 

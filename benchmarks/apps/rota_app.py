@@ -4,16 +4,14 @@ import itertools
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 import rota
-from benchmarks import probe
 
 QUEUES = os.environ["BENCH_QUEUES"].split()
-TASKS = {
-    name: rota.task(name=name, queue=QUEUES[0])(getattr(probe, name))
-    for name in ("nothing", "work", "mark", "meet", "hold")
-}
+PROBE = import_module(os.environ["BENCH_TASKS"])
+TASKS = {name: rota.task(name=name, queue=QUEUES[0])(getattr(PROBE, name)) for name in PROBE.NAMES}
 _in_turn = itertools.cycle(QUEUES)
 
 

@@ -3,7 +3,7 @@
 from benchmarks.contenders.classic import CLASSIC
 from benchmarks.contenders.peers import PEERS
 from benchmarks.contenders.raw import RAW
-from benchmarks.contenders.rota import ROTA, ROTA_FORGETTING, ROTA_LOGGING
+from benchmarks.contenders.rota import ROTA, ROTA_AT_ONCE, ROTA_FORGETTING, ROTA_LOGGING
 
-OWN = (ROTA, ROTA_FORGETTING, ROTA_LOGGING, CLASSIC, RAW)
+OWN = (ROTA, ROTA_AT_ONCE, ROTA_FORGETTING, ROTA_LOGGING, CLASSIC, RAW)
 CONTENDERS = {one.name: one for one in (*OWN, *PEERS)}

@@ -4,9 +4,10 @@ As many processes as workers, one task at a time in each unless said otherwise. 
 nothing but the standard library.
 """
 
-import subprocess
+import dataclasses
 
-from benchmarks.contender import EVERYTHING, ROOT, Contender, Plain
+from benchmarks.contender import AT_ONCE, EVERYTHING, ROOT, Contender, Plain, package
+from benchmarks.contenders.bullmq import BULLMQ
 
 ENVIRONMENTS = ROOT / ".venv-bench"
 PEERS_PYTHON = ENVIRONMENTS / "peers" / "bin" / "python"
@@ -47,7 +48,7 @@ HUEY: Contender = Plain(
     at_least_once=False,
     python=PEERS_PYTHON,
 )
-ARQ: Contender = Plain(
+ARQ = Plain(
     name="arq",
     app="benchmarks.peers.arq_app",
     argv=[["{bin}/arq", "benchmarks.peers.arq_app.WorkerSettings"]],
@@ -56,14 +57,14 @@ ARQ: Contender = Plain(
     python=OLDER_PYTHON,
     copies=True,
 )
-SAQ: Contender = Plain(
+SAQ = Plain(
     name="saq",
     app="benchmarks.peers.saq_app",
     argv=[["{bin}/saq", "benchmarks.peers.saq_app.settings", "--workers", "{workers}", "--quiet"]],
     settings="--workers, concurrency 1, retries 3, no results",
     python=OLDER_PYTHON,
 )
-TASKIQ: Contender = Plain(
+TASKIQ = Plain(
     name="taskiq",
     app="benchmarks.peers.taskiq_app",
     argv=[
@@ -79,12 +80,39 @@ TASKIQ: Contender = Plain(
     settings="Redis streams (acknowledged), max-async-tasks 1; its scheduler looks each second",
     python=PEERS_PYTHON,
 )
-PEERS: tuple[Contender, ...] = (RQ, CELERY, DRAMATIQ, HUEY, ARQ, SAQ, TASKIQ)
-_IS_THERE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+ARQ_AT_ONCE = dataclasses.replace(
+    ARQ,
+    name="arq-c100",
+    settings="max_jobs 100, poll_delay 2 ms instead of half a second, no results",
+    measures=AT_ONCE,
+    extra={"BENCH_AT_ONCE": "100", "BENCH_POLL_SECONDS": "0.002"},
+)
+SAQ_AT_ONCE = dataclasses.replace(
+    SAQ,
+    name="saq-c100",
+    settings="concurrency 100, retries 3, no results",
+    measures=AT_ONCE,
+    extra={"BENCH_AT_ONCE": "100"},
+)
+TASKIQ_AT_ONCE: Contender = Plain(
+    name="taskiq-c100",
+    app=TASKIQ.app,
+    argv=[
+        [
+            *("{bin}/taskiq", "worker", "benchmarks.peers.taskiq_app:broker", "--workers", "{workers}"),
+            *("--max-async-tasks", "100", "--max-prefetch", "100", "--log-level", "WARNING"),
+        ]
+    ],
+    settings="Redis streams (acknowledged), max-async-tasks 100, max-prefetch 100, no results",
+    python=PEERS_PYTHON,
+    measures=AT_ONCE,
+)
+PEERS: tuple[Contender, ...] = (
+    *(RQ, CELERY, DRAMATIQ, HUEY, ARQ, SAQ, TASKIQ),
+    *(ARQ_AT_ONCE, SAQ_AT_ONCE, TASKIQ_AT_ONCE, BULLMQ),
+)
 
 
 def is_installed(contender: Contender) -> bool:
-    """Whether a peer's interpreter is there and has the package of its name."""
-    if not contender.python.exists():
-        return False
-    return subprocess.run([str(contender.python), "-c", _IS_THERE, contender.name], check=False).returncode == 0
+    """Whether the package of a peer's name is there."""
+    return package(contender.name) in contender.versions()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rota
-from benchmarks.contender import EVERYTHING, OWN_PYTHON, Contender
+from benchmarks.contender import AT_ONCE, EVERYTHING, OWN_PYTHON, Contender, OnPython
 from benchmarks.place import Place
 from benchmarks.running import Running
 from rota.protocol.store import DEFAULT_ENDED_KEEP
@@ -18,23 +18,28 @@ ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Rota:
+class Rota(OnPython):
     """A fleet with its defaults, but for the log of single tasks."""
 
     name: str
     settings: str
     log_tasks: str
     log_level: str
-    measures: frozenset[str] = EVERYTHING
+    measures: frozenset[str] = EVERYTHING | {"waits"}
     app: str = "benchmarks.apps.rota_app"
     python: Path = OWN_PYTHON
     at_least_once: bool = True
     queues: int = 1
     ended_keep: int = DEFAULT_ENDED_KEEP
+    concurrency: int = 1
 
     def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
         """One master."""
-        return [[str(self.python.with_name("rota")), "run", "-w", str(workers), self.app]]
+        run = [str(self.python.with_name("rota")), "run", self.app]
+        if self.concurrency == 1:
+            return [[*run, "-w", str(workers)]]
+        pool = {"workers": workers, "queues": self._queue_names(), "concurrency": self.concurrency}
+        return [["env", f"ROTA_POOLS={json.dumps({'waiting': pool})}", *run]]
 
     def environment(self, place: Place) -> dict[str, str]:
         """Its configuration."""
@@ -43,6 +48,7 @@ class Rota:
             "ROTA_REDIS_URL": place.url,
             "ROTA_TIERS": json.dumps([self._queue_names()]),
             "BENCH_QUEUES": " ".join(self._queue_names()),
+            "BENCH_TASKS": "benchmarks.probe" if self.concurrency == 1 else "benchmarks.probe_async",
             "ROTA_HTTP__LISTEN": "127.0.0.1:0",
             "ROTA_LOG__TASKS": self.log_tasks,
             "ROTA_LOG__LEVEL": self.log_level,
@@ -110,4 +116,12 @@ ROTA_FORGETTING: Contender = Rota(
     log_level="warning",
     measures=frozenset({"drain"}),
     ended_keep=0,
+)
+ROTA_AT_ONCE: Contender = Rota(
+    name="rota-c100",
+    settings="as rota, with concurrency = 100 in its pool",
+    log_tasks="failures",
+    log_level="warning",
+    measures=AT_ONCE,
+    concurrency=100,
 )

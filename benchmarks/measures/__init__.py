@@ -52,6 +52,38 @@ MEASURES = {
             "classic",
         ),
         Measure(
+            "waits",
+            "waits: tasks that wait 10 ms, 1 worker process",
+            drain.WAITING_WORKERS,
+            drain.measure_waits,
+            (Metric("rate", "tasks", "1/s", "more"), Metric("cpu_us", "processor a task", "us", "less", 1)),
+            "rota",
+        ),
+        Measure(
+            "steady",
+            "steady: the same, enqueued at a steady rate",
+            lateness.STEADY_WORKERS,
+            lateness.measure_steady,
+            (
+                Metric("lag_ms_p50", "p50", "ms", "less", 2),
+                Metric("lag_ms_p99", "p99", "ms", "less", 2),
+                Metric("offered", "came", "1/s", "more"),
+            ),
+            "rota-c100",
+        ),
+        Measure(
+            "held",
+            "held: 100 tasks that wait in 1 worker process",
+            memory.HOLDING_WORKERS,
+            memory.measure_held,
+            (
+                Metric("uss_mb", "the process", "MB", "less", 1),
+                Metric("task_kb", "each task", "kB", "less", 1),
+                Metric("pss_mb", "the fleet", "MB", "less", 1),
+            ),
+            "rota-c100",
+        ),
+        Measure(
             "enqueue",
             "enqueue: one producer",
             enqueue.WORKERS,

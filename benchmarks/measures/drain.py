@@ -1,4 +1,4 @@
-"""How fast two workers work off what waits: tasks that do nothing, and tasks of 10 ms.
+"""How fast workers work off what waits: two of them tasks that do nothing and tasks of 10 ms, one tasks that wait.
 
 Timed from the moment the workers may begin until the last call has returned, told by words of shared memory that each
 process counts in. For Rota it is timed on until the books say that the last one is settled; what the others still have
@@ -17,19 +17,30 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.running import Running
 
 WORKERS = 2
+WAITING_WORKERS = 1
 MOST_SECONDS = 120.0
 _TRIAL_TASKS = 300
 _MOST_TASKS = 150_000
 
 
 def measure(running: Running, effort: Effort) -> Values:
+    """Tasks a second that do nothing."""
+    return _measure_rate(running, "nothing", effort)
+
+
+def measure_waits(running: Running, effort: Effort) -> Values:
+    """Tasks a second of which each waits for 10 ms."""
+    return _measure_rate(running, "work", effort)
+
+
+def _measure_rate(running: Running, task: str, effort: Effort) -> Values:
     """Tasks a second, after two trials that say how many make up the time wanted; and the processor time of fleet and
     server for each, which spreads less on a machine that does other things too."""
     count = _TRIAL_TASKS
     for wanted_seconds in (effort.drain_seconds / 4, effort.drain_seconds):
-        rate = count / drain_seconds(running, "nothing", count)
+        rate = count / drain_seconds(running, task, count)
         count = round(min(_MOST_TASKS, max(_TRIAL_TASKS, rate * wanted_seconds)))
-    took = drain(running, "nothing", count)
+    took = drain(running, task, count)
     cpu_us = took.cpu_seconds / count * 1_000_000
     return {"tasks": count, "seconds": took.seconds, "rate": count / took.seconds, "cpu_us": cpu_us}
 

@@ -1,4 +1,5 @@
-"""How late tasks start on an idle fleet of four: those due later, those all due at once, and those enqueued singly.
+"""How late tasks start: on an idle fleet of four those due later, those all due at once, and those enqueued singly; in
+one process that runs many at once those that come at a steady rate.
 
 The start is the first thing a task writes down. Before its due time is early, which is worse than late.
 """
@@ -12,6 +13,7 @@ from benchmarks.place import Failed
 from benchmarks.running import Running
 
 WORKERS = 4
+STEADY_WORKERS = 1
 _AHEAD_SECONDS = 2.0
 _MOST_LATE_SECONDS = 60.0
 
@@ -34,6 +36,15 @@ def measure_wake(running: Running, effort: Effort) -> Values:
     running.producer.singly("mark", effort.wake_tasks)
     lines = running.place.wait_for_lines("mark", effort.wake_tasks, _MOST_LATE_SECONDS)
     return summary("wake_ms", [line.late_ms for line in lines])
+
+
+def measure_steady(running: Running, effort: Effort) -> Values:
+    """From the call that enqueues until the start of tasks that wait for 10 ms; and how many a second came, as a
+    producer that cannot keep the pace is kinder to its fleet."""
+    running.place.forget_journal()
+    seconds = running.producer.steadily("linger", effort.steady_tasks, effort.steady_rate)
+    lines = running.place.wait_for_lines("linger", effort.steady_tasks, _MOST_LATE_SECONDS)
+    return summary("lag_ms", [line.late_ms for line in lines]) | {"offered": effort.steady_tasks / seconds}
 
 
 def _lateness(running: Running, dues: list[float]) -> Values:

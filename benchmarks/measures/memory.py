@@ -1,4 +1,4 @@
-"""What a fleet of eight holds in memory, after each worker has run some tasks."""
+"""What a fleet of eight holds in memory after each worker has run some tasks; and one process with a hundred in it."""
 
 import statistics
 
@@ -8,6 +8,8 @@ from benchmarks.processes import memory_of
 from benchmarks.running import Running
 
 WORKERS = 8
+HOLDING_WORKERS = 1
+_HELD_TASKS = 100
 _TASKS = 400
 _MOST_SECONDS = 60.0
 _MB = 1_000_000
@@ -15,10 +17,8 @@ _MB = 1_000_000
 
 def measure(running: Running, _effort: Effort) -> Values:
     """Proportional set size of the whole fleet for each worker, and what one more worker holds for itself alone."""
-    running.place.forget_journal()
-    running.producer.each("mark", _TASKS)
-    lines = running.place.wait_for_lines("mark", _TASKS, _MOST_SECONDS)
-    workers = running.contender.ready_workers(running) or {line.pid for line in lines}
+    ran = _run_some(running)
+    workers = running.contender.ready_workers(running) or ran
     memory = memory_of(running.processes())
     of_workers = [uss for pid, uss in memory.uss.items() if pid in workers] or list(memory.uss.values())
     return {
@@ -26,3 +26,21 @@ def measure(running: Running, _effort: Effort) -> Values:
         "uss_mb": statistics.median(of_workers) / _MB,
         "processes": len(memory.uss),
     }
+
+
+def measure_held(running: Running, _effort: Effort) -> Values:
+    """What a process with a hundred tasks in it holds for itself alone, and how much of that each of them adds."""
+    [worker] = _run_some(running)
+    before = memory_of(running.processes()).uss[worker]
+    running.producer.each("hold", _HELD_TASKS)
+    running.place.wait_for_lines("hold", _HELD_TASKS, _MOST_SECONDS)
+    memory = memory_of(running.processes())
+    held = memory.uss[worker]
+    return {"uss_mb": held / _MB, "task_kb": (held - before) / _HELD_TASKS / 1000, "pss_mb": memory.pss / _MB}
+
+
+def _run_some(running: Running) -> set[int]:
+    """Have it run some tasks; the pids of those that did."""
+    running.place.forget_journal()
+    running.producer.each("mark", _TASKS)
+    return {line.pid for line in running.place.wait_for_lines("mark", _TASKS, _MOST_SECONDS)}

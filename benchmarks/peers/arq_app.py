@@ -1,47 +1,34 @@
-"""arq: up to ten jobs at once in each process, as by default; results not kept."""
+"""arq: up to ten jobs at once in each process, as by default, or as its environment says; results not kept."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from arq.connections import ArqRedis, RedisSettings, create_pool  # type: ignore[import-not-found]
 from arq.worker import func  # type: ignore[import-not-found]
 
-from benchmarks import probe, probe_async
+from benchmarks import probe_async
 
 SETTINGS = RedisSettings.from_dsn(os.environ["BENCH_URL"])
 
 
-async def nothing(_context: Any, number: int) -> None:
-    """Count one call."""
-    probe.nothing(number)
+def _job(function: Callable[..., Any]) -> Callable[..., Any]:
+    async def job(_context: Any, number: int) -> None:
+        await function(number)
 
-
-async def work(_context: Any, number: int) -> None:
-    """Take 10 ms."""
-    await probe_async.work(number)
-
-
-async def mark(_context: Any, label: int) -> None:
-    """Write down when it started."""
-    probe.mark(label)
-
-
-async def meet(_context: Any, label: int) -> None:
-    """Stay until all workers are there."""
-    await probe_async.meet(label)
-
-
-async def hold(_context: Any, label: int) -> None:
-    """Stay until told."""
-    await probe_async.hold(label)
+    return job
 
 
 class WorkerSettings:
     """What `arq` reads."""
 
-    functions: ClassVar[list[Any]] = [func(function, keep_result=0) for function in (nothing, work, mark, meet, hold)]
+    functions: ClassVar[list[Any]] = [
+        func(_job(getattr(probe_async, name)), name=name, keep_result=0) for name in probe_async.NAMES
+    ]
     redis_settings = SETTINGS
+    max_jobs = int(os.environ.get("BENCH_AT_ONCE", "10"))
+    poll_delay = float(os.environ.get("BENCH_POLL_SECONDS", "0.5"))
 
 
 _pool: dict[str, ArqRedis] = {}

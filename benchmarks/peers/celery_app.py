@@ -16,9 +16,7 @@ app.conf.update(
     worker_prefetch_multiplier=64,
     task_default_queue="bench",
 )
-TASKS: dict[str, Any] = {
-    name: app.task(name=name)(getattr(probe, name)) for name in ("nothing", "work", "mark", "meet", "hold")
-}
+TASKS: dict[str, Any] = {name: app.task(name=name)(getattr(probe, name)) for name in probe.NAMES}
 
 
 def enqueue(task: str, *args: Any) -> None:

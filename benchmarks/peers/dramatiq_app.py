@@ -12,8 +12,7 @@ from benchmarks import probe
 broker = RedisBroker(url=os.environ["BENCH_URL"])
 dramatiq.set_broker(broker)
 TASKS: dict[str, Any] = {
-    name: dramatiq.actor(getattr(probe, name), actor_name=name, queue_name="bench")
-    for name in ("nothing", "work", "mark", "meet", "hold")
+    name: dramatiq.actor(getattr(probe, name), actor_name=name, queue_name="bench") for name in probe.NAMES
 }
 
 

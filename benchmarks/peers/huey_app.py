@@ -9,9 +9,7 @@ from huey import RedisHuey  # type: ignore[import-not-found]
 from benchmarks import probe
 
 huey = RedisHuey("bench", url=os.environ["BENCH_URL"], results=False)
-TASKS: dict[str, Any] = {
-    name: huey.task(name=name)(getattr(probe, name)) for name in ("nothing", "work", "mark", "meet", "hold")
-}
+TASKS: dict[str, Any] = {name: huey.task(name=name)(getattr(probe, name)) for name in probe.NAMES}
 
 
 def enqueue(task: str, *args: Any) -> None:

@@ -1,43 +1,30 @@
-"""SAQ: one job at a time in each process, results not kept, tried again when it was lost."""
+"""SAQ: one job at a time in each process, or as many as its environment says; no results, tried again when lost."""
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 from saq import Queue  # type: ignore[import-not-found]
 
-from benchmarks import probe, probe_async
+from benchmarks import probe_async
 
 OPTIONS: dict[str, Any] = {"ttl": -1, "retries": 3}
 queue = Queue.from_url(os.environ["BENCH_URL"], name="bench")
 
 
-async def nothing(_context: Any, *, number: int) -> None:
-    """Count one call."""
-    probe.nothing(number)
+def _job(function: Callable[..., Any]) -> Callable[..., Any]:
+    async def job(_context: Any, *, number: int) -> None:
+        await function(number)
+
+    return job
 
 
-async def work(_context: Any, *, number: int) -> None:
-    """Take 10 ms."""
-    await probe_async.work(number)
-
-
-async def mark(_context: Any, *, number: int) -> None:
-    """Write down when it started."""
-    probe.mark(number)
-
-
-async def meet(_context: Any, *, number: int) -> None:
-    """Stay until all workers are there."""
-    await probe_async.meet(number)
-
-
-async def hold(_context: Any, *, number: int) -> None:
-    """Stay until told."""
-    await probe_async.hold(number)
-
-
-settings = {"queue": queue, "functions": [nothing, work, mark, meet, hold], "concurrency": 1}
+settings = {
+    "queue": queue,
+    "functions": [(name, _job(getattr(probe_async, name))) for name in probe_async.NAMES],
+    "concurrency": int(os.environ.get("BENCH_AT_ONCE", "1")),
+}
 
 
 async def startup() -> None:

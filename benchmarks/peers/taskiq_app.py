@@ -7,33 +7,14 @@ from typing import Any
 from taskiq import TaskiqScheduler  # type: ignore[import-not-found]
 from taskiq_redis import ListRedisScheduleSource, RedisStreamBroker  # type: ignore[import-not-found]
 
-from benchmarks import probe, probe_async
+from benchmarks import probe_async
 
 URL = os.environ["BENCH_URL"]
 broker = RedisStreamBroker(url=URL)
 source = ListRedisScheduleSource(url=URL)
 scheduler = TaskiqScheduler(broker=broker, sources=[source])
-
-
-async def nothing(number: int) -> None:
-    """Count one call."""
-    probe.nothing(number)
-
-
-async def mark(label: int) -> None:
-    """Write down when it started."""
-    probe.mark(label)
-
-
 TASKS: dict[str, Any] = {
-    name: broker.register_task(function, task_name=name)
-    for name, function in {
-        "nothing": nothing,
-        "mark": mark,
-        "work": probe_async.work,
-        "meet": probe_async.meet,
-        "hold": probe_async.hold,
-    }.items()
+    name: broker.register_task(getattr(probe_async, name), task_name=name) for name in probe_async.NAMES
 }
 
 

@@ -70,6 +70,13 @@ def test_the_best_peer_is_the_one_with_the_highest_median() -> None:
     assert targets.ratio_to_best_peer("drain", "rate")(results, []) is None
 
 
+def test_of_lags_the_best_peer_is_the_one_with_the_lowest_median() -> None:
+    lags = {"rota-c100": 3.0, "quick": 2.0, "slow": 9.0}
+    results = [Result("steady", 0, name, {"lag_ms_p99": lag}) for name, lag in lags.items()]
+    find = targets.ratio_to_best_peer("steady", "lag_ms_p99", "rota-c100", less_is_better=True)
+    assert find(results, ["slow", "quick"]) == 1.5
+
+
 def test_the_steepest_growth_is_that_of_the_worst_axis() -> None:
     costs = {"depth 1000": 10.0, "depth 1000000": 11.0, "queues 1": 10.0, "queues 100": 14.0, "queues 100 all": [14.0]}
     results = [Result("growth", 0, "rota", {key: value}) for key, value in costs.items()]
