@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rota.telemetry import events
-from soak.evidence import Edge, Evidence, Logged, Setup, Strike
+from soak.evidence import Did, Edge, Evidence, Logged, Setup, Strike
 from soak.faults import KINDS, Fault, Place
 from soak.histories import Run
 
@@ -68,6 +68,7 @@ class Causes:
         self._setup: Setup = evidence.setup
         self.spans = spans_of(evidence.strikes)
         self._lives = _lives_of(evidence.logged)
+        self._suicides = {mark.pid: mark.boot for mark in evidence.ran if mark.what is Did.DIES}
         self._kills = [each for each in evidence.logged if each.event in (events.WORKER_KILLED, events.WORKER_HUNG)]
 
     def of(self, *faults: Fault) -> Iterator[Span]:
@@ -98,6 +99,8 @@ class Causes:
             is_hung = span.fault is Fault.STOP_WORKER and until - span.begin > self._setup.beat_seconds / 2
             if span.fault in KILLS or is_hung:
                 return str(span)
+        if began <= self._suicides.get(pid, -math.inf) <= until:
+            return "another task of its worker killed that"
         return self.of_node_end(run, until) or self._of_kill_in_drain(pid, began, until)
 
     def of_node_end(self, run: Run, until: float) -> str | None:

@@ -161,7 +161,8 @@ class Logged:
 class Setup:
     """What was run. `workers`: of all nodes together, without those of pools of their own. `tiers`: the queues by
     priority; `weights`: where they are not 1. `apart`: queues with a cap, a rate or a pool of their own, where a
-    task may wait although a worker is idle. `order_queue`: served by one worker; "" for none. `fair`: queues of one
+    task may wait although a worker is idle. `order_queue`: served by one worker; "" for none. `together`: whose tasks
+    run side by side in workers of their own; "" for none. `fair`: queues of one
     tier and equal weights, filled from time to time, and only with tasks that take over 5 ms, so that a claim is of
     one.
     """
@@ -176,6 +177,7 @@ class Setup:
     weights: Mapping[str, int] = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     order_queue: str = ""
+    together: str = ""
     fair: tuple[str, ...] = ()
     crash_limit: int = 3
     loss_limit: int = 5

@@ -14,6 +14,7 @@ CAP: Final = 2
 RATED: Final = "rated"
 RATE: Final = "10/s"
 FAIR: Final = ("east", "west", "north")  # filled at once from time to time, with tasks that are claimed one by one
+TOGETHER: Final = "together"  # its tasks run side by side in one worker of each node
 TIERS: Final = (("urgent",), ("mail", "news"), ("default", CAPPED, RATED), FAIR, ("bulk", "import"))
 WEIGHTS: Final = {"bulk": 3}
 _BULK_TASKS: Final = 120
@@ -144,6 +145,11 @@ STREAMS: Final = (
     Stream(Verb.ENQUEUE, "kill_worker", "default", 0.1, _nothing),
     Stream(Verb.ENQUEUE, "leave", "default", 0.05, _nothing),
     Stream(Verb.ENQUEUE, "have_a_child", "default", 0.2, _seconds(0.2, 2.0)),
+    Stream(Verb.ENQUEUE, "wait", TOGETHER, 8, _seconds(0.05, 1.0)),
+    Stream(Verb.ENQUEUE, "wait", TOGETHER, 0.05, _seconds(3.5, 6.0)),
+    Stream(Verb.ENQUEUE, "fail", TOGETHER, 0.5, _times(2)),
+    Stream(Verb.ENQUEUE, "kill_worker", TOGETHER, 0.05, _nothing),
+    Stream(Verb.GROUP, "wait", TOGETHER, 0.1, _seconds(0.05, 0.5), tasks=_GROUP_TASKS),
     Stream(Verb.UNIQUE, "alone", "default", 2, _key),
     Stream(Verb.MANY, "short", "bulk", 0.06, _nothing, tasks=_BULK_TASKS),
     Stream(Verb.MANY, "short", "import", 0.06, _nothing, tasks=_BULK_TASKS),

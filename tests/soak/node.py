@@ -8,7 +8,7 @@ from typing import Any, Final
 import psutil
 
 from fleet_process import LOG_FILE, FleetProcess, toml
-from soak.load import CAP, CAPPED, ORDER, RATE, RATED, TIERS, WEIGHTS
+from soak.load import CAP, CAPPED, ORDER, RATE, RATED, TIERS, TOGETHER, WEIGHTS
 
 TESTS: Final = Path(__file__).parents[1]
 NAMESPACE: Final = "soak"
@@ -16,6 +16,7 @@ LEASE_SECONDS: Final = 5.0
 BEAT_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 6.0
 WORKERS: Final = 3
+CONCURRENCY: Final = 8
 ORDER_NODE: Final = "a"  # the one with the one worker that serves the queue in order
 _STARTING: Final = b'"event":"fleet.starting"'
 _READY: Final = b'"event":"fleet.ready"'
@@ -24,13 +25,16 @@ _READY: Final = b'"event":"fleet.ready"'
 def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
     """The keys of `rota.toml`. Only the second node has a second poller: a lone one and a stand-by are both met."""
     in_order = name == ORDER_NODE
-    pools = {"main": {"workers": WORKERS, "queues": [queue for tier in TIERS for queue in tier]}}
+    pools = {
+        "main": {"workers": WORKERS, "queues": [queue for tier in TIERS for queue in tier]},
+        "together": {"workers": 1, "concurrency": CONCURRENCY, "queues": [TOGETHER]},
+    }
     return {
         "namespace": NAMESPACE,
         "redis_url": url,
         "imports": ["soak.tasks"],
         "pollers": 1 if in_order else 2,
-        "tiers": [*TIERS[:-1], *([[ORDER]] if in_order else []), TIERS[-1]],
+        "tiers": [*TIERS[:-1], *([[ORDER]] if in_order else []), [TOGETHER], TIERS[-1]],
         "pools": pools | ({"order": {"workers": 1, "queues": [ORDER]}} if in_order else {}),
         "queues": {
             **{queue: {"weight": weight} for queue, weight in WEIGHTS.items()},

@@ -19,7 +19,7 @@ from soak.act import send
 from soak.evidence import SETUP_FILE, Setup, write_whole
 from soak.faults import NODES, PRODUCERS
 from soak.idle import Look, look_at
-from soak.load import CAPPED, FAIR, ORDER, RATED, TIERS, WEIGHTS
+from soak.load import CAPPED, FAIR, ORDER, RATED, TIERS, TOGETHER, WEIGHTS
 from soak.nemesis import Nemesis
 from soak.node import BEAT_SECONDS, LEASE_SECONDS, TESTS, WORKERS, Node
 from soak.plan import Planned
@@ -79,8 +79,9 @@ def setup_of(wanted: Wanted) -> Setup:
         beat_seconds=BEAT_SECONDS,
         tiers=TIERS,
         weights=WEIGHTS,
-        apart=(CAPPED, RATED, ORDER),
+        apart=(CAPPED, RATED, ORDER, TOGETHER),
         order_queue=ORDER,
+        together=TOGETHER,
         fair=FAIR,
     )
 

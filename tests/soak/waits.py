@@ -67,7 +67,8 @@ def busy(case: Case) -> Times:
     """When no worker was free: each ran a task, or was killed a moment ago."""
     changes: list[tuple[float, int]] = []
     for history in case.histories.values():
-        for run in history.runs:
+        runs = () if history.asked is not None and history.asked.queue == case.evidence.setup.together else history.runs
+        for run in runs:
             changes += [(run.began, 1), (_off(case.causes, run), -1)]
     for span in case.causes.of(*KILLS):
         changes += [(span.begin, len(span.pids)), (span.end + REPLACED_SECONDS, -len(span.pids))]
