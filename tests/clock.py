@@ -66,4 +66,5 @@ class TimedFleet(Fleet):
     def forget(self) -> None:
         """Delete all of the namespace."""
         found = list(self.redis.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=10_000))
-        self.redis.delete(*found)  # the clock at least
+        if found:
+            self.redis.delete(*found)
