@@ -25,9 +25,10 @@ help: ## List the targets
 demo: $(VENV)/.installed ## Run a fleet against an embedded server for about 30 s and check that nothing was lost
 	$(BIN)/rota demo $(DEMO_ARGS)
 
+# Whoever is idle takes half of what the other has left: what computes and what waits for processes then run side by side.
 test: $(VENV)/.installed-dev ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
 	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
-	$(BIN)/pytest -n $(TEST_WORKERS) tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
 
 # Without the soft limit's tests, whose signals would strike in the tracer too. Few examples, as the model's findings are
 # asked for elsewhere.

@@ -63,6 +63,7 @@ class FleetProcess:
 
     in_own_session = True
     ask_seconds = DEADLINE_SECONDS
+    control_socket = "control"  # in its folder
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,7 +134,7 @@ class FleetProcess:
         try:
             with socket.socket(socket.AF_UNIX) as asking:
                 asking.settimeout(self.ask_seconds)
-                asking.connect(str(self.folder / "control"))
+                asking.connect(str(self.folder / self.control_socket))
                 asking.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
                 with asking.makefile("rb") as answers:
                     line = answers.readline()

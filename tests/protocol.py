@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import redis
 
+from plain_commands import PlainCommands
 from rota.protocol.command import Command
 from rota.protocol.ends import Run, account_of, ran_by
 from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement, plain_lines
@@ -71,10 +72,12 @@ class Fleet:
         self.keys = self.store.keys
         self.redis = redis.Redis(unix_socket_path=server.socket_path, decode_responses=True)
         self._connection = Connection(parse_address(f"unix://{server.socket_path}"))
+        self._plain = PlainCommands(server.socket_path)
         self._nonces = 0
 
     def close(self) -> None:
         self._connection.close()
+        self._plain.close()
         self.redis.close()
 
     def run(self, command: Command[T]) -> T:
@@ -140,6 +143,10 @@ class Fleet:
         return self.run(self.store.retire_exited(owner, blame, settled))
 
     # Looking
+
+    def look(self, commands: Iterable[tuple[str | int, ...]]) -> list[Any]:
+        """Run plain commands in one exchange; their replies."""
+        return self._plain.ask(commands)
 
     def now_us(self) -> int:
         seconds, microseconds = self.redis.time()

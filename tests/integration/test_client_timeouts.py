@@ -1,14 +1,19 @@
-"""No call of the client that blocks takes longer than its timeout in all, at whichever step the server falls silent."""
+"""No call of the client that blocks takes longer than its timeout in all, at whichever step the server falls silent.
+
+It is the way to the server that falls silent, so any server will do. Calls of one test wait at the same time.
+"""
 
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 import rota
 from faulty_link import FaultyLink
+from masters import ON_ONE_SERVER
 from rota.client.client import Client
 from servers import Server
 
@@ -39,23 +44,45 @@ CALLS: dict[str, Callable[[Client], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_silent_when_it_is_greeted(name: str, link: FaultyLink, namespace: str) -> None:
+def at_once(names: Iterable[str], act: Callable[[str], None]) -> None:
+    """Do it with each of these calls, all at the same time."""
+    with ThreadPoolExecutor(len(CALLS)) as pool:
+        for name, done in [(name, pool.submit(act, name)) for name in names]:
+            assert done.exception() is None, name
+
+
+@ON_ONE_SERVER
+def test_silent_when_it_is_greeted(link: FaultyLink, namespace: str) -> None:
     link.silence(replies=True)
     url = link.url.replace("redis://", "redis://default:secret@")
-    with Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client, in_time(), pytest.raises(rota.Unavailable):
-        CALLS[name](client)
 
-
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "events"])
-def test_silent_when_it_is_asked(name: str, link: FaultyLink, namespace: str) -> None:
-    with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
-        client.enqueue("work", queue="q")
-        link.silence(replies=True)
-        with in_time(), pytest.raises(rota.Uncertain):
+    def call(name: str) -> None:
+        client = Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS)
+        with client, in_time(), pytest.raises(rota.Unavailable):
             CALLS[name](client)
 
+    at_once(CALLS, call)
 
+
+@ON_ONE_SERVER
+def test_silent_when_it_is_asked(link: FaultyLink, namespace: str) -> None:
+    names = [name for name in CALLS if name != "events"]
+    with ExitStack() as stack:
+        clients = {
+            name: stack.enter_context(Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS)) for name in names
+        }
+        for client in clients.values():
+            client.enqueue("work", queue="q")
+        link.silence(replies=True)
+
+        def call(name: str) -> None:
+            with in_time(), pytest.raises(rota.Uncertain):
+                CALLS[name](clients[name])
+
+        at_once(names, call)
+
+
+@ON_ONE_SERVER
 def test_silent_when_it_is_asked_for_the_second_time(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         client.enqueue("work", queue="q")
@@ -67,6 +94,7 @@ def test_silent_when_it_is_asked_for_the_second_time(link: FaultyLink, namespace
             caught.value.repeat()
 
 
+@ON_ONE_SERVER
 def test_silent_between_the_questions_of_one_call(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])

@@ -19,15 +19,16 @@ from rota.server.durability import Durability
 from servers import Server
 from waiting import until
 
-SECONDS = 3.0  # of which three quarters are waited for a replica, on a busy machine too
+SECONDS = 2.0  # of which three quarters are waited for a replica, on a busy machine too
+HASTY_SECONDS = 0.8  # for what waits in vain, and for nothing else
 
 
-@pytest.fixture(name="pair")
-def _pair(server: Server, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    """A server of this test's own, and its replica."""
-    folders = [tmp_path / name for name in ("first", "second")]
-    for folder in folders:
-        folder.mkdir()
+@contextmanager
+def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
+    """Another server of that kind, and its replica, which takes a second to come up."""
+    folders = [folder / name for name in ("first", "second")]
+    for each in folders:
+        each.mkdir()
     first = Server(server.binary, folders[0], repl_diskless_sync_delay="0").start()
     second = Server(server.binary, folders[1], replicaof=f"127.0.0.1 {first.port}")
     try:
@@ -40,6 +41,13 @@ def _pair(server: Server, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
         second.stop()
 
 
+@pytest.fixture(name="pair", scope="module")
+def _pair(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """A server and its replica, of all tests that leave both as they were."""
+    with replicated(server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
+
+
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
     """A replica that takes nothing in meanwhile."""
@@ -50,8 +58,8 @@ def stopped(server: Server) -> Iterator[None]:
         os.kill(server.pid, signal.SIGCONT)
 
 
-def waiting(server: Server, namespace: str, durability: Durability = "wait") -> Client:
-    return Client(server.url, namespace, durability=durability, timeout_seconds=SECONDS)
+def waiting(server: Server, namespace: str, durability: Durability = "wait", seconds: float = SECONDS) -> Client:
+    return Client(server.url, namespace, durability=durability, timeout_seconds=seconds)
 
 
 def call(task_id: str) -> rota.Call:
@@ -110,7 +118,7 @@ def test_a_repeat_on_another_connection_is_not_confirmed_by_what_that_one_did_no
     pair: tuple[Server, Server], namespace: str
 ) -> None:
     first, second = pair
-    with waiting(first, namespace) as client, stopped(second):
+    with waiting(first, namespace, seconds=HASTY_SECONDS) as client, stopped(second):
         with pytest.raises(rota.Uncertain) as caught:
             client.enqueue(call("a"))
         client.close()
@@ -164,10 +172,11 @@ def test_a_script_the_server_does_not_know_is_confirmed_once_it_was_taught(
     first, second = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
         client.enqueue(call("a"))
-        client.close()
         asking.script_flush()
-        with stopped(second), pytest.raises(rota.Uncertain, match="no replica has them"):
-            client.enqueue(call("b"))
+        client.close()
+    hasty = waiting(first, namespace, seconds=HASTY_SECONDS)
+    with hasty, stopped(second), pytest.raises(rota.Uncertain, match="no replica has them"):
+        hasty.enqueue(call("b"))
 
 
 def test_what_is_refused_is_refused_and_not_in_doubt(pair: tuple[Server, Server], namespace: str) -> None:
@@ -175,15 +184,21 @@ def test_what_is_refused_is_refused_and_not_in_doubt(pair: tuple[Server, Server]
     with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
         client.enqueue(call("a"))
         asking.config_set("maxmemory", "1")
-        with pytest.raises(rota.ServerFull):
-            client.enqueue(call("b"))
+        try:
+            with pytest.raises(rota.ServerFull):
+                client.enqueue(call("b"))
+        finally:
+            asking.config_set("maxmemory", "0")
 
 
 def test_a_primary_that_lost_its_replicas_is_left_by_those_it_refuses(
-    pair: tuple[Server, Server], namespace: str
+    server: Server, namespace: str, tmp_path: Path
 ) -> None:
-    first, second = pair
-    with rota.Client(first.url, namespace) as client, redis.Redis.from_url(first.url) as asking:
+    with (
+        replicated(server, tmp_path) as (first, second),
+        rota.Client(first.url, namespace) as client,
+        redis.Redis.from_url(first.url) as asking,
+    ):
         client.enqueue(call("a"))
         second.stop()
         until(lambda: asking.info("replication")["connected_slaves"] == 0, "the end of the replica")

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
+from masters import ON_ONE_SERVER
 from rota.child.signals import STACK_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.protocol.store import NewTask, Store
@@ -130,6 +131,7 @@ def test_the_longest_running_task_is_shown(exporter: Exporter) -> None:
     assert process["task"] == {"id": "id-1", "name": "send", "queue": "mail"}
 
 
+@ON_ONE_SERVER
 def test_without_redis_the_queues_are_absent_and_all_else_is_there(
     server: Server, namespace: str, tmp_path: Path
 ) -> None:
@@ -151,6 +153,7 @@ def test_without_redis_the_queues_are_absent_and_all_else_is_there(
         private.stop()
 
 
+@ON_ONE_SERVER
 def test_a_stalled_redis_holds_up_no_scrape(server: Server, namespace: str, tmp_path: Path) -> None:
     private = Server(server.binary, tmp_path).start()
     exporter = small_fleet(private.url, namespace)

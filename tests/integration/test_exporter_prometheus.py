@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from exporting import POLLER_SLOT, WORKER_SLOT, Exporter, small_fleet
+from masters import ON_ONE_SERVER
 from prometheus import Prometheus, promtool, scrape_config
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import CounterDefinition, GaugeDefinition, HistogramDefinition, Writer
@@ -38,6 +39,7 @@ def fill_every_metric(exporter: Exporter) -> None:
                     raise AssertionError(definition)
 
 
+@ON_ONE_SERVER
 def test_a_real_prometheus_scrapes_every_metric(server: Server, namespace: str, tmp_path: Path) -> None:
     exporter = small_fleet(server.url, namespace, "tenant-*")
     fill_every_metric(exporter)

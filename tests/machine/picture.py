@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from protocol import Fleet
+from rota.protocol.keys import Keys
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,17 @@ def take_picture(
     """Looks at these queues, the in-flight lists of these owners, these unique keys, these domains with patterns, and
     at everything else."""
     queues, owners, unique_keys, domains = list(queues), list(owners), list(unique_keys), list(domains)
-    answers = iter(_ask(fleet, queues, owners, unique_keys))
+    answers = iter(fleet.look(_questions(fleet.keys, queues, owners, unique_keys, domains)))
     lanes, bells = _lanes_and_bells(queues, answers)
     inflight = {owner: next(answers) for owner in owners}
     holders = {unique_key: next(answers) for unique_key in unique_keys}
-    (
-        tasks, tickets, epitaphs, delayed, dead, expires, held_keys,
-        counts, marked, rotation, rates, former, ends, untold, schedules, look_at, alive,
-        known, idle, events, poller_bell,
-    ) = answers  # fmt: skip
+    of_domains = [(domain, _pairs(next(answers)), _scores(next(answers))) for domain in domains]
+    tasks, tickets, epitaphs, held_keys, counts, rotation, rates, former, schedules, alive = map(
+        _pairs, islice(answers, 10)
+    )
+    delayed, dead, expires, look_at, idle = map(_scores, islice(answers, 5))
+    marked, known = map(set, islice(answers, 2))
+    ends, untold, numbers, events, poller_bell = answers
     return Picture(
         lanes,
         bells,
@@ -75,47 +79,51 @@ def take_picture(
         epitaphs,
         _microseconds(delayed),
         _microseconds(dead),
-        {owner: int(score) for owner, score in expires},
+        {owner: int(score) for owner, score in expires.items()},
         held_keys,
         {name: int(number) for name, number in counts.items() if int(number)},
         marked,
-        {name: (int(state[:20]), int(state[21:])) for name, state in (rotation | _times(fleet, domains)).items()},
+        {name: (int(state[:20]), int(state[21:])) for name, state in (rotation | _times(of_domains)).items()},
         {queue: int(paid_off) for queue, paid_off in rates.items()},
         {task_id: _two_numbers(text) for task_id, text in former.items()},
         ends or "",
-        _sealed(fleet),
+        _sealed(fleet, numbers),
         untold or "",
         schedules,
-        dict(look_at),
+        look_at,
         alive,
         known,
-        {queue: int(since) for queue, since in idle},
-        {domain: _turns(fleet, domain) for domain in domains},
+        {queue: int(since) for queue, since in idle.items()},
+        {domain: {member: int(score) for member, score in turns.items()} for domain, _, turns in of_domains},
         events,
         poller_bell,
     )
 
 
-def _ask(fleet: Fleet, queues: list[str], owners: list[str], unique_keys: list[str]) -> list[Any]:
-    keys = fleet.keys
-    pipe: Any = fleet.redis.pipeline(transaction=False)  # redis-py types its calls as if each answered at once
+def _questions(
+    keys: Keys, queues: list[str], owners: list[str], unique_keys: list[str], domains: list[str]
+) -> Iterator[tuple[str | int, ...]]:
     for queue in queues:
-        pipe.lrange(keys.ready_lane(queue), 0, -1).lrange(keys.delayed_lane(queue), 0, -1).llen(keys.doorbell(queue))
-    for owner in owners:
-        pipe.lrange(keys.inflight(owner), 0, -1)
-    for unique_key in unique_keys:
-        pipe.get(keys.unique(unique_key))
-    pipe.hgetall(keys.tasks).hgetall(keys.tickets).hgetall(keys.epitaphs)
-    pipe.zrange(keys.delayed, 0, -1, withscores=True).zrange(keys.dead, 0, -1, withscores=True)
-    pipe.zrange(keys.owners, 0, -1, withscores=True)
-    pipe.hgetall(keys.unique_keys).hgetall(keys.counts).smembers(keys.ready)
-    pipe.hgetall(keys.rotation).hgetall(keys.rates).hgetall(keys.former)
-    pipe.get(keys.ends).get(keys.ends_untold)
-    pipe.hgetall(keys.schedules).zrange(keys.schedules_due, 0, -1, withscores=True).hgetall(keys.schedules_alive)
-    pipe.smembers(keys.queues).zrange(keys.idle, 0, -1, withscores=True)
-    pipe.xlen(keys.events).llen(keys.poller_doorbell)
-    answers: list[Any] = pipe.execute()
-    return answers
+        yield "LRANGE", keys.ready_lane(queue), 0, -1
+        yield "LRANGE", keys.delayed_lane(queue), 0, -1
+        yield "LLEN", keys.doorbell(queue)
+    yield from (("LRANGE", keys.inflight(owner), 0, -1) for owner in owners)
+    yield from (("GET", keys.unique(unique_key)) for unique_key in unique_keys)
+    for domain in domains:
+        yield "HGETALL", keys.times(domain)
+        yield "ZRANGE", keys.turns(domain), 0, -1, "WITHSCORES"
+    hashes = (
+        keys.tasks, keys.tickets, keys.epitaphs, keys.unique_keys, keys.counts,
+        keys.rotation, keys.rates, keys.former, keys.schedules, keys.schedules_alive,
+    )  # fmt: skip
+    yield from (("HGETALL", key) for key in hashes)
+    scored = keys.delayed, keys.dead, keys.owners, keys.schedules_due, keys.idle
+    yield from (("ZRANGE", key, 0, -1, "WITHSCORES") for key in scored)
+    yield from (("SMEMBERS", key) for key in (keys.ready, keys.queues))
+    yield from (("GET", key) for key in (keys.ends, keys.ends_untold))
+    yield "LRANGE", keys.ends_sealed, 0, -1
+    yield "XLEN", keys.events
+    yield "LLEN", keys.poller_doorbell
 
 
 def _lanes_and_bells(
@@ -134,26 +142,27 @@ def _two_numbers(text: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _sealed(fleet: Fleet) -> dict[int, str]:
-    numbers: Any = fleet.redis.lrange(fleet.keys.ends_sealed, 0, -1)
-    texts: Any = fleet.redis.mget([fleet.keys.sealed_ends(number) for number in numbers]) if numbers else []
+def _pairs(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _scores(flat: list[str]) -> dict[str, float]:
+    return dict(zip(flat[::2], map(float, flat[1::2]), strict=True))
+
+
+def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
+    texts = fleet.look([("MGET", *map(fleet.keys.sealed_ends, numbers))])[0] if numbers else []
     return dict(zip(map(int, numbers), texts, strict=True))
 
 
-def _times(fleet: Fleet, domains: Iterable[str]) -> dict[str, str]:
+def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
     """As they would stand in `rotation`."""
-    found: dict[str, Any] = {domain: fleet.redis.hgetall(fleet.keys.times(domain)) for domain in domains}
     return {
         domain if name == "*" else f"{domain} {name}": state
-        for domain, states in found.items()
+        for domain, states, _ in of_domains
         for name, state in states.items()
     }
 
 
-def _turns(fleet: Fleet, domain: str) -> dict[str, int]:
-    found: Any = fleet.redis.zrange(fleet.keys.turns(domain), 0, -1, withscores=True)
-    return {member: int(score) for member, score in found}
-
-
-def _microseconds(pairs: list[tuple[Any, float]]) -> dict[str, int]:
-    return {member: round(score * 1_000_000) for member, score in pairs}
+def _microseconds(scores: dict[str, float]) -> dict[str, int]:
+    return {member: round(score * 1_000_000) for member, score in scores.items()}

@@ -3,8 +3,7 @@
 import signal
 from functools import partial
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from fleet_readings import Scrape
 from masters import ON_ONE_SERVER, TASKS, Mastered
@@ -19,29 +18,40 @@ def _metric(fleet: Mastered, name: str) -> float:
     return Scrape(body).total(name)
 
 
-@pytest.mark.parametrize(
-    ("broken", "path"),
-    [
-        ("workers = -1", "workers"),
-        ("wrokers = 3", "wrokers"),
-        ("workers = 2\ntiers = [['default'], ['default']]", "tiers"),
-        ("workers = [", "rota.toml"),
-        ("workers = 2\n[http]\nlisten = '192.0.2.1:1'", "http.listen"),
-    ],
-)
-def test_a_file_that_cannot_be_used_changes_nothing(fleet: Mastered, broken: str, path: str) -> None:
+UNUSABLE = {
+    "workers = -1": "workers",
+    "wrokers = 3": "wrokers",
+    "workers = 2\ntiers = [['default'], ['default']]": "tiers",
+    "workers = [": "rota.toml",
+    "workers = 2\n[http]\nlisten = '192.0.2.1:1'": "http.listen",
+}
+
+
+def test_a_file_that_cannot_be_used_changes_nothing(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.pids() if fleet.until_workers(2) else set()
-    fleet.configure(broken)
-    fleet.signal(signal.SIGHUP)
-    rejected = until(lambda: fleet.log("config.rejected"))
-    assert path in rejected[0]["path"]
-    assert fleet.pids() == before
-    assert _metric(fleet, "rota_config_last_reload_successful") == 0
+    for broken, path in UNUSABLE.items():
+        told = len(fleet.log("config.rejected"))
+        fleet.configure(broken)
+        fleet.signal(signal.SIGHUP)
+        rejected = until(partial(_rejected, fleet, told))
+        assert path in rejected[0]["path"]
+        assert fleet.pids() == before
+        assert _metric(fleet, "rota_config_last_reload_successful") == 0
+        fleet.configure("workers = 2")
+        assert fleet.reload()["result"] == "success"
+        until(partial(_last_reload_worked, fleet))
     fleet.configure("workers = 3")
     assert fleet.reload()["result"] == "success"
     fleet.until_workers(3)
-    until(lambda: _metric(fleet, "rota_config_last_reload_successful") == 1)
+
+
+def _rejected(fleet: Mastered, before: int) -> list[dict[str, Any]]:
+    return fleet.log("config.rejected")[before:]
+
+
+def _last_reload_worked(fleet: Mastered) -> bool:
+    return _metric(fleet, "rota_config_last_reload_successful") == 1
 
 
 MISSING = "rota.toml: there is no such file; `rota init` writes one"

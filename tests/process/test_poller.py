@@ -66,7 +66,7 @@ def test_what_a_lost_owner_held_goes_back_to_its_lane(harness: ChildHarness) -> 
     task_id = harness.enqueue("note", "a")
     (owner,) = harness.run(harness.store.register(100, ["lost:1"]))
     assert _claim(harness, owner)
-    poller = harness.start_poller(lease_seconds=1.0)
+    poller = harness.start_poller(lease_seconds=0.5)
     until(lambda: harness.state(task_id) == "ready")
     status = harness.run(harness.store.status(task_id))
     assert (status.losses, status.crashes) == (1, 0)
@@ -83,17 +83,17 @@ def test_a_task_lost_too_often_is_dead_with_the_reason(harness: ChildHarness) ->
     task_id = harness.enqueue("note", "a")
     (owner,) = harness.run(harness.store.register(100, ["lost:1"]))
     assert _claim(harness, owner)
-    harness.start_poller(lease_seconds=1.0, loss_limit=1)
+    harness.start_poller(lease_seconds=0.5, loss_limit=1)
     until(lambda: harness.state(task_id) == "dead")
     assert harness.epitaph(task_id)["reason"] == "lost"
 
 
 def test_an_in_flight_list_nobody_registered_is_found_and_given_back(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
-    (owner,) = harness.run(harness.store.register(2_000, ["node:1"]))
+    (owner,) = harness.run(harness.store.register(500, ["node:1"]))
     assert _claim(harness, owner)
     harness.connection.execute("ZREM", harness.store.keys.owners, owner)
-    harness.start_poller(lease_seconds=1.0)
+    harness.start_poller(lease_seconds=0.5)
     _until_given_back(harness, owner)
 
 
@@ -102,7 +102,7 @@ def test_a_lost_owner_whose_list_is_of_another_type_is_retired_and_holds_up_no_o
     broken, owner = harness.run(harness.store.register(100, ["lost:1", "lost:2"]))
     harness.connection.execute("SET", harness.store.keys.inflight(broken), "not a list")
     assert _claim(harness, owner)
-    harness.start_poller(lease_seconds=1.0)
+    harness.start_poller(lease_seconds=0.5)
     until(lambda: harness.state(task_id) == "ready")
     until(lambda: harness.connection.execute("ZSCORE", harness.store.keys.owners, broken) is None)
     due_id = harness.enqueue("note", "b", due="+1000")
@@ -111,11 +111,11 @@ def test_a_lost_owner_whose_list_is_of_another_type_is_retired_and_holds_up_no_o
 
 def test_a_list_whose_name_is_no_text_keeps_no_poller_from_its_work(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
-    (owner,) = harness.run(harness.store.register(2_000, ["node:1"]))
+    (owner,) = harness.run(harness.store.register(500, ["node:1"]))
     assert _claim(harness, owner)
     harness.connection.execute("ZREM", harness.store.keys.owners, owner)
     harness.connection.execute("RPUSH", harness.store.keys.inflight("").encode() + b"\xff\xfe", "x")
-    poller = harness.start_poller(lease_seconds=1.0)
+    poller = harness.start_poller(lease_seconds=0.5)
     _until_given_back(harness, owner)
     assert poller.process.poll() is None
 

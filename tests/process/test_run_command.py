@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fleet_process import FleetProcess
+from masters import ON_ONE_SERVER
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.server.server_errors import ServerError
@@ -33,6 +33,7 @@ class Place(FleetProcess):
 
     def __init__(self, folder: Path, redis_url: str, namespace: str) -> None:
         super().__init__(folder)
+        self.control_socket = f"rota/{namespace}.sock"  # where it is when the file does not say
         self.environment = {"ROTA_REDIS_URL": redis_url, "ROTA_NAMESPACE": namespace}
         (folder / "tasks.py").write_text(TASKS)
         self.write('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')
@@ -41,12 +42,6 @@ class Place(FleetProcess):
         """Run a command to its end."""
         return self.rota(*arguments, **(self.environment | variables))
 
-    def status(self) -> dict[str, Any]:
-        """What the command `status` says; nothing when it finds no master."""
-        done = self.call("status", "--json")
-        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-        return found
-
     @contextlib.contextmanager
     def fleet(self, *arguments: str) -> Iterator[None]:
         """A running fleet; killed in the end if it still runs."""
@@ -54,7 +49,7 @@ class Place(FleetProcess):
         assert process is not None
         with process:
             try:
-                until(lambda: self.call("health", "--ready").returncode == 0 or self.has_ended(), "it is ready")
+                until(lambda: self.log("fleet.ready") or self.has_ended(), "it is ready")
                 assert not self.has_ended(), self.log_text()
                 yield
             finally:
@@ -107,6 +102,7 @@ def test_without_a_server_or_a_configuration_it_says_so(tmp_path: Path, unfit: U
     check_refusal(Place(tmp_path, "redis://127.0.0.1:1", "unfit"), unfit)
 
 
+@ON_ONE_SERVER
 def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place: Place) -> None:
     with place.fleet():
         shown = place.call("status").stdout
@@ -119,7 +115,7 @@ def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place
         second = place.call("run")
         assert second.returncode == 73
         assert f"another master, pid {place.pid}, has the control socket" in second.stderr
-        assert place.status()["pid"] == place.pid
+        assert json.loads(place.call("status", "--json").stdout)["pid"] == place.pid
 
         port = place.target().rpartition(":")[2]
         third = place.call("run", ROTA_CONTROL__SOCKET="third.sock", ROTA_HTTP__LISTEN=f"127.0.0.1:{port}")
@@ -127,6 +123,7 @@ def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place
         assert "http.listen" in third.stderr
 
 
+@ON_ONE_SERVER
 def test_reload_and_stop_say_what_became_of_them(place: Place) -> None:
     config = place.folder / "rota.toml"
     with place.fleet():
