@@ -6,7 +6,7 @@ import pytest
 
 from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.faults import KINDS, PROFILES, TARGETS, Fault
-from soak.load import FAIR, ORDER, STREAMS, TIERS, Intent, Load
+from soak.load import FAIR, ORDER, STREAMS, TIERS, TOGETHER, Intent, Load
 from soak.plan import Planned, plan_from, plan_of
 
 SECONDS = 600.0
@@ -78,7 +78,7 @@ def test_a_seed_says_what_is_sent_and_no_id_is_used_twice() -> None:
 def test_every_stream_is_sent_to_a_queue_that_is_served() -> None:
     sent = {(intent.verb, intent.task, intent.queue) for intent in load() if intent.task}
     assert {(stream.verb, stream.task, stream.queue) for stream in STREAMS if stream.task} <= sent
-    assert {queue for _, _, queue in sent} == {*sum(TIERS, ()), ORDER}
+    assert {queue for _, _, queue in sent} == {*sum(TIERS, ()), ORDER, TOGETHER}
 
 
 def test_what_is_in_order_is_numbered_without_a_gap() -> None:
