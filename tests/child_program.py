@@ -183,9 +183,8 @@ async def sleep_a_little(text: str) -> None:
 
 
 @task(retries=0)
-async def nap(seconds: float, text: str) -> None:
+async def doze(seconds: float) -> None:
     await asyncio.sleep(seconds)
-    tell(f"{text} {current_task().name}")
 
 
 def _plainly_wrapped(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ class Outages:
     """From the first error to the first command that goes through again."""
 
     def __init__(self, name: str, recorder: Recorder) -> None:
-        self._name = name
+        self.name = name
         self._recorder = recorder
         self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
         self._lost_at: float | None = None
@@ -29,7 +29,7 @@ class Outages:
         self._recorder.counter(REDIS_ERRORS, error.reason).add()
         if self._lost_at is None:
             self._lost_at = time.monotonic()
-            log.logger().warning(events.REDIS_LOST, reason=error.reason, error=str(error), link=self._name)
+            log.logger().warning(events.REDIS_LOST, reason=error.reason, error=str(error), link=self.name)
         return self._backoff.next_seconds()
 
     def worked(self) -> None:
@@ -37,7 +37,7 @@ class Outages:
         if self._lost_at is None:
             return
         away_seconds = round(time.monotonic() - self._lost_at, 3)
-        log.logger().info(events.REDIS_BACK, away_seconds=away_seconds, link=self._name)
+        log.logger().info(events.REDIS_BACK, away_seconds=away_seconds, link=self.name)
         self._lost_at = None
         self._backoff.reset()
 

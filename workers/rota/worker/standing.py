@@ -22,6 +22,8 @@ LAST_ASK_SECONDS: Final = 0.5  # how long a worker that leaves waits for Redis t
 # While nothing is claimed it asks what Redis knows of it; more often behind the fence, as the answer may be `lost`.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
+_AT_WORK: Final = {Phase.IDLE, Phase.BUSY}  # from one to the other many times a second, which is no news
+
 
 @dataclass(slots=True, kw_only=True)
 class Standing:
@@ -71,9 +73,11 @@ class Standing:
             self._show(Phase.QUIET if quiet else phase)
 
     def _show(self, phase: Phase) -> None:
-        if self._slot.phase is not phase:
+        before = self._slot.phase
+        if before is not phase:
             self._slot.phase = phase
-            self.life.ring_master()
+            if not {before, phase} <= _AT_WORK:
+                self.life.ring_master()
 
     def _say_ready(self) -> None:
         """The first answer has come: this worker works."""

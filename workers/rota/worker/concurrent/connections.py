@@ -10,23 +10,21 @@ from rota.server.aio_connection import AioConnection
 from rota.server.connection import GRACE_SECONDS, PARK_SECONDS
 from rota.server.link import Outages
 from rota.server.server_errors import PushedBack, ServerError
-from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import Attempt
 from rota.worker.bell import Bell
 from rota.worker.starting import MayStart, Starting
 
 T = TypeVar("T")
 _ANSWER_SECONDS: Final = 5.0
-_RETRY_SECONDS: Final = 0.5
 
 
 class AioLink:
     """The connection for turns, and for what is asked before a start. Nothing is repeated here."""
 
-    def __init__(self, address: Address, name: str, recorder: Recorder) -> None:
-        self._connection = AioConnection(address, name, lambda: _ANSWER_SECONDS)
-        self._outages = Outages(name, recorder)
-        self.failed = self._outages.failed
+    def __init__(self, address: Address, outages: Outages) -> None:
+        self._connection = AioConnection(address, outages.name, lambda: _ANSWER_SECONDS)
+        self._outages = outages
+        self.failed = outages.failed
 
     async def run(self, call: Command[T]) -> T:
         """Run a script. Raises ServerError."""
@@ -64,9 +62,10 @@ class AioBell:
     """The doorbells. `rung` is called with the queue whose token was taken; with all of them when that is not known, as
     the connection was lost or left meanwhile; and with none when the time was over."""
 
-    def __init__(self, bell: Bell, address: Address, name: str, rung: Callable[[Iterable[str]], None]) -> None:
+    def __init__(self, bell: Bell, address: Address, outages: Outages, rung: Callable[[Iterable[str]], None]) -> None:
         self._bell = bell
-        self._connection = AioConnection(address, name, lambda: PARK_SECONDS + GRACE_SECONDS)
+        self._outages = outages
+        self._connection = AioConnection(address, outages.name, lambda: PARK_SECONDS + GRACE_SECONDS)
         self._rung = rung
         self._parked: asyncio.Task[None] | None = None
 
@@ -87,7 +86,8 @@ class AioBell:
             queue = self._bell.rung(await self._connection.ask(self._bell.call(self._bell.longest_seconds)))
         except ServerError as error:
             self._rung(() if isinstance(error, PushedBack) else self._bell.queues)
-            await asyncio.sleep(_RETRY_SECONDS)  # the turn that follows says what is wrong
+            await asyncio.sleep(self._outages.failed(error))
         else:
+            self._outages.worked()
             self._rung((queue,) if queue else ())
         self._parked = None

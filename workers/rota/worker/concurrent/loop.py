@@ -22,6 +22,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.server.address import parse_address
+from rota.server.link import Outages
 from rota.server.server_errors import ServerError
 from rota.soft_limit import soft_limit
 from rota.telemetry.recorder import Recorder
@@ -68,8 +69,8 @@ class ConcurrentLoop(Standing):
         address, name = parse_address(self.settings.server.redis_url), f"rota:worker:{self.life.owner}"
         self._ledger = Ledger(self.settings.concurrency)
         self._steps = Steps(self.maker.alone, self._blocked)
-        self._link = AioLink(address, name, self.recorder)
-        self._doorbells = AioBell(self.bell, address, f"{name}:bell", self._rung)
+        self._link = AioLink(address, Outages(name, self.recorder))
+        self._doorbells = AioBell(self.bell, address, Outages(f"{name}:bell", self.recorder), self._rung)
         self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starting, self._link).ask)
 
     def run(self) -> int:
