@@ -163,6 +163,14 @@ def test_queues_with_entries_left_ring_and_others_do_not(fleet: Fleet) -> None:
     assert (fleet.bell("x"), fleet.bell("y")) == (1, 0)
 
 
+def test_who_names_nothing_as_all_was_answered_is_told_of_nothing(fleet: Fleet) -> None:
+    flood(fleet, 9, "q")
+    owner = fleet.register()
+    fleet.claim(owner, Q, limit=3)
+    reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, None, picks=50)))
+    assert (reply.word, len(reply.claims)) == (TurnWord.OK, 6)
+
+
 # Entries that have to run alone
 
 
@@ -199,6 +207,16 @@ def test_who_holds_others_claims_nothing_until_its_hands_are_empty_and_then_that
     assert (beside.word, beside.claims) == (TurnWord.ALONE, ())
     last = turn(settled=then.claims[0], alone=beside.alone)
     assert (last.word, len(last.claims), last.claims[0].entry.id) == (TurnWord.OK, 5, "high.2")
+
+
+@pytest.mark.parametrize("held", [None, ["guilty"]], ids=["unnamed", "named"])
+def test_it_is_left_alone_however_many_are_asked_for(fleet: Fleet, held: list[str] | None) -> None:
+    guilty = crashed(fleet, "guilty")
+    fleet.push("a")
+    owner = fleet.register()
+    assert fleet.claim(owner, Q) == ["guilty"]
+    reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50)))
+    assert (reply.word, reply.claims, reply.alone) == (TurnWord.ALONE, (), guilty)
 
 
 def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) -> None:
