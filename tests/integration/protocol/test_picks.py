@@ -1,5 +1,6 @@
 """Claims about a turn of several picks: it claims what as many turns would, and leaves what they leave."""
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from clock import TimedFleet
 from protocol import SECOND_US, Fleet, body_of, one_tier, tiers, turn_of
 from rota.protocol.condition import Condition
-from rota.protocol.outcome import DONE, Settlement
+from rota.protocol.outcome import DONE, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
 from rota.protocol.store import Announced, NewTask, Turn
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
@@ -243,3 +244,31 @@ def test_a_queue_that_was_closed_meanwhile_is_not_waited_for(fleet: Fleet) -> No
     fleet.run(fleet.store.pause("q"))
     reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, held, picks=50, alone=guilty)))
     assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["b"])
+
+
+def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_order(fleet: Fleet) -> None:
+    """One call, and the next worker finds each of them with one crash, to be run alone."""
+    ids = [f"t{number}" for number in range(500)]
+    fleet.push(*ids)
+    owner = fleet.register()
+    assert len(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=500))).claims) == 500
+    retired = fleet.exit(owner, ids, Q)
+    assert [(entry.id, entry.crashes, entry.releases) for entry in retired.requeued] == [(id_, 1, 0) for id_ in ids]
+    assert fleet.lane() == ids
+    alone = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
+    assert (alone.word, len(alone.claims)) == (TurnWord.ALONE, 1)
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.live, audit.missing) == (500, 0)
+
+
+@pytest.mark.parametrize("outcome", [DONE, RetryOutcome(0)], ids=["done", "retry"])
+def test_outcomes_count_in_whatever_order_they_come(fleet: Fleet, outcome: Outcome) -> None:
+    flood(fleet, 200, "q")
+    owner = fleet.register()
+    claims = list(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=200))).claims)
+    random.Random(3).shuffle(claims)
+    for _ in range(4):
+        ended, claims = claims[:50], claims[50:]
+        reply = fleet.turn(owner, Q, *((claim, outcome) for claim in ended), limit=0)
+        assert (reply.stale, set(fleet.inflight(owner))) == ((), {claim.entry.id for claim in claims})
+    assert fleet.redis.hget(fleet.keys.counts, "running:q") == "0"
