@@ -12,7 +12,8 @@
 --   ok      those that were accepted are members
 --   cursor  the group has accepted another number of items: nothing was done
 --   ended   it has ended, was cancelled, or is not known and not to be opened: nothing was done
--- Invariant: who is accepted is a member, and counted by the cursor, in the same call. A nonce seen within 60 s changes nothing.
+-- Invariant: who is accepted is a member, and counted by the cursor, in the same call. A nonce seen within 60 s changes
+-- nothing.
 local FIRST, FIELDS = 8, 7
 local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(asked, 1, FIRST - 1)
 local now, key = redis_now(), group_key(group)
@@ -76,11 +77,12 @@ if #members > 0 then redis.call('HSET', MEMBERS, unpack(members)) end
 if group == '' then return { 'ok', 0, words } end
 if #ids > 0 then
   redis.call('SADD', members_key(group), unpack(ids))
-  redis.call('HINCRBY', key, 'total', #ids)
+  redis.pcall('HINCRBY', key, 'total', #ids)
 end
-if cursor ~= '' then accepted_before = redis.call('HINCRBY', key, 'cursor', #words) end
+local accepted = accepted_before + (cursor ~= '' and #words or 0)
+redis.call('HSET', key, 'cursor', digits_of(accepted))
 if closes == '1' then
   redis.call('HSET', key, 'phase', 'closed')
   end_group_if_over(group, now)
 end
-return { 'ok', accepted_before, words }
+return { 'ok', accepted, words }
