@@ -98,9 +98,12 @@ class KeptGroups:
             return Added(AddWord.ENDED, found.cursor if found else 0, ())
         if found is not None and cursor and int(cursor) != found.cursor:
             return Added(AddWord.CURSOR, found.cursor, ())
-        return self._take(namespace, group_id, args[_FIRST:], closes=closes == b"1")
+        if found is not None:
+            found.cursor += (len(args) - _FIRST) // _FIELDS if cursor else 0
+            found.phase = GroupPhase.CLOSED if closes == b"1" else found.phase
+        return self._take(namespace, group_id, args[_FIRST:])
 
-    def _take(self, namespace: str, group_id: str, args: Sequence[bytes], *, closes: bool) -> Added:
+    def _take(self, namespace: str, group_id: str, args: Sequence[bytes]) -> Added:
         found = self._groups.get((namespace, group_id))
         words: list[Enqueued] = []
         taken: list[tuple[NewTask, KeptTask]] = []
@@ -112,9 +115,7 @@ class KeptGroups:
                 taken.append((new, kept))
                 self._place(namespace, new, _Place(group_id, following))
         if found is not None:
-            found.cursor += len(words)
             found.total += len(taken)
-            found.phase = GroupPhase.CLOSED if closes else found.phase
         self._accepted(namespace, taken)
         self._end_if_over(namespace, group_id)
         return Added(AddWord.OK, found.cursor if found else 0, tuple(words))
