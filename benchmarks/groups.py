@@ -1,4 +1,4 @@
-"""What it costs that tasks are members of a group, or follow one another: `PYTHONPATH=tests python -m benchmarks.groups`.
+"""What it costs that tasks are members of a group, or follow others: `PYTHONPATH=tests python -m benchmarks.groups`.
 
 One connection enqueues 100,000 tasks and works them off in turns of 128, as a worker does. The time is what the server
 counts for the scripts, so that nothing but their work is in it.
