@@ -130,13 +130,18 @@ class KeptGroups:
         place = self._places.pop((namespace, task_id), None)
         if place is None:
             return
-        follows = how is State.DONE and self._follow(namespace, place)
-        if place.group:
-            found = self._groups[namespace, place.group]
-            found.live.discard(task_id)
-            if not follows:
-                found.ended[how] += 1
-            self._end_if_over(namespace, place.group)
+        goes_on = how is State.DONE and bool(place.following)
+        if not place.group:
+            if goes_on:
+                self._follow(namespace, place)
+            return
+        found = self._groups[namespace, place.group]
+        found.live.discard(task_id)
+        if not goes_on:
+            found.ended[how] += 1
+        elif found.is_cancelled or not self._follow(namespace, place):
+            found.ended["cancelled"] += 1
+        self._end_if_over(namespace, place.group)
 
     def _follow(self, namespace: str, place: _Place) -> str:
         """Enqueue the first of what follows; returns its id, "" when nothing does or its id is live."""
