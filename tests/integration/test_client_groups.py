@@ -25,7 +25,7 @@ Link = rota.Call[Any] | rota.Chain
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_registry, "_tasks", {"work": work})
+    monkeypatch.setattr(default_registry, "_tasks", {"mapped_work": work})
 
 
 @pytest.fixture(name="take")
@@ -65,7 +65,7 @@ def call(name: str, *args: object, **options: Any) -> rota.Call[Any]:
     return rota.Call(name, args, queue="default", **options)
 
 
-@rota.task(name="work")
+@rota.task(name="mapped_work")
 def work(number: int) -> None: ...
 
 
@@ -269,14 +269,17 @@ class TestMap:
         with pytest.raises(rota.GroupEnded, match="it was cancelled"):
             client.map(work, range(10), id="m")
 
-    def test_a_lost_reply_doubles_no_item(self, server: Server, namespace: str, fleet: Fleet) -> None:
+    @pytest.mark.parametrize("lost", [1, 2, 3])
+    def test_lost_replies_lose_and_double_no_item(
+        self, server: Server, namespace: str, fleet: Fleet, lost: int
+    ) -> None:
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=1) as client:
             client.map(work, range(2), id="warm")
 
             def items() -> Iterator[int]:
                 for number in range(30):
                     if number == 20:
-                        link.lose_replies(1)
+                        link.lose_replies(lost)
                     yield number
 
             assert client.map(work, items(), chunk=10).status().total == 30
@@ -321,4 +324,13 @@ def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, na
                 await client.enqueue(rota.chain(call("work", 1)))
 
     asyncio.run(program())
+    assert fleet.lane("default") == []
+
+
+def test_a_map_where_a_transaction_is_open_is_refused(server: Server, namespace: str, fleet: Fleet) -> None:
+    with (
+        Client(server.url, namespace, on_commit=lambda _callback: None) as client,
+        pytest.raises(RuntimeError, match=r"a transaction is open, and map\(\) begins at once"),
+    ):
+        client.map(work, range(3))
     assert fleet.lane("default") == []

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rota.client.call import Call
+from rota.client.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow import Chain, members_of
 from rota.client.flow_handles import ChainHandle, GroupHandle
 from rota.client.flow_sending import (
@@ -17,14 +18,21 @@ from rota.client.flow_sending import (
     ids_of,
 )
 from rota.client.group_status import GroupStatus, looking_at_group
-from rota.client.mapping import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
-from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
+from rota.client.on_commit import (
+    MAP_WAITS_NOT,
+    OnceSent,
+    OnCommit,
+    OnCommitOption,
+    check_nothing_waits,
+    check_on_commit,
+)
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import require_name
 from rota.client.sender import Sending, WithId
 from rota.client.status import Handle
 from rota.client.telling import telling
 from rota.durations import Duration
+from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import FollowSteps, Steps, ask
 from rota.protocol.groups import CancelledGroup, NewMember, Room
 from rota.protocol.replies import Enqueued
@@ -67,7 +75,8 @@ class Flows:
 
     def enqueue(self, what: Any, on_commit: OnCommitOption) -> ChainHandle | GroupHandle:
         """Enqueue a chain or a group. Raises TypeError for what is neither."""
-        flow = flow_of(what, self._terms, self._chain_handle, self._group_handle)
+        members = list(self._terms.checks.all_of(what))
+        flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
         on_commit = self._ways.on_commit if on_commit is ... else on_commit
         if on_commit is None:
             handle: ChainHandle | GroupHandle = self._send(flow)[0]
@@ -84,6 +93,8 @@ class Flows:
     def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> GroupHandle:
         """See `rota.map`."""
         plan, count = plan_of(options), count_of(items)
+        if self._ways.on_commit is not None:
+            check_nothing_waits(self._ways.on_commit, MAP_WAITS_NOT)
         of_task = Items(caller_of(task), items, self._terms.checks)
         filling = filling_of(self._terms, plan)
         with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
@@ -120,14 +131,18 @@ class Flows:
 
     def _take(self, steps: MapSteps) -> None:
         answer: Room | None = None
+        failure: Unavailable | Uncertain | None = None
         with suppress(StopIteration):
             while True:
-                asked = steps.send(answer)
-                answer = None
-                if isinstance(asked, GroupQuestion):
-                    answer = self._ways.wait(asked, None)
-                else:
-                    self._ways.send(asked)
+                asked = steps.send(answer) if failure is None else steps.throw(failure)
+                answer = failure = None
+                try:
+                    if isinstance(asked, GroupQuestion):
+                        answer = self._ways.wait(asked, None)
+                    else:
+                        self._ways.send(asked)
+                except (Unavailable, Uncertain) as error:
+                    failure = error
 
     def _group_handle(self, group_id: str, duplicate: bool) -> GroupHandle:
         return GroupHandle(group_id, duplicate, self)
