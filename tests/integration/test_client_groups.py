@@ -204,15 +204,17 @@ class TestGroups:
             assert client.enqueue(group).duplicate
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == PORTION + 100
 
-    def test_a_commit_sends_it(self, client: Client, take: Take) -> None:
+    def test_a_commit_sends_it(self, server: Server, namespace: str, client: Client, take: Take) -> None:
         callbacks: list[Callable[[], None]] = []
         group = client.enqueue(rota.group([call("a")], then=call("then")), on_commit=callbacks.append)
-        chain = client.enqueue(rota.chain(call("b"), call("c")), on_commit=callbacks.append)
+        waiting = Client(server.url, namespace, on_commit=callbacks.append)
+        chain = rota.chain(call("b"), call("c")).enqueue(client=waiting)
         assert (group.status().state, chain.status().state) == ("unknown", "unknown")
         for callback in callbacks:
             callback()
         assert (group.status().state, chain.status().state) == ("closed", "ready")
         assert take(4) == ["a", "b", "then", "c"]
+        waiting.close()
 
     def test_where_no_fleet_serves_them_it_warns(self, server: Server, namespace: str) -> None:
         with Client(server.url, f"{namespace}-unseen") as client, pytest.warns(rota.UnseenNamespace):
@@ -336,6 +338,22 @@ def test_the_client_for_asyncio_does_the_same(server: Server, namespace: str, cl
         asyncio.run(program())
         until(lambda: len(taken) == 39, "all, with what follows")
     assert sorted(taken) == [*range(1, 9), *range(10, 41)]
+
+
+def test_awaited_and_in_doubt_a_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:
+    async def program(link: FaultyLink) -> None:
+        async with rota.AsyncClient(link.url, namespace, timeout_seconds=1) as client:
+            await client.enqueue(rota.group([], id="warm"))
+            link.lose_replies(2)
+            with pytest.raises(rota.Uncertain) as caught:
+                await client.enqueue(rota.group([call("a"), call("b")], id="g"))
+            [repeated] = await caught.value.arepeat()
+            status = await client.group(repeated.id).status()
+            assert (status.id, status.total, status.state) == ("g", 2, "closed")
+
+    with FaultyLink(server.port) as link:
+        asyncio.run(program(link))
+    assert len(fleet.lane("default")) == 2
 
 
 def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, namespace: str, fleet: Fleet) -> None:
