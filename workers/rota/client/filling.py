@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict
 from rota.client.call import Call, why_no_call
 from rota.client.failures import Denied
 from rota.client.flow import Chain, check_group
-from rota.client.flow_sending import Checks, Filling, Terms, group_ended
+from rota.client.flow_sending import Checks, Filling, FlowTerms, group_ended
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import fresh_id
 from rota.client.sender import Sending
@@ -112,7 +112,7 @@ def count_of(iterable: Iterable[Any]) -> int | None:
     return len(iterable) if isinstance(iterable, Sized) else None
 
 
-def filling_of(terms: Terms, plan: MapPlan) -> Filling:
+def filling_of(terms: FlowTerms, plan: MapPlan) -> Filling:
     """The group that is to be filled, open or not."""
     return Filling(terms, plan.id or fresh_id(), terms.checks.opening(plan.then, plan.on_dead))
 

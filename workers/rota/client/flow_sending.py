@@ -92,7 +92,7 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class FlowTerms:
     """How a client checks calls, and sends: by its `sender`, of which others are made."""
 
     store: Store
@@ -108,9 +108,9 @@ class Terms:
         return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
 
 
-def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: Warned) -> Terms:
+def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: Warned) -> FlowTerms:
     """Those of a client."""
-    return Terms(store, Checks(default_registry, max_payload_kb), sender, warned)
+    return FlowTerms(store, Checks(default_registry, max_payload_kb), sender, warned)
 
 
 class FlowSending(Protocol[H]):
@@ -125,7 +125,7 @@ class FlowSending(Protocol[H]):
 class ChainSending(Generic[H]):
     """A chain on its way."""
 
-    def __init__(self, terms: Terms, member: NewMember, handle_of: HandleOf[H]) -> None:
+    def __init__(self, terms: FlowTerms, member: NewMember, handle_of: HandleOf[H]) -> None:
         self._member = member
         self.expected = handle_of(member, Enqueued())
         self._sender: Sender[NewMember, Added, H] = terms.sender.of(
@@ -141,7 +141,7 @@ class ChainSending(Generic[H]):
 class AddSending(Generic[H]):
     """More members for a group that is there."""
 
-    def __init__(self, terms: Terms, group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
+    def __init__(self, terms: FlowTerms, group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
         self._terms = terms
         self._group_id = group_id
         self._members = members
@@ -168,7 +168,7 @@ class Filling:
     """Items on their way into a group. `cursor`: how many the server has accepted; `is_new`: some by this filling;
     `has_ended`: the group takes no more. `go_on`: what follows when what is in doubt was repeated."""
 
-    def __init__(self, terms: Terms, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
+    def __init__(self, terms: FlowTerms, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
         self.group_id = group_id
         self.cursor = 0
         self.is_new = self.has_ended = False
@@ -209,7 +209,7 @@ class Filling:
 class GroupSending(Generic[H]):
     """A group on its way, whose members are all there."""
 
-    def __init__(self, terms: Terms, group: PreparedGroup, handle_of: Callable[[str, bool], H]) -> None:
+    def __init__(self, terms: FlowTerms, group: PreparedGroup, handle_of: Callable[[str, bool], H]) -> None:
         self._filling = Filling(terms, group.id, group.opening, self._go_on)
         self._members = group.members
         self._handle_of = handle_of
@@ -239,7 +239,7 @@ class GroupSending(Generic[H]):
 def flow_of(
     what: Chain | Group,
     members: Sequence[NewMember],
-    terms: Terms,
+    terms: FlowTerms,
     chain_handle: HandleOf[Any],
     group_handle: Callable[[str, bool], Any],
 ) -> FlowSending[Any]:
