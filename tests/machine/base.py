@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 from clock import TimedFleet
 from machine.picture import Picture, take_picture
 from model.conditions import Hours, Rule
+from model.grouping import GroupModel
 from model.items import UNKNOWN_QUEUE, Serving, Share
-from model.model import Model
 from protocol import ACCOUNT, LEASE_MS
 from rota.protocol.command import Command
 from rota.protocol.condition import Condition, text_of_hours
@@ -57,7 +57,7 @@ SERVED: Final = (*NAMED, *PATTERNS)
 NAMES: Final = [share.queue for share in SERVED]
 """What tiers name, and bells ring for."""
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
-REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "revive", "advance", "put_schedule", "run_schedule"})
+REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "add_members", "revive", "advance", "put_schedule", "run_schedule"})
 """The scripts that a full server refuses."""
 
 ANSWERED, REPEATED, DROPPED, LATE, COPIED = "answered", "repeated", "dropped", "late", "copied"
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fleet = TimedFleet(self.server, f"model-{next(_examples)}")
-        self.model = Model(LEASE_US, ACCOUNT.decode(), SERVINGS.values())
+        self.model = GroupModel(LEASE_US, ACCOUNT.decode(), SERVINGS.values())
         self.workers: dict[str, Worker] = {}
         self.zombies: list[Worker] = []
         self.named: list[str] = []
@@ -193,8 +193,9 @@ class Machine(RuleBasedStateMachine):
     def move_clock(self, microseconds: int) -> None:
         """What the server would have forgotten by then is forgotten."""
         self.fleet.clock_us += microseconds
-        nonces, unique_keys = self.model.keys_expire(self.now)
-        gone = [*map(self.fleet.keys.sent, nonces), *map(self.fleet.keys.unique, unique_keys)]
+        nonces, unique_keys, groups = self.model.keys_expire(self.now)
+        keys = self.fleet.keys
+        gone = [*map(keys.sent, nonces), *map(keys.unique, unique_keys), *map(keys.group, groups)]
         if gone:
             # No more than that by the server's own clock, which is not moved; -1 would be for ever.
             assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))

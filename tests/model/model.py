@@ -161,6 +161,8 @@ class Model(Schedules, Sweeping, Throttling):
                 done.append(self._done(task, outcome, owner))
             else:
                 self._go_on(task, outcome, owner)
+        ids = [end.id for end in done]
+        self.places.dependents.ended(self.places, "done", ids, ids)
         self.places.memory.note(Block("done", self.places.now, owner, done))
         return settled
 

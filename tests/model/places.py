@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from model.ends import Block, End, Memory, named_in
+from model.groups import Dependents
 from model.items import UNKNOWN_QUEUE, Bare, New, Task, begun_text
 from model.news import News, reason_in
 from model.turns import Turns
@@ -39,6 +40,7 @@ class Places:
     idle: dict[str, int] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     news: News = field(default_factory=News)
+    dependents: Dependents = field(default_factory=Dependents)
     now: int = 0
     _order: int = 0
     _adopted: int = 0
@@ -243,6 +245,7 @@ class Places:
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
         self.news.tell("dead", task, owner, reason=reason_in(epitaph))
+        self.dependents.ended(self, "dead", [task.id])
 
     def forget(self, task_id: str) -> None:
         self.counts[f"dead:{self.tasks[task_id].queue}"] -= 1
@@ -265,6 +268,7 @@ class Places:
         self.news.tell_end(how, task, owner, account)
         self.results.pop(task.id, None)
         past = self.end(task, how)
+        self.dependents.ended(self, how, [task.id], [task.id])
         self.memory.note(Block(how, self.now, owner, [End(task.text, account + past)]))
 
     def free_key(self, task: Task) -> None:

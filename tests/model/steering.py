@@ -34,15 +34,15 @@ class Steering:
 
     # The server
 
-    def keys_expire(self, now: int) -> tuple[list[str], list[str]]:
-        """The nonces and unique keys that the server forgets as their time has come."""
+    def keys_expire(self, now: int) -> tuple[list[str], list[str], list[str]]:
+        """The nonces, unique keys and groups that the server forgets as their time has come."""
         nonces = [nonce for nonce, (_, until) in self.nonces.items() if until <= now]
         keys = [key for key, (_, until) in self.places.holders.items() if 0 < until <= now]
         for nonce in nonces:
             del self.nonces[nonce]
         for key in keys:
             del self.places.holders[key]
-        return nonces, keys
+        return nonces, keys, self.places.dependents.expire(now)
 
     # Other languages
 
@@ -76,7 +76,9 @@ class Steering:
         if task_id in self.places.scheduled:
             due, _ = self.places.scheduled.pop(task_id)
             self.places.counts[f"delayed:{task.queue}"] -= 1
-            self._note_waiting(task, self.places.end(task, "cancelled"), due)
+            past = self.places.end(task, "cancelled")
+            self._note_waiting(task, past, due)
+            self.places.dependents.ended(self.places, "cancelled", [task_id], [task_id])
             return "cancelled"
         was_cancelled, task.cancelled = task.cancelled, True
         if self.places.holder_of(task_id, self.leases.expires):
@@ -85,6 +87,7 @@ class Steering:
         if not was_cancelled:
             account = self.places.accounts.get(task_id)
             self._note_waiting(task, f"\n{account}" if account else "")
+            self.places.dependents.ended(self.places, "cancelled", [task_id])
         return "cancelled"
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
@@ -115,6 +118,8 @@ class Steering:
     def purge(self, now: int, queue: str) -> int:
         self.places.at(now)
         items = self.places.entries(queue)
+        self.places.lanes[queue, "delayed"], self.places.lanes[queue, "ready"] = [], []
+        self.places.marked.discard(queue)
         for item in items:
             if isinstance(item, Bare):
                 continue
@@ -124,8 +129,6 @@ class Steering:
                 self.places.end(item, "purged")
             else:
                 self.places.end_alone(item, "purged", "-", unstarted(item.body))
-        self.places.lanes[queue, "delayed"], self.places.lanes[queue, "ready"] = [], []
-        self.places.marked.discard(queue)
         return len(items)
 
     def revive(self, now: int, ids: Sequence[str]) -> int:
@@ -159,6 +162,7 @@ class Steering:
             return "placed"
         if task.cancelled:
             self.places.end(task, "cancelled")
+            self.places.dependents.ended(self.places, "cancelled", [task_id])
             return "ended"
         return "dead" if self.places.restore(task).queue == UNKNOWN_QUEUE else "restored"
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from machine.faults import Faults
+from machine.grouping import Grouping
 from machine.invariants import Invariants
-from machine.opening import Opening
 from machine.schedules import Schedules
 from machine.throttling import Throttling
 from servers import Server
@@ -20,7 +20,7 @@ EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "270"))
 STEPS = int(os.environ.get("MODEL_STEPS", "50"))
 
 
-class Protocol(Faults, Opening, Schedules, Throttling, Invariants):
+class Protocol(Faults, Grouping, Schedules, Throttling, Invariants):
     """All rules and all invariants."""
 
 

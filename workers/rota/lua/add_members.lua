@@ -1,7 +1,7 @@
 #!lua
 -- Accept tasks as enqueue does, with what follows them, and as members of a group, which this may open and close. A full
 -- server refuses it as it does an enqueue.
--- with: asked prefix clock numbers lists entry doorbell books in_use about_groups former bare news waiters following
+-- with: asked prefix clock numbers entry doorbell books in_use about_groups former bare news waiters following
 -- taking along: enqueue
 -- KEYS[1]  tasks
 -- ARGV     nonce, group or '' for none, whether to open it 0|1, what follows it and what does if a member is dead (as in

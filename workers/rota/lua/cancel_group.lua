@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Cancel a group: it takes no members, nothing follows it, and its chains go no further. What lives of it is handed out in
 -- portions, for the caller to cancel.
--- with: prefix clock entry lists doorbell books in_use about_groups former bare news waiters following
+-- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
 -- KEYS[1]  tasks
 -- ARGV     group, cursor: '0' at first
 -- returns  whether it is known and has not ended 0|1, the next cursor, '0' behind the last portion, ids

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Close a group: no more is to come than members that live may add. One without any that lives ends at once.
--- with: prefix clock entry lists doorbell books in_use about_groups former bare news waiters following
+-- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
 -- KEYS[1]  tasks
 -- ARGV     group
 -- returns  1, or 0 when it has ended, or is not known

@@ -9,20 +9,20 @@ local queue, now = ARGV[1], redis_now()
 guard_places()
 redis.call('LLEN', ready_lane(queue))
 redis.call('LLEN', delayed_lane(queue))
-local purged = 0
+local purged = {}
 for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
-  for _, text in ipairs(purged < MOST and redis.call('LPOP', lane, MOST - purged) or {}) do
-    local e = parse_entry(text)
-    local body = e and not is_shell(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
-    if body == '' then
-      take_off(e.id, e.flag, 'purged') -- its end was noted when it was cancelled
-    elseif body then
-      local _, _, name = bare_names(body)
-      end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))
-    end -- a bare item was never accepted, so the books do not know it
-    purged = purged + 1
-  end
+  for _, text in ipairs(#purged < MOST and redis.call('LPOP', lane, MOST - #purged) or {}) do purged[#purged + 1] = text end
 end
-local left = entries_in(queue)
+local left = entries_in(queue) -- what follows those that are purged is none of them
 if left == 0 then redis.call('SREM', PREFIX .. 'ready', queue) end
-return { purged, left > 0 and 1 or 0 }
+for _, text in ipairs(purged) do
+  local e = parse_entry(text)
+  local body = e and not is_shell(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
+  if body == '' then
+    take_off(e.id, e.flag, 'purged') -- its end was noted when it was cancelled
+  elseif body then
+    local _, _, name = bare_names(body)
+    end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))
+  end -- a bare item was never accepted, so the books do not know it
+end
+return { #purged, left > 0 and 1 or 0 }

@@ -5,7 +5,7 @@ A script names the shared functions it needs in a line `-- with: entry doorbell`
 it names itself. So each script carries what it uses and nothing else, and runs as one text.
 
 A script that has a line `-- taking along: turn` gets that whole transition too, as a function, behind the shared files
-of both. Where the first of its own is `copy`, the transition is run and changes nothing; where it is `asked`, it gets its
+of both. Where the first of its own is `copy`, the transition changes nothing; where it is `asked`, it gets its
 arguments from the script.
 """
 

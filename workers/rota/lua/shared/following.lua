@@ -2,7 +2,7 @@
 -- `GROUP` or `-`, and behind a line feed what of its chain is to follow: of each task a line `ID QUEUE DUE BYTES` and its body.
 -- In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is: who leaves
 -- that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
--- with: ending lists
+-- with: ending
 local group_key, members_key, ring_for_following, end_group_if_over
 if any_members then
   local ENDED_MS = 50000 -- for so long a group that has ended can be looked at
@@ -12,27 +12,14 @@ if any_members then
   members_key = function(group) return PREFIX .. 'group-members:' .. group end
   ring_for_following = ring_if_served -- a turn, which claims as well, has another way
 
-  -- Whether an id is that of a task that lives. As for an enqueue it is not where that was cancelled while it waited.
-  local function is_taken(id, body)
-    if not body or body ~= '' then return body end
-    local owners = redis.pcall('ZCARD', PREFIX .. 'owners')
-    return type(owners) ~= 'number' or owners > 500 or holder_of(id)
-  end
-
-  -- The life that an id begins: its number, '' for the first; nil when the id is taken.
+  -- The life that an id begins: its number, '' for the first; nil when the id is taken, if only by a task that was cancelled
+  -- and of which an entry stands.
   local function life_to_begin(id)
-    local body = redis.call('HGET', PREFIX .. 'tasks', id)
-    if is_taken(id, body) then return nil end
+    if redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then return nil end
     local life, shells = lives_of(id)
-    if not body and not life then return '' end
-    life = string.format('%.0f', (life or 0) + 1)
-    redis.call('HSET', FORMER, id, string.format('%s %.0f', life, (shells or 0) + (body and 1 or 0)))
-    any_former = true
-    if body then
-      redis.call('HDEL', PREFIX .. 'epitaphs', id)
-      total('cancelled', 1)
-    end
-    return life
+    if not life then return '' end
+    redis.call('HSET', FORMER, id, string.format('%.0f %.0f', life + 1, shells))
+    return string.format('%.0f', life + 1)
   end
 
   local function place(e, body, now)
@@ -50,7 +37,7 @@ if any_members then
   end
 
   -- Enqueue the first of what is to follow, as a member of this group or none, `-`; what stands behind it follows that. Returns
-  -- its id, nil when a task of that id lives.
+  -- its id, nil when that is taken.
   local function put_what_follows(following, group, now)
     local id, queue, sign, digits, front, size, at = string.match(following, ITEM)
     local life = id and life_to_begin(id)
@@ -113,9 +100,7 @@ if any_members then
   -- These have left their group, unless they had before.
   local function leave_group(group, how, ids)
     local left = redis.pcall('SREM', members_key(group), unpack(ids))
-    if type(left) ~= 'number' or left == 0 then return false end
-    redis.pcall('HINCRBY', group_key(group), how, left)
-    return true
+    if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end
   end
 
   -- A task of a chain is done: the next one takes its place. Where the group was cancelled, or the next one's id is taken, the
@@ -129,23 +114,26 @@ if any_members then
   end
 
   follow = function(how, now, ids)
-    local chains, by_group, gone = {}, {}, {}
+    local gone, chains, groups, leaving = {}, {}, {}, {}
     for i, member in ipairs(redis.call('HMGET', MEMBERS, unpack(ids))) do
       local group, rest = string.match(member or '', MEMBER)
       if group then gone[#gone + 1] = ids[i] end
-      if group and group ~= '-' then by_group[group] = by_group[group] or {} end
+      if group and group ~= '-' and not leaving[group] then
+        groups[#groups + 1] = group
+        leaving[group] = {}
+      end
       if group and how == 'done' and rest ~= '' then
         chains[#chains + 1] = { ids[i], group, rest, now }
       elseif group and group ~= '-' then
-        table.insert(by_group[group], ids[i])
+        table.insert(leaving[group], ids[i])
       end
     end
     if #gone == 0 then return end
     redis.call('HDEL', MEMBERS, unpack(gone))
-    for group, left in pairs(by_group) do
-      if #left > 0 then leave_group(group, how, left) end
+    for group, of in pairs(leaving) do
+      if #of > 0 then leave_group(group, how, of) end
     end
     for _, chain in ipairs(chains) do go_on(unpack(chain)) end
-    for group in pairs(by_group) do end_group_if_over(group, now) end
+    for _, group in ipairs(groups) do end_group_if_over(group, now) end
   end
 end

@@ -1,0 +1,148 @@
+"""Rules of groups and chains, and what must hold of them."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from machine.base import ANSWERED, DELIVERIES, QUEUES, SECOND_US, Worker
+from machine.opening import Opening
+from machine.producing import WISHES
+from machine.working import OUTCOMES, VERBS
+from model.grouping import Member, Target
+from model.groups import Chain
+from model.items import New
+from protocol import body_of
+from rota.protocol.groups import Added, CancelledGroup, GroupPhase, GroupState, Into, NewMember, follow_text
+from rota.protocol.groups import Opening as GroupOpening
+from rota.protocol.store import NewTask
+
+DUES = st.sampled_from(["", "", "", "^", "+1000000", "+1000000^", "@1"])
+FOLLOWING = st.lists(st.tuples(st.sampled_from(QUEUES), DUES, st.integers(0, 9)), max_size=2)
+CURSORS = st.sampled_from([None, None, "right", "right", "wrong"])
+
+
+def told(new: New) -> NewTask:
+    return NewTask(new.id, new.queue, new.body.encode(), new.due, new.unique_key, new.hold_ms)
+
+
+class Grouping(Opening):
+    """Members that come at once and one by one, and end in all ways; groups closed and cancelled in between."""
+
+    @rule(
+        data=st.data(),
+        wishes=st.lists(st.tuples(WISHES, FOLLOWING), max_size=3),
+        cursor=CURSORS,
+        closes=st.booleans(),
+        delivery=DELIVERIES,
+    )
+    def add_members(
+        self,
+        data: st.DataObject,
+        wishes: list[tuple[tuple[str, str, tuple[str, int], int], list[tuple[str, str, int]]]],
+        cursor: str | None,
+        closes: bool,
+        delivery: str,
+    ) -> None:
+        """Into a group that is new, known, or none at all."""
+        group = data.draw(st.sampled_from([f"g{next(self.ids)}", *self.model.groups, ""]))
+        opening = self._chain(data.draw(FOLLOWING)), self._chain(data.draw(FOLLOWING))
+        known = self.model.groups.get(group)
+        before = (known.cursor if known else 0) + (cursor == "wrong")
+        members = [(self._first(*wish), self._chain(following)) for wish, following in wishes]
+        to = Target(group, data.draw(st.sampled_from([opening, opening, None])), before if cursor else None, closes)
+        self.send_members(members, to, delivery)
+
+    def _first(self, queue: str, due: str, key: tuple[str, int], luck: int) -> New:
+        return New(self._an_id(luck), queue, body_of("m", queue).decode(), due, *key)
+
+    def _chain(self, wishes: list[tuple[str, str, int]]) -> Chain:
+        return tuple(New(self._an_id(luck), queue, body_of("f", queue).decode(), due) for queue, due, luck in wishes)
+
+    def _an_id(self, luck: int) -> str:
+        """Now and then that of a task that lives, or had a life."""
+        known = [*self.model.places.former, *self.model.places.tasks]
+        return known[0] if known and not luck else f"m{next(self.ids)}"
+
+    def send_members(self, members: list[Member], to: Target, delivery: str = ANSWERED) -> None:
+        nonce = f"{self.fleet.keys.namespace}-{next(self.ids)}"
+        opening = to.opening and GroupOpening(*(follow_text(map(told, chain)) for chain in to.opening))
+        into = Into(to.group, opening, to.cursor, to.closes)
+        told_members = [NewMember(told(new), follow_text(map(told, chain))) for new, chain in members]
+
+        def check(added: Added) -> None:
+            word, cursor, words = self.model.add_members(self.now, nonce, members, to)
+            assert (added.word, added.cursor) == (word, cursor)
+            refused = [word.partition(" ")[2] for word in words if word not in {"ok", "unserved"}]
+            assert [answer.holder for answer in added.enqueued if answer.duplicate] == refused
+            assert len(added.enqueued) == len(words)
+
+        self.call(self.fleet.store.add_members(nonce, told_members, into), check, delivery)
+
+    @precondition(lambda self: self.model.groups)
+    @rule(data=st.data(), delivery=DELIVERIES)
+    def close_group(self, data: st.DataObject, delivery: str) -> None:
+        group = self.pick(data, [*self.model.groups, "unknown"])
+
+        def check(is_known: bool) -> None:
+            assert is_known == self.model.close_group(self.now, group)
+
+        self.call(self.fleet.store.close_group(group), check, delivery)
+
+    @precondition(lambda self: self.model.groups)
+    @rule(data=st.data(), delivery=DELIVERIES, cancels=st.booleans())
+    def cancel_group(self, data: st.DataObject, delivery: str, cancels: bool) -> None:
+        """Whoever cancels it cancels its members too, or is gone before."""
+        group = self.pick(data, [*self.model.groups, "unknown"])
+
+        def check(reply: CancelledGroup) -> None:
+            assert (reply.is_known, set(reply.ids)) == self.model.cancel_group(self.now, group)
+
+        reply = self.call(self.fleet.store.cancel_group(group), check, delivery)
+        for task_id in sorted(reply.ids) if reply and cancels else []:
+            self.send_cancel(task_id)
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), verbs=st.lists(VERBS, min_size=1, max_size=3), queue=st.sampled_from(QUEUES))
+    def a_group_is_worked_off(self, data: st.DataObject, verbs: list[str], queue: str) -> None:
+        """Directed: random steps end few groups. One member of it is a chain."""
+        worker = self.workers[self.pick(data, self.workers)]
+        new = [self._first(queue, "", ("", 0), 1) for _ in range(3)]
+        then, on_dead = self._chain([(queue, "", 1)] * 2), self._chain([(queue, "", 1)])
+        members = [(new[0], self._chain([(queue, "", 1)])), *((one, ()) for one in new[1:])]
+        self.send_members(members, Target(f"g{next(self.ids)}", (then, on_dead), 0, closes=True))
+        for verb in verbs:
+            self._work(worker, verb)
+
+    def _work(self, worker: Worker, verb: str) -> None:
+        worker.pending += [(claim, OUTCOMES[verb]) for claim in worker.claims]
+        worker.claims.clear()
+        self.take_turn(worker, 6)
+        self.move_clock(SECOND_US // 10)
+
+    @invariant()
+    def groups_are_what_the_model_says(self) -> None:
+        """So each ends once, never early, never not: what follows stands among the tasks then, and nowhere before."""
+        dependents, keys = self.model.places.dependents, self.fleet.keys
+        living = {name: group for name, group in dependents.groups.items() if group.ended is None}
+        pipe: Any = self.fleet.redis.pipeline(transaction=False)
+        pipe.hgetall(keys.members).zrange(keys.groups, 0, -1)
+        for name in dependents.groups:
+            pipe.smembers(keys.group_members(name)).pttl(keys.group(name))
+        members, groups, *rest = pipe.execute()
+        assert members == dependents.member_texts()
+        assert dependents.members.keys() <= self.model.places.tasks.keys()
+        assert sorted(groups) == sorted(living)
+        for group, left, ttl in zip(dependents.groups.values(), rest[::2], rest[1::2], strict=True):
+            assert (left, ttl > 0) == (group.live, group.ended is not None)
+
+    @precondition(lambda self: self.model.groups)
+    @rule(data=st.data())
+    def look_at_a_group(self, data: st.DataObject) -> None:
+        name = self.pick(data, self.model.groups)
+        group = self.model.groups[name]
+        ends = [group.ends[how] for how in ("done", "dead", "cancelled", "expired", "purged")]
+        numbers = group.total, len(group.live), *ends, group.cursor, group.opened
+        phase = GroupPhase(group.phase if group.ended is None else "ended")
+        expected = GroupState(name, phase, group.phase == "cancelled", *numbers, group.ended, group.followed_by)
+        assert self.fleet.run(self.fleet.store.group(name)) == expected

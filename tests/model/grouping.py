@@ -1,0 +1,79 @@
+"""What producers and people do with groups and chains."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.groups import Chain, Group
+from model.items import New
+from model.model import Model
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where members go. `opening`: what follows the group, and what does if one is dead; None where it is not to be
+    opened."""
+
+    group: str
+    opening: tuple[Chain, Chain] | None
+    cursor: int | None
+    closes: bool
+
+
+Member = tuple[New, Chain]
+
+
+class GroupModel(Model):
+    """The fleet with its groups."""
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        return self.places.dependents.groups
+
+    def add_members(self, now: int, nonce: str, members: Sequence[Member], to: Target) -> tuple[str, int, list[str]]:
+        """The word, the cursor and the words of the enqueue."""
+        self.places.at(now)
+        group, is_repeated = self.groups.get(to.group), nonce in self.nonces
+        before = group.cursor if group else 0
+        if to.group and not is_repeated:
+            if not (group.takes_members if group else to.opening):
+                return "ended", before, []
+            if to.cursor not in {None, before}:
+                return "cursor", before, []
+        words = self.enqueue(now, nonce, [new for new, _ in members])
+        if not is_repeated:
+            self._take_up(members, words, to)
+        known = self.groups.get(to.group)
+        return "ok", known.cursor if known else 0, words
+
+    def _take_up(self, members: Sequence[Member], words: Sequence[str], to: Target) -> None:
+        if to.group and to.group not in self.groups:
+            self.groups[to.group] = Group(*(to.opening or ((), ())), self.places.now)
+        accepted = [
+            (new.id, chain) for (new, chain), word in zip(members, words, strict=True) if word in {"ok", "unserved"}
+        ]
+        self.places.dependents.join(to.group, accepted)
+        if to.group:
+            group = self.groups[to.group]
+            group.cursor += 0 if to.cursor is None else len(members)
+            group.phase = "closed" if to.closes else group.phase
+            self.places.dependents.end_if_over(self.places, to.group)
+
+    def close_group(self, now: int, group_id: str) -> bool:
+        self.places.at(now)
+        group = self.groups.get(group_id)
+        if not group or group.ended is not None:
+            return False
+        group.phase = "closed" if group.phase == "open" else group.phase
+        self.places.dependents.end_if_over(self.places, group_id)
+        return True
+
+    def cancel_group(self, now: int, group_id: str) -> tuple[bool, set[str]]:
+        """Whether it is known and had not ended, and its members."""
+        self.places.at(now)
+        group = self.groups.get(group_id)
+        if not group or group.ended is not None:
+            return False, set()
+        group.phase = "cancelled"
+        members = set(group.live)
+        self.places.dependents.end_if_over(self.places, group_id)
+        return True, members
