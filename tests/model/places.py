@@ -167,6 +167,7 @@ class Places:
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1
+        task.is_front = False  # for its first start: what comes back has a place of its own
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
 

@@ -20,7 +20,9 @@ _FIRST_CURSOR = _LAST_CURSOR = "0"
 
 
 @click.command(cls=command.RotaCommand)
-@click.option("--heal", is_flag=True, help="First put back tasks that stand nowhere, and recount all queues.")
+@click.option(
+    "--heal", is_flag=True, help="First put back tasks that stand nowhere, and recount all queues and groups."
+)
 def audit(heal: bool) -> None:
     """Check that every accepted task is accounted for (accepted = ended + live), and that every live one stands in a
     place: a lane, the delayed set, a worker's hands, the dead. Exit 1 when it is not.
@@ -30,6 +32,7 @@ def audit(heal: bool) -> None:
         if heal:
             _put_back(store, connection, _unplaced(store, connection))
             _recount(store, connection)
+            _end_members(store, connection)
         books = connection.run(store.audit())
         unplaced = list(map(shown, _unplaced(store, connection)))
     figures = {**dataclasses.asdict(books), "missing": books.missing}
@@ -74,6 +77,15 @@ def _recount(store: Store, connection: Connection) -> None:
     while cursor != _LAST_CURSOR:
         steps, cursor = steps + 1, connection.run(store.heal(cursor))
     output.say(f"recounted in {output.counted(steps, 'step')}")
+
+
+def _end_members(store: Store, connection: Connection) -> None:
+    ended, cursor = 0, ""
+    while cursor != _LAST_CURSOR:
+        cursor, found = connection.run(store.heal_members(cursor or _FIRST_CURSOR))
+        ended += found
+    if ended:
+        output.say(f"took {output.counted(ended, 'member')} of groups and chains that had ended off their books")
 
 
 def _where_to(unplaced: Sequence[str]) -> str:

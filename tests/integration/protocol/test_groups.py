@@ -4,7 +4,17 @@ import pytest
 
 from grouping import Grouping
 from protocol import Fleet, body_of, one_tier
-from rota.protocol.groups import AddWord, CancelledGroup, GroupPhase, Into, NewMember, Opening, Room, follow_text
+from rota.protocol.groups import (
+    AddWord,
+    CancelledGroup,
+    GroupPhase,
+    HealedMembers,
+    Into,
+    NewMember,
+    Opening,
+    Room,
+    follow_text,
+)
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import NewTask
@@ -257,6 +267,29 @@ def test_one_that_was_cancelled_while_it_ran_and_was_lost_ends_when_that_is_foun
     fleet.run(fleet.store.restore(["a"]))
     assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
     assert fleet.lane() == ["end"]
+
+
+def test_members_that_ended_unseen_are_found(groups: Grouping) -> None:
+    """As by a node of an earlier version, which knows no members."""
+    groups.open("g", "a", "b", "c", then="end")
+    fleet = groups.fleet
+    hidden = f"{fleet.keys.members}-hidden"
+    fleet.redis.rename(fleet.keys.members, hidden)
+    for outcome in (Done(), DEAD):
+        groups.run_one(outcome)
+    fleet.redis.rename(hidden, fleet.keys.members)
+    assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 2)
+    assert (groups.state("g").done, groups.state("g").dead, groups.state("g").left) == (1, 1, 1)
+    assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 0)
+    groups.run_one(Done())
+    assert fleet.lane() == ["end"]
+
+
+def test_a_group_whose_members_somebody_took_away_ends_when_it_is_cancelled(groups: Grouping) -> None:
+    groups.open("g", "a", "b", then="end")
+    groups.fleet.redis.delete(groups.fleet.keys.members)
+    groups.fleet.run(groups.fleet.store.cancel_group("g"))
+    assert (groups.state("g").phase, groups.state("g").purged) == (GroupPhase.ENDED, 2)
 
 
 def test_a_client_is_woken_when_there_is_room_and_when_the_group_has_ended(groups: Grouping) -> None:

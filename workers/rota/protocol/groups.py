@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rota.protocol.command import Command, Transitions
-from rota.protocol.replies import Enqueued, Raw, names_of, parse_enqueued, time_or_none
+from rota.protocol.replies import Enqueued, Raw, names_of, parse_enqueued, reply, time_or_none
 from rota.protocol.wire import Arg, pack, text_of
 
 if TYPE_CHECKING:
@@ -147,6 +147,13 @@ class Room(NamedTuple):
     left: int | None
 
 
+class HealedMembers(NamedTuple):
+    """A portion that was looked at. `ended`: how many did not live."""
+
+    cursor: str
+    ended: int
+
+
 def parse_added(raw: Raw) -> Added:
     """`[word, cursor, [word...]]`"""
     word, cursor, words = raw
@@ -175,6 +182,9 @@ def parse_cancelled_group(raw: Raw) -> CancelledGroup:
     """`[known 0|1, cursor, [id...]]`"""
     known, cursor, ids = raw
     return CancelledGroup(bool(known), text_of(cursor), names_of(ids))
+
+
+parse_healed_members = reply(HealedMembers, text_of, int)
 
 
 def parse_room(raw: Raw) -> Room:
@@ -213,6 +223,11 @@ class Dependents(Transitions):
     def groups(self, offset: int = 0, count: int = 100) -> Command[Groups]:
         """A page of the groups that have not ended; `count` up to BATCH."""
         return self._command("groups", pack((offset, count)), parse_groups)
+
+    def heal_members(self, cursor: str) -> Command[HealedMembers]:
+        """Have follow what follows members that do not live and of whose end nobody took notice. Begin with cursor "0"
+        and go on with that of each answer until it is "0" again."""
+        return self._command("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> Command[Room]:
         """Have the reply list of this client told when at most so many members of a group have not ended, or it has."""

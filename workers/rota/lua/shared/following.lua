@@ -3,7 +3,7 @@
 -- In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is: who leaves
 -- that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
 -- with: ending
-local group_key, members_key, ring_for_following, end_group_if_over
+local group_key, members_key, ring_for_following, leave_group, end_group_if_over
 if any_members then
   local ENDED_MS = 50000 -- for so long a group that has ended can be looked at
   local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'
@@ -98,7 +98,7 @@ if any_members then
   end
 
   -- These have left their group, unless they had before.
-  local function leave_group(group, how, ids)
+  leave_group = function(group, how, ids)
     local left = redis.pcall('SREM', members_key(group), unpack(ids))
     if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end
   end

@@ -1,0 +1,85 @@
+"""What it costs that tasks are members of a group, or follow others: `PYTHONPATH=tests python -m benchmarks.groups`.
+
+One connection enqueues 100,000 tasks and works them off in turns of 128, as a worker does. The time is what the server
+counts for the scripts, so that nothing but their work is in it.
+"""
+
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from protocol import ACCOUNT, Fleet, one_tier
+from rota.protocol.groups import Into, NewMember, Opening, follow_text
+from rota.protocol.outcome import DONE, Settlement, plain_lines
+from rota.protocol.replies import Claim
+from rota.protocol.store import BATCH, NewTask, Turn
+from rota.protocol.tiers import pack_limits
+from servers import Server, server_binaries
+
+TASKS: Final = 100_000
+TURN: Final = 128
+TIER: Final = one_tier("q")
+
+
+def new_task() -> NewTask:
+    return NewTask(str(uuid.uuid4()), "q", b'["nothing",[]]')
+
+
+def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
+    """A full call of plain tasks, of members of one group, or of chains of two tasks."""
+    tasks, nonce = [new_task() for _ in range(BATCH)], uuid.uuid4().hex
+    if kind == "plain":
+        fleet.run(fleet.store.enqueue(nonce, tasks))
+    elif kind == "group":
+        into = Into("g", Opening(follow_text([new_task()])), closes=is_last)
+        fleet.run(fleet.store.add_members(nonce, list(map(NewMember, tasks)), into))
+    else:
+        fleet.run(fleet.store.add_members(nonce, [NewMember(task, follow_text([new_task()])) for task in tasks]))
+
+
+def drain(fleet: Fleet) -> int:
+    """Work off all there is; returns how many ran."""
+    owner, ended = fleet.register(lease_ms=3_600_000), 0
+    claims = turn(fleet, owner, ())
+    while claims:
+        ended += len(claims)
+        claims = turn(fleet, owner, claims)
+    return ended
+
+
+def turn(fleet: Fleet, owner: str, ended: Sequence[Claim]) -> Sequence[Claim]:
+    plain = [plain_lines(Settlement(claim.entry, DONE, ACCOUNT)) for claim in ended]
+    return fleet.run(fleet.store.turn(owner, TIER, Turn(1, limits=pack_limits({"q": TURN}), plain=plain))).claims
+
+
+def scripts_us(fleet: Fleet) -> int:
+    """What the server has spent on scripts so far."""
+    return int(fleet.redis.info("commandstats").get("cmdstat_evalsha", {}).get("usec", 0))
+
+
+def measure(fleet: Fleet, kind: str) -> str:
+    memory, began = int(fleet.redis.info("memory")["used_memory"]), scripts_us(fleet)
+    for first in range(0, TASKS, BATCH):
+        enqueue(fleet, kind, is_last=first + BATCH >= TASKS)
+    enqueued, bytes_each = scripts_us(fleet), (int(fleet.redis.info("memory")["used_memory"]) - memory) / TASKS
+    ran = drain(fleet)
+    to_enqueue, to_end = (enqueued - began) / TASKS, (scripts_us(fleet) - enqueued) / ran
+    return f"{kind}: {to_enqueue:.2f} us to enqueue, {bytes_each:.0f} bytes, {to_end:.2f} us to end each of {ran:,}"
+
+
+def main() -> None:
+    """Measure and print."""
+    for name, binary in server_binaries().items():
+        for kind in ("plain", "group", "chains"):
+            with tempfile.TemporaryDirectory() as folder:
+                server = Server(binary, Path(folder)).start()
+                fleet = Fleet(server, "bench")
+                print(name, measure(fleet, kind))
+                fleet.close()
+                server.stop()
+
+
+if __name__ == "__main__":
+    main()
