@@ -84,7 +84,7 @@ def never_up(_original: Callable[..., bool], _self: "Fence", _at_ns: int) -> boo
 
 
 def send_again_under_another_nonce(
-    original: Callable[..., Any], self: "Sender[Any]", batches: "Sequence[Batch]", deadline: float
+    original: Callable[..., Any], self: "Sender[Any, Any, Any]", batches: "Sequence[Batch[Any]]", deadline: float
 ) -> Any:
     """What got no answer is sent again, and the server cannot know that it saw it before."""
     return original(self, [batch._replace(nonce=os.urandom(16).hex()) for batch in batches], deadline)

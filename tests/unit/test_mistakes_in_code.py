@@ -21,7 +21,10 @@ import rota
 from datetime import UTC, datetime
 @rota.task
 def resize(image_id: int, size: str = "s"): ...
+@rota.task(unique=True)
+def once(): ...
 client = rota.Client("redis://127.0.0.1:1/0")
+async_client = rota.AsyncClient("redis://127.0.0.1:1/0")
 """
 Row = tuple[Any, ...]
 
@@ -122,7 +125,7 @@ CALLED: list[Row] = [
     ("resize.perform_in(60, 7)", AttributeError, "'perform_in'", ".enqueue_in(60, ...)"),
     ("resize.s(7)", AttributeError, "'s'", "write .call(...)"),
     ("resize.si(7)", AttributeError, "'si'", "write .call(...)"),
-    ("resize.map([7])", AttributeError, "'map'", "rota.enqueue_many("),
+    ("resize.map([7])", AttributeError, "'map'", "rota.map(resize, items)", "rota.enqueue_many("),
     ("resize.retry()", AttributeError, "'retry'", "rota.Retry"),
     ("resize.AsyncResult('id')", AttributeError, "'AsyncResult'", "rota.status(id)"),
     ("resize.using(queue='bulk').enqueue_in(60, 7)", AttributeError, "'enqueue_in'", ".using(delay=60"),
@@ -134,7 +137,7 @@ CALLED: list[Row] = [
     ("rota.Celery('shop')", AttributeError, "'Celery'", "rota.configure(redis_url=...)"),
     ("rota.AsyncResult('id')", AttributeError, "'AsyncResult'", "rota.status(id)"),
     ("rota.shared_task(print)", AttributeError, "'shared_task'", "@rota.task"),
-    ("rota.chain()", AttributeError, "'chain'", "no chains"),
+    ("rota.chord([resize.call(7)])", AttributeError, "'chord'", "write rota.group([...], then="),
     ("rota.Worker()", AttributeError, "'Worker'", "`rota run`"),
     ("rota.crontab(minute=5)", AttributeError, "'crontab'", "rota.Cron("),
     # Options of one call
@@ -171,6 +174,36 @@ CALLED: list[Row] = [
     ("client.enqueue_many([(resize, 7)])", TypeError, "resize.call(7)"),
     ("client.enqueue_many(resize.call(7))", TypeError, "many calls", "[resize.call(7), "),
     ("client.enqueue_many([resize.using(delay=5)])", TypeError, "no call yet", ".call(...)"),
+    ("client.enqueue_many([rota.chain(resize.call(7))])", TypeError, "calls[0]", "chains and groups go one by one"),
+    # Chains and groups
+    ("rota.chain()", ValueError, "at least one call", "rota.chain(resize.call(7), "),
+    ("rota.chain(resize, resize.call(7))", TypeError, "calls[0]: a task is no call yet", "resize.call(...)"),
+    ("rota.chain(resize.call(7), print)", TypeError, "calls[1]: the function print is no task", "@rota.task"),
+    ("rota.chain([resize.call(7)])", TypeError, "calls[0]", "one by one: write rota.chain(*calls)"),
+    ("rota.chain(rota.chain(resize.call(7)))", TypeError, "calls[0]", "write rota.chain(*first.calls, ...)"),
+    ("rota.chain(rota.group([]))", TypeError, "no chain", "rota.group([...], then=rota.chain(...))"),
+    ("c = resize.using(unique=True).call(7); rota.chain(c, c)", ValueError, "calls[1]: unique cannot be asked"),
+    ("rota.group([], then=resize.using(unique=True).call(7))", ValueError, "then: unique cannot be asked", "its key"),
+    ("rota.group([], on_dead=once.call())", ValueError, "on_dead: once is declared unique", "once.using(unique=False)"),
+    ("rota.group(resize.call(7))", TypeError, "many calls", "[resize.call(7), "),
+    ("rota.group([resize.call(7), resize])", TypeError, "members[1]: a task is no call yet"),
+    ("rota.group([rota.group([])])", TypeError, "members[0]: a group is no member of another"),
+    ("rota.group([], then=resize)", TypeError, "then: a task is no call yet"),
+    ("rota.group([], id='a b')", rota.InvalidName, "id 'a b'", "characters"),
+    ("rota.group([resize.call()]).enqueue()", rota.InvalidArguments, "members[0]: ", "'image_id'"),
+    ("rota.group([], then=resize.call()).enqueue()", rota.InvalidArguments, "then: ", "'image_id'"),
+    ("rota.chain(resize.call(7), resize.call()).enqueue()", rota.InvalidArguments, "calls[1]: ", "'image_id'"),
+    ("rota.chain(resize.call(7)).delay()", AttributeError, "'delay'", "write .enqueue()"),
+    ("rota.group([]).enqueue(client=async_client)", TypeError, "an AsyncClient", "await ... .aenqueue(client=...)"),
+    ("client.group('a b')", rota.InvalidName, "id 'a b'"),
+    ("rota.map(print, [7])", TypeError, "the function print is no task", "rota.map(resize.using("),
+    ("rota.map('resize', [7])", TypeError, "'resize'", "a declared task"),
+    ("rota.map(resize, 7)", TypeError, "a task and its items", "got 7"),
+    ("rota.map(resize, [7], chunksize=5)", TypeError, "'chunksize'", "write chunk="),
+    ("rota.map(resize, [7], chunk=501)", ValueError, "chunk must be from 1 to 500, got 501"),
+    ("rota.map(resize, [7], chunk='5')", TypeError, "chunk must be a whole number, got '5'"),
+    ("rota.map(resize, [7], max_waiting=9)", ValueError, "max_waiting (9)", "a chunk (100)"),
+    ("rota.map(resize, [7], progress='bar')", TypeError, "progress must be True, or a callable", "'bar'"),
     ("client.schedules.put('n', resize, '0 3 * * *')", TypeError, "rota.Cron(...)", "'0 3 * * *'"),
     ("client.schedules.put('n', resize.call(7), rota.Every(60))", TypeError, "args=[7]"),
     ("rota.Cron(5)", TypeError, "expression must be a string", "0 3 * * *"),

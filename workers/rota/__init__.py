@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rota.client.accounts import AttemptAccount
     from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
     from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
+    from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
         status,
     )
     from rota.client.explain import Explanation
+    from rota.client.flow import Chain, Group, chain, group
+    from rota.client.flow_handles import ChainHandle, GroupHandle
+    from rota.client.group_status import GroupStatus
+    from rota.client.mapping import amap, map  # noqa: A004 - `rota.map`, as the built-in one
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
     from rota.client.queues import QueueCounts
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
         DuplicateTask,
         EventsLost,
         EventsOff,
+        GroupEnded,
         InvalidArguments,
         InvalidName,
         LeaseLost,
@@ -68,8 +74,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncChainHandle",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncGroupHandle",
     "AsyncHandle",
     "AsyncLeasedTask",
     "AsyncTaskEvents",
@@ -77,6 +85,8 @@ __all__ = [
     "BlockingCall",
     "Call",
     "Cancelled",
+    "Chain",
+    "ChainHandle",
     "Client",
     "Consumer",
     "Cron",
@@ -87,6 +97,10 @@ __all__ = [
     "EventsOff",
     "Every",
     "Explanation",
+    "Group",
+    "GroupEnded",
+    "GroupHandle",
+    "GroupStatus",
     "Handle",
     "InvalidArguments",
     "InvalidName",
@@ -120,13 +134,17 @@ __all__ = [
     "WaitTimeout",
     "__version__",
     "aenqueue_many",
+    "amap",
     "around_task",
     "cancel",
+    "chain",
     "configure",
     "current_task",
     "default_async_client",
     "default_client",
     "enqueue_many",
+    "group",
+    "map",
     "on_dead",
     "on_worker_start",
     "on_worker_stop",
@@ -138,6 +156,7 @@ _HOMES = {
     "client.accounts": ("AttemptAccount",),
     "client.aio": ("AsyncClient", "AsyncHandle", "AsyncTaskEvents"),
     "client.aio.consumer": ("AsyncConsumer", "AsyncLeasedTask"),
+    "client.aio.flow_handles": ("AsyncChainHandle", "AsyncGroupHandle"),
     "client.call": ("Call",),
     "client.client": ("Client",),
     "client.consumer": ("Consumer", "LeasedTask"),
@@ -154,6 +173,10 @@ _HOMES = {
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),
+    "client.flow": ("Chain", "Group", "chain", "group"),
+    "client.flow_handles": ("ChainHandle", "GroupHandle"),
+    "client.group_status": ("GroupStatus",),
+    "client.mapping": ("amap", "map"),
     "client.peek": ("QueuedTask",),
     "client.periodic": ("Cron", "Every"),
     "client.queues": ("QueueCounts",),

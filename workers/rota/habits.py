@@ -54,7 +54,7 @@ OF_A_CALL: Final = _by_word(
         "write retries=": "max_retries retry attempts",
         "write queue=": "queue_name routing_key",
         "arguments follow, as in .using(...).enqueue(7)": "args kwargs",
-        "there are no chains: have the task enqueue what comes next": "link link_error",
+        "write rota.chain(resize.call(7), tell.call(7)); of a group `then` and `on_dead`": "link link_error",
         "write time_limit= where the task is declared, in @rota.task(...)": "job_timeout timeout",
     }
 )
@@ -92,7 +92,7 @@ OF_A_TASK: Final = _by_word(
         "write .enqueue_at(when, ...)": "perform_at",
         "write .call(...), for rota.enqueue_many([...])": "s si signature subtask message message_with_options",
         "call it as the function, resize(...)": "apply call_local run fn",
-        "write rota.enqueue_many(resize.call(n) for n in ...)": "map starmap chunks",
+        "write rota.map(resize, items), or rota.enqueue_many(resize.call(n) for n in ...)": "map starmap chunks",
         "inside a task, raise rota.Retry(delay=60)": "retry",
         "inside a task, write rota.current_task()": "request",
         "inside a task, write rota.current_task().progress(done, total)": "update_state",
@@ -121,6 +121,26 @@ OF_A_HANDLE: Final = _by_word(
     }
 )
 """Attributes of what an enqueue returns."""
+
+OF_A_FLOW: Final = _by_word(
+    {
+        "write .enqueue()": "delay apply_async send run kiq submit defer",
+        'give them to its calls: rota.chain(resize.using(queue="images").call(7), ...)': "using set options",
+    }
+)
+"""Attributes of a chain and of a group."""
+
+OF_MAP: Final = _by_word(
+    {
+        "write chunk=": "chunksize chunk_size batch_size",
+        "write max_waiting=": "max_pending maxsize limit concurrency buffer_size",
+        "write id=": "group_id batch_id",
+        "write then=": "callback on_success on_complete",
+        "write on_dead=": "error_callback on_error on_failure",
+        "options of the calls stand in the task: rota.map(resize.using(queue=...), items)": "queue retries delay",
+    }
+)
+"""Options of `rota.map`."""
 
 OF_A_CLIENT: Final = _by_word(
     {
@@ -160,7 +180,10 @@ OF_THE_PACKAGE: Final = _by_word(
         "write @rota.task": "actor job shared_task periodic_task broker",
         "write rota.status(id), or rota.default_client().result(id)": "AsyncResult Job fetch_job result get",
         'write rota.Cron("0 3 * * *"), or @rota.task(cron="0 3 * * *")': "crontab Crontab schedule",
-        "there are no chains or groups: have a task enqueue what comes next": "chain group chord pipeline signature",
+        "write rota.group([...], then=tell.call(7))": "chord Batch batch flow FlowProducer",
+        "write rota.chain(resize.call(7), tell.call(7))": "pipeline",
+        "write resize.call(7)": "signature",
+        "write rota.map(resize, items)": "xmap starmap chunks",
         "workers are started by the command `rota run`": "Worker run run_worker start",
         "write rota.current_task()": "get_current_task current_job get_current_job CurrentMessage",
         'raise rota.Dead("why")': "Ignore Reject Abort",

@@ -73,18 +73,20 @@ def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
     return call
 
 
-def call_of(
-    what: Call[Any] | str, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions
-) -> Call[Any]:
-    """What `enqueue` of a client was given, as a call. Raises TypeError for what is none, and for a Call and more."""
+def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions) -> Call[Any] | None:
+    """What `enqueue` of a client was given, as a call; None for what may be a chain or a group. Raises TypeError for a
+    Call and more."""
+    if isinstance(what, Call):
+        if args or kwargs or options:
+            raise TypeError("a Call brings its arguments and options: give them where it is made")
+        return what
     if isinstance(what, str):
         if not CALL_OPTIONS.issuperset(options):
             raise TypeError(fault_in_call_options(options, "enqueue()"))
         return Call(what, args, {} if kwargs is None else kwargs, **options)
     if args or kwargs or options:
-        brought = "a Call brings its arguments and options: give them where it is made"
-        raise TypeError(brought if isinstance(what, Call) else why_no_call(what))
-    return what
+        raise TypeError(why_no_call(what))
+    return None
 
 
 def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
@@ -126,7 +128,8 @@ def why_no_call(thing: Any) -> str:
         return "None is no call: resize(7) calls the function here and now, and resize.call(7) makes a call of it"
     if callable(thing):
         return f"the function {name} is no task: declare it with @rota.task, and write {name}.call(...)"
-    return f"what is enqueued is a call, as resize.call(7) or rota.Call(...), got {thing!r}"
+    what = "what is enqueued is a call, as resize.call(7) or rota.Call(...)"
+    return f"{what}; chains and groups go one by one, by their .enqueue(): got {thing!r}"
 
 
 def why_not_positional(what: Any, more: Sequence[Any]) -> str:

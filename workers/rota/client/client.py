@@ -3,28 +3,30 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
 from rota.client.answers import Exchange, value_of
 from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
+from rota.client.flowing import Flowing
 from rota.client.interception import interception
-from rota.client.looking import Looking, cancelling
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
-from rota.client.open_waits import Goal, WaitQuestion
+from rota.client.open_waits import Found, Goal, GroupQuestion, Question, WaitQuestion
 from rota.client.pool import ClientPool
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
-from rota.client.sender import Sender, Sending
+from rota.client.sender import Batch, Sender, Sending, WithId, intercepted
 from rota.client.status import Handle, TaskStatus, status_of
+from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
 from rota.client.warned import Warned
 from rota.durations import Duration, positive_seconds
 from rota.errors import Unavailable, Uncertain
-from rota.options import check_queue
 from rota.protocol.command import Command, Steps, follow
-from rota.protocol.replies import CancelWord, Enqueued
+from rota.protocol.groups import Room
+from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
@@ -35,13 +37,16 @@ from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
     from rota.client.consumer import Consumer, Terms
+    from rota.client.flow import Chain, Group
+    from rota.client.flow_handles import ChainHandle, GroupHandle
     from rota.client.schedules import Schedules
 
 R = TypeVar("R")
 T = TypeVar("T")
+H = TypeVar("H", bound=WithId)
 
 
-class Client(Steering):
+class Client(Flowing):
     """A connection pool to one namespace of one server.
 
     `max_payload_kb` bounds one task's body, in KiB. `timeout_seconds` bounds each call in all, whatever it takes to
@@ -74,7 +79,7 @@ class Client(Steering):
         self._waiting = Waiting(self._access)
         failover = self._address.sentinels is not None
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
-        self._sender = Sender(self._store, self._handle, self._doubt, self._timeout_seconds, awaited)
+        self._sender = Sender(self._enqueue, self._handles, self._doubt, self._timeout_seconds, awaited)
         self._warned = Warned(namespace, self._address.place)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
 
@@ -96,6 +101,10 @@ class Client(Steering):
     @overload
     def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> Handle[R]: ...
     @overload
+    def enqueue(self, chain: "Chain", /, *, on_commit: OnCommitOption = ...) -> "ChainHandle": ...
+    @overload
+    def enqueue(self, group: "Group", /, *, on_commit: OnCommitOption = ...) -> "GroupHandle": ...
+    @overload
     def enqueue(
         self,
         name: str,
@@ -108,15 +117,16 @@ class Client(Steering):
     ) -> Handle[Any]: ...
     def enqueue(
         self,
-        what: Call[Any] | str,
+        what: "Call[Any] | Chain | Group | str",
         /,
         *positional: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
-    ) -> Handle[Any]:
-        """Enqueue one call, or a task by its name; `queue` is required for a name not declared in this process.
+    ) -> "Handle[Any] | ChainHandle | GroupHandle":
+        """Enqueue one call, a chain or a group; or a task by its name: `queue` is required for one not declared in this
+        process.
 
         Raises InvalidArguments, InvalidName or PayloadTooLarge before anything is sent; Unavailable or
         ServerFull when it was not accepted; Uncertain, which can repeat it exactly, when that is not known, or when
@@ -127,18 +137,23 @@ class Client(Steering):
         if positional:
             raise TypeError(why_not_positional(what, positional))
         call = call_of(what, args, kwargs, options)
+        if call is None:
+            return self._flows.enqueue(what, on_commit)
         return self._send([prepare(call, default_registry, self._max_payload_kb)], on_commit)[0]
 
-    def enqueue_many(self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ...) -> list[Handle[R]]:
+    def enqueue_many(
+        self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
+    ) -> list[Handle[R]]:
         """Enqueue many calls, in order, some hundreds a round trip. All are checked before any is sent.
 
         Those with `front=True` go behind the others, last one first, so that they stand in order at the head of a lane.
+        `progress` is given how many were accepted, and of how many, after each 4,000; True draws a bar.
 
         Raises as `enqueue`; `accepted` of Unavailable and Uncertain names those taken before.
         """
         tasks = list(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
-        return back(self._send(there, on_commit))
+        return back(self._send(there, on_commit, progress))
 
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """The classic call: enqueue a task by name, due `delay` seconds from now; returns its id."""
@@ -199,36 +214,59 @@ class Client(Steering):
         return result_of(status_of(task_id, found), found.result)
 
     def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
-        require_name("id", task_id)
-        self._warned.of_blocking()
+        question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
-            return interceptor.wait(self.namespace, WaitQuestion(goal, task_id))
+            return interceptor.wait(self.namespace, question)
+        found = self._wait(question, timeout)
+        assert isinstance(found, TaskState), "it is asked about a task"
+        return self._follow(look_back(self._store, task_id, found))
+
+    def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
+        if (interceptor := interception.interceptor) is not None:
+            return interceptor.wait_for_group(self.namespace, question)
+        found = self._wait(question, timeout)
+        assert isinstance(found, Room), "it is asked about a group"
+        return found
+
+    def _wait(self, question: Question, timeout: Duration | None) -> Found:
+        self._warned.of_blocking()
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self._access)
-        found = self._waiting.wait(WaitQuestion(goal, task_id), timeout)
-        return self._follow(look_back(self._store, task_id, found))
+        return self._waiting.wait(question, timeout)
 
     # Talking to the server
 
-    def _send(self, tasks: Sequence[NewTask], on_commit: OnCommitOption) -> list[Handle[Any]]:
+    def _send(
+        self, tasks: Sequence[NewTask], on_commit: OnCommitOption, progress: ProgressOption = None
+    ) -> list[Handle[Any]]:
         if on_commit is ...:
             on_commit = self._on_commit
         if on_commit is None:
-            return self._send_now(tasks)
-        callback = OnceSent(tasks, self._send_now)
+            return self._send_now(tasks, progress)
+        callback = OnceSent(tasks, partial(self._send_now, progress=progress))
         check_on_commit(on_commit)(callback)
         if callback.handles is None:
             return [Handle(task.id, duplicate=False, client=self) for task in tasks]
         return callback.handles
 
-    def _send_now(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
+    def _send_now(self, tasks: Sequence[NewTask], progress: ProgressOption = None) -> list[Handle[Any]]:
         self._warned.of_blocking()
         if (interceptor := interception.interceptor) is not None:
             words = interceptor.enqueue(self.namespace, tasks)
-            return [self._handle(task, word) for task, word in zip(tasks, words, strict=True)]
-        return self._drive(self._sender.send(tasks))
+            tell_all(progress, len(tasks))
+            return self._handles(tasks, words)
+        if progress is None:
+            return self._drive(self._sender.send(tasks))
+        with telling(progress, len(tasks)) as tell:
+            return self._drive(self._sender.send(tasks, tell))
 
-    def _drive(self, sending: Sending[Handle[Any]]) -> list[Handle[Any]]:
+    def _send_flow(self, sending: Sending[H]) -> list[H]:
+        self._warned.of_blocking()
+        if (interceptor := interception.interceptor) is not None:
+            return intercepted(interceptor, self.namespace, sending)
+        return self._drive(sending)
+
+    def _drive(self, sending: Sending[H]) -> list[H]:
         with time_limit_deferred:
             try:
                 exchange = next(sending)
@@ -240,7 +278,7 @@ class Client(Steering):
                     else:
                         exchange = sending.send(answers)
             except StopIteration as end:
-                handles: list[Handle[Any]] = end.value
+                handles: list[H] = end.value
                 return handles
 
     def _doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Handle[Any]]]) -> Uncertain:
@@ -263,7 +301,13 @@ class Client(Steering):
             [answer] = self._pool.exchange(Exchange([command], None, until))
         return value_of(answer, ids)
 
-    def _handle(self, task: NewTask, word: Enqueued) -> Handle[Any]:
-        if word.unserved or word.unseen:
-            self._warned.of_answer(task, word)
-        return Handle(word.holder or task.id, word.duplicate, self)
+    def _enqueue(self, batch: Batch[NewTask]) -> Command[list[Enqueued]]:
+        return self._store.enqueue(batch.nonce, batch.items)
+
+    def _handles(self, tasks: Sequence[NewTask], words: Sequence[Enqueued]) -> list[Handle[Any]]:
+        handles: list[Handle[Any]] = []
+        for task, word in zip(tasks, words, strict=True):
+            if word.unserved or word.unseen:
+                self._warned.of_answer(task, word)
+            handles.append(Handle(word.holder or task.id, word.duplicate, self))
+        return handles

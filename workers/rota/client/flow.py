@@ -3,7 +3,7 @@ through a client."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.client.call import Call, why_no_call
 from rota.client.default import default_async_client, default_client
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rota.client.client import Client
     from rota.client.flow_handles import ChainHandle, GroupHandle
 
-_NOT_UNIQUE: Final = "whether another one holds its key is decided when it is enqueued, and there is nobody to be told then"
+_NOT_UNIQUE: Final = "when it is enqueued another one may hold its key, and nobody is there to be told"
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,6 @@ class Chain(KnowsHabits, habits=OF_A_FLOW):
     """
 
     calls: tuple[Call[Any], ...]
-
-    def __post_init__(self) -> None:
-        for at, call in enumerate(self.calls):
-            _check_link(call, f"rota.chain: calls[{at}]")
-        if not self.calls:
-            raise ValueError("a chain has at least one call: write rota.chain(resize.call(7), tell.call(7))")
-        for at, call in enumerate(self.calls[1:], 1):
-            check_not_unique(call, f"rota.chain: calls[{at}]")
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
         """Enqueue the first call, with what follows it, through the default client or this one. Takes and raises what
@@ -53,8 +45,8 @@ class Chain(KnowsHabits, habits=OF_A_FLOW):
 
 @dataclass(frozen=True)
 class Group(KnowsHabits, habits=OF_A_FLOW):
-    """Calls and chains that run in any order, and what is enqueued once, in the step that ends the last of them; made by
-    `rota.group`.
+    """Calls and chains that run in any order, and what is enqueued once, in the step that ends the last of them. Made
+    by `rota.group`.
 
     `on_dead` if it is given and a member is dead, else `then`, however they ended. `id`: names the group; an enqueue
     that was cut short goes on where it was when a group of the same id is enqueued again.
@@ -64,11 +56,6 @@ class Group(KnowsHabits, habits=OF_A_FLOW):
     then: "Call[Any] | Chain | None" = None
     on_dead: "Call[Any] | Chain | None" = None
     id: str | None = None
-
-    def __post_init__(self) -> None:
-        for at, member in enumerate(self.members):
-            check_member(member, f"rota.group: calls[{at}]")
-        check_group(self.then, self.on_dead, self.id, "rota.group")
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
         """Enqueue the members, some hundreds a round trip, through the default client or this one; the group can end
@@ -87,6 +74,12 @@ def chain(*calls: Call[Any]) -> Chain:
 
     Raises TypeError for what is no call, and ValueError for none at all, or for one that follows and is to be unique.
     """
+    for at, call in enumerate(calls):
+        _check_link(call, f"calls[{at}]")
+    if not calls:
+        raise ValueError("a chain has at least one call: write rota.chain(resize.call(7), tell.call(7))")
+    for at, call in enumerate(calls[1:], 1):
+        check_not_unique(call, f"calls[{at}]")
     return Chain(calls)
 
 
@@ -103,9 +96,18 @@ def group(
     Raises TypeError for what is no call, ValueError for a `then` that is to be unique, InvalidName for an id that is
     none.
     """
+    check_group(then, on_dead, id)
+    return Group(members_of(members), then, on_dead, id)
+
+
+def members_of(members: Iterable[Call[Any] | Chain]) -> tuple[Call[Any] | Chain, ...]:
+    """What a group was given, all of it. Raises TypeError for what is no member, or is no more than one."""
     if not isinstance(members, Iterable):
-        raise TypeError(f"rota.group takes many calls, as [resize.call(7), resize.call(8)], got {members!r}")
-    return Group(tuple(members), then, on_dead, id)
+        raise TypeError(f"a group takes many calls, as [resize.call(7), resize.call(8)], got {members!r}")
+    found = tuple(members)
+    for at, member in enumerate(found):
+        check_member(member, f"members[{at}]")
+    return found
 
 
 def calls_of(member: Call[Any] | Chain) -> Sequence[Call[Any]]:
@@ -140,14 +142,14 @@ def check_member(member: Any, where: str) -> None:
         _check_call(member, where)
 
 
-def check_group(then: Any, on_dead: Any, group_id: Any, where: str) -> None:
+def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
     """Raises for what cannot be enqueued at the end of a group, and for an id that is none: see `group`."""
     for word, last in (("then", then), ("on_dead", on_dead)):
         if last is None:
             continue
-        check_member(last, f"{where}: {word}")
+        check_member(last, word)
         for call in calls_of(last):
-            check_not_unique(call, f"{where}: {word}")
+            check_not_unique(call, word)
     if group_id is not None:
         require_name("id", group_id)
 
@@ -160,7 +162,7 @@ def check_not_unique(call: Call[Any], where: str) -> None:
     if call.unique is None and task is not None and task.options.unique:
         raise ValueError(
             f"{where}: {call.name} is declared unique, which what follows cannot be: {_NOT_UNIQUE}. Write "
-            f"{cast('str', call.name)}.using(unique=False).call(...)"
+            f"{call.name}.using(unique=False).call(...)"
         )
 
 

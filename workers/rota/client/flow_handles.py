@@ -25,8 +25,8 @@ PASSED: Final = (State.DONE, State.UNKNOWN)
 class ChainHandle(KnowsHabits, habits=OF_A_HANDLE):
     """An enqueued chain: the `ids` of its tasks, in order.
 
-    `duplicate`: the first one's id was live already, or its unique key was held: then the whole chain added nothing, and
-    `ids` has the one that stays.
+    `duplicate`: the first one's id was live already, or its unique key was held: then nothing of the chain was added,
+    and `ids` has the one that stays.
     """
 
     ids: tuple[str, ...]
@@ -39,7 +39,7 @@ class ChainHandle(KnowsHabits, habits=OF_A_HANDLE):
         return self.ids[0]
 
     def status(self) -> TaskStatus:
-        """The status of the task at which the chain stands, or with which it ended. Never raises: see `Client.status`."""
+        """The status of the task at which the chain stands, or with which it ended. Never raises, as Client.status."""
         for task_id in self.ids:
             found = self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -88,8 +88,8 @@ class GroupHandle(KnowsHabits, habits=OF_A_HANDLE):
         return self.flows.wait(self.id, timeout)
 
     def add(self, members: "Iterable[Call[Any] | Chain]") -> "list[Handle[Any] | ChainHandle]":
-        """Add members while it has not ended, as its own members may do; returns a handle of each. Raises GroupEnded, or
-        as `Client.enqueue_many`."""
+        """Add members while it has not ended, as its own members may do; returns a handle of each. Raises GroupEnded,
+        else as `Client.enqueue_many`."""
         return self.flows.add(self.id, members)
 
     def cancel(self) -> bool:

@@ -4,21 +4,22 @@ A group of many members is sent in several calls. Its record on the server count
 cursor, in the same step with them: whoever sends the same group again goes on exactly there.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from rota.client.call import Call
-from rota.client.flow import Chain, calls_of
-from rota.client.prepare import prepare_each
+from rota.client.call import Call, why_no_call
+from rota.client.flow import Chain, Group
+from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, Sender, Sending, WithId
+from rota.client.warned import Warned
 from rota.errors import GroupEnded, RotaError, Unavailable, Uncertain
 from rota.protocol.command import Command
-from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text
+from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text, followers_of
 from rota.protocol.replies import Enqueued
-from rota.protocol.store import Store
-from rota.registry import Registry
+from rota.protocol.store import NewTask, Store
+from rota.registry import Registry, default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
 
@@ -27,23 +28,6 @@ H = TypeVar("H", bound=WithId)
 T = TypeVar("T", bound=WithId)
 HandleOf = Callable[[NewMember, Enqueued], H]
 """What callers get of a task, or of a chain, and the server's word about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How a client sends: by its `sender`, of which others are made."""
-
-    store: Store
-    sender: Sender[Any, Any, Any]
-
-    def sender_of(
-        self,
-        pack: Callable[[Batch[NewMember]], Command[Added]],
-        told: Callable[[Sequence[NewMember], Added], list[T]],
-        go_on: Callable[[Sending[T]], Sending[Any]] = lambda repeated: repeated,
-    ) -> Sender[NewMember, Added, T]:
-        """A sender of members: see `Sender.of`."""
-        return self.sender.of(pack, told, go_on)
 
 
 # Checked before anything is sent
@@ -66,8 +50,13 @@ class Checks:
 
     def member(self, member: Call[Any] | Chain) -> NewMember:
         """A call, or a chain, as it is sent. Raises as `prepare`; of a chain with the number of the call."""
-        first, *rest = prepare_each(calls_of(member), self.registry, self.max_payload_kb)
+        first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
+
+    def _tasks(self, member: Call[Any] | Chain) -> Iterable[NewTask]:
+        if isinstance(member, Chain):
+            return prepare_each(member.calls, self.registry, self.max_payload_kb)
+        return [prepare(member, self.registry, self.max_payload_kb)]
 
     def members(self, members: Sequence[Call[Any] | Chain]) -> Iterator[NewMember]:
         """Members of a group. Raises as `member`, with the number of the one that is at fault."""
@@ -78,6 +67,11 @@ class Checks:
                 error.args = (f"members[{at}]: {error}",)
                 raise
 
+    def group(self, group: Group) -> PreparedGroup:
+        """A group that is whole. Raises as `members` and `opening`."""
+        opening = self.opening(group.then, group.on_dead)
+        return PreparedGroup(group.id or fresh_id(), opening, list(self.members(group.members)))
+
     def opening(self, then: Call[Any] | Chain | None, on_dead: Call[Any] | Chain | None) -> Opening:
         """What may follow a group. Raises as `prepare`, and says of which it is the fault."""
         return Opening(*(self._last(word, last) for word, last in (("then", then), ("on_dead", on_dead))))
@@ -86,13 +80,44 @@ class Checks:
         if last is None:
             return b""
         try:
-            return follow_text(prepare_each(calls_of(last), self.registry, self.max_payload_kb))
+            return follow_text(self._tasks(last))
         except (RotaError, TypeError, ValueError) as error:
             error.args = (f"{word}: {error}",)
             raise
 
 
+def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: Warned) -> "Terms":
+    """Those of a client."""
+    return Terms(store, Checks(default_registry, max_payload_kb), sender, warned)
+
+
 # Sent
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a client checks calls, and sends: by its `sender`, of which others are made."""
+
+    store: Store
+    checks: Checks
+    sender: Sender[Any, Any, Any]
+    warned: Warned
+
+    def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
+        """What callers get of each, and a warning where no fleet serves them."""
+        for member, word in zip(members, added.enqueued, strict=True):
+            if word.unserved or word.unseen:
+                self.warned.of_answer(member.task, word)
+        return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
+
+    def sender_of(
+        self,
+        pack: Callable[[Batch[NewMember]], Command[Added]],
+        told: Callable[[Sequence[NewMember], Added], list[T]],
+        go_on: Callable[[Sending[T]], Sending[Any]] = lambda repeated: repeated,
+    ) -> Sender[NewMember, Added, T]:
+        """A sender of members: see `Sender.of`."""
+        return self.sender.of(pack, told, go_on)
 
 
 class FlowSending(Protocol[H]):
@@ -107,12 +132,12 @@ class FlowSending(Protocol[H]):
 class ChainSending(Generic[H]):
     """A chain on its way."""
 
-    def __init__(self, terms: "Terms", member: NewMember, handle_of: HandleOf[H]) -> None:
+    def __init__(self, terms: Terms, member: NewMember, handle_of: HandleOf[H]) -> None:
         self._member = member
         self.expected = handle_of(member, Enqueued())
         self._sender = terms.sender_of(
             lambda batch: terms.store.add_members(batch.nonce, batch.items),
-            lambda members, added: _handles(handle_of, members, added),
+            lambda members, added: terms.handles(handle_of, members, added),
         )
 
     def send(self) -> Sending[H]:
@@ -123,7 +148,8 @@ class ChainSending(Generic[H]):
 class AddSending(Generic[H]):
     """More members for a group that is there."""
 
-    def __init__(self, terms: "Terms", group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
+    def __init__(self, terms: Terms, group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
+        self._terms = terms
         self._group_id = group_id
         self._members = members
         self._handle_of = handle_of
@@ -142,7 +168,7 @@ class AddSending(Generic[H]):
 
     def _told(self, members: Sequence[NewMember], added: Added) -> list[H]:
         self._has_ended = self._has_ended or added.word is AddWord.ENDED
-        return _handles(self._handle_of, members, added) if added.word is AddWord.OK else []
+        return self._terms.handles(self._handle_of, members, added) if added.word is AddWord.OK else []
 
 
 class Filling:
@@ -150,13 +176,13 @@ class Filling:
     `has_ended`: the group takes no more. `go_on`: what follows when what is in doubt was repeated."""
 
     def __init__(
-        self, terms: "Terms", group_id: str, opening: Opening, go_on: Callable[[Sending[NewMember]], Sending[Any]]
+        self, terms: Terms, group_id: str, opening: Opening, go_on: Callable[[Sending[NewMember]], Sending[Any]]
     ) -> None:
         self.group_id = group_id
         self.cursor = 0
         self.is_new = self.has_ended = False
         self._opening = opening
-        self._store = terms.store
+        self._terms = terms
         self._begin: int | None = 0
         self._last = -1
         self._sender = terms.sender_of(self._packed, self._told, go_on)
@@ -176,7 +202,9 @@ class Filling:
     def _packed(self, batch: Batch[NewMember]) -> Command[Added]:
         begin = None if self._begin is None else self._begin + batch.at
         closes = begin is not None and begin + len(batch.items) == self._last
-        return self._store.add_members(batch.nonce, batch.items, Into(self.group_id, self._opening, begin, closes))
+        return self._terms.store.add_members(
+            batch.nonce, batch.items, Into(self.group_id, self._opening, begin, closes)
+        )
 
     def _told(self, members: Sequence[NewMember], added: Added) -> list[NewMember]:
         self.cursor = added.cursor
@@ -184,19 +212,17 @@ class Filling:
         if added.word is not AddWord.OK:
             return []
         self.is_new = True
-        return [member for member, word in zip(members, added.enqueued, strict=True) if not word.duplicate]
+        return self._terms.handles(_member_of, members, added)
 
 
 class GroupSending(Generic[H]):
     """A group on its way, whose members are all there."""
 
-    def __init__(
-        self, terms: "Terms", group: "PreparedGroup", handle_of: Callable[[str, bool], H]
-    ) -> None:
+    def __init__(self, terms: Terms, group: PreparedGroup, handle_of: Callable[[str, bool], H]) -> None:
         self._filling = Filling(terms, group.id, group.opening, self._go_on)
         self._members = group.members
         self._handle_of = handle_of
-        self.expected = handle_of(group.id, False)  # noqa: FBT003 - as the field of a handle
+        self.expected = handle_of(group.id, False)
 
     def send(self) -> Sending[H]:
         """Send what the server does not have yet. Raises as `Sender.send`, with a note that says how to go on; and
@@ -219,8 +245,19 @@ class GroupSending(Generic[H]):
         return (yield from self.send())
 
 
-def _handles(handle_of: HandleOf[H], members: Sequence[NewMember], added: Added) -> list[H]:
-    return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
+def flow_of(
+    what: Any, terms: Terms, chain_handle: HandleOf[Any], group_handle: Callable[[str, bool], Any]
+) -> FlowSending[Any]:
+    """A chain or a group on its way. Raises TypeError for what is neither, else as `prepare`."""
+    if isinstance(what, Chain):
+        return ChainSending(terms, terms.checks.member(what), chain_handle)
+    if isinstance(what, Group):
+        return GroupSending(terms, terms.checks.group(what), group_handle)
+    raise TypeError(why_no_call(what))
+
+
+def _member_of(member: NewMember, _word: Enqueued) -> NewMember:
+    return member
 
 
 @contextmanager
@@ -234,6 +271,13 @@ def going_on(filling: Filling, done_again: str) -> Iterator[None]:
             f"id={filling.group_id!r} it goes on exactly where it is"
         )
         raise
+
+
+def ids_of(member: NewMember, word: Enqueued) -> tuple[str, ...]:
+    """The ids of a chain's tasks; of one that was not accepted the id that stays."""
+    if word.duplicate:
+        return (word.holder or member.id,)
+    return (member.id, *(task.id for task in followers_of(member.following)))
 
 
 def group_ended(group_id: str, what: str) -> GroupEnded:

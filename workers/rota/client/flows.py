@@ -1,33 +1,29 @@
 """What a client does with chains and groups."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from rota.client.answers import Answered
-from rota.client.call import Call, why_no_call
-from rota.client.flow import Chain, Group, check_group, check_member
+from rota.client.call import Call
+from rota.client.flow import Chain, members_of
 from rota.client.flow_handles import ChainHandle, GroupHandle
 from rota.client.flow_sending import (
     AddSending,
-    ChainSending,
-    Checks,
-    Filling,
     FlowSending,
-    GroupSending,
-    PreparedGroup,
     Terms,
+    flow_of,
     going_on,
     group_ended,
+    ids_of,
 )
-from rota.client.group_status import GroupStatus, group_status_of
-from rota.client.interception import Interceptor
-from rota.client.mapping import Bounds, Items, MapSteps, caller_of, count_of, filled
+from rota.client.group_status import GroupStatus, looking_at_group
+from rota.client.mapping import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import GroupQuestion
-from rota.client.prepare import fresh_id, require_name
+from rota.client.prepare import require_name
 from rota.client.sender import Sending, WithId
 from rota.client.status import Handle
-from rota.client.telling import ProgressOption, telling
+from rota.client.telling import telling
 from rota.durations import Duration
 from rota.protocol.command import FollowSteps, Steps, ask
 from rota.protocol.groups import CancelledGroup, NewMember, Room
@@ -71,21 +67,29 @@ class Flows:
 
     def enqueue(self, what: Any, on_commit: OnCommitOption) -> ChainHandle | GroupHandle:
         """Enqueue a chain or a group. Raises TypeError for what is neither."""
-        flow = self._flow_of(what)
+        flow = flow_of(what, self._terms, self._chain_handle, self._group_handle)
         on_commit = self._ways.on_commit if on_commit is ... else on_commit
         if on_commit is None:
-            return self._send(flow)[0]
+            handle: ChainHandle | GroupHandle = self._send(flow)[0]
+            return handle
         callback = OnceSent(flow, self._send)
         check_on_commit(on_commit)(callback)
-        return flow.expected if callback.handles is None else callback.handles[0]
+        sent: ChainHandle | GroupHandle = callback.handles[0] if callback.handles else flow.expected
+        return sent
 
-    def map(self, source: Source, opening: Opening, group_id: str | None, progress: ProgressOption) -> GroupHandle:
-        """Add items to a group as room comes: see `Client.map`."""
-        filling = Filling(self._terms, group_id or fresh_id(), opening, lambda repeated: repeated)
-        with going_on(filling, "mapped"), telling(progress, source.count) as tell:
-            self._take(filled(filling, source, tell))
+    def group(self, group_id: str) -> GroupHandle:
+        """See `Client.group`."""
+        return GroupHandle(require_name("id", group_id), duplicate=False, flows=self)
+
+    def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> GroupHandle:
+        """See `rota.map`."""
+        plan, count = plan_of(options), count_of(items)
+        of_task = Items(caller_of(task), items, self._terms.checks)
+        filling = filling_of(self._terms, plan)
+        with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
+            self._take(filled(filling, of_task, plan, tell))
         if filling.has_ended and self.status(filling.group_id).is_cancelled:
-            raise group_ended(filling.group_id, "nothing was added")
+            raise group_ended(filling.group_id, "it was cancelled")
         return GroupHandle(filling.group_id, not filling.is_new, self)
 
     def add(self, group_id: str, members: Iterable[Call[Any] | Chain]) -> list[Handle[Any] | ChainHandle]:
@@ -111,12 +115,6 @@ class Flows:
             if cursor == "0":
                 return is_known
 
-    def _flow_of(self, what: Any) -> FlowSending[Any]:
-        if isinstance(what, Chain):
-            return ChainSending(self._terms, self._terms.checks.member(what), self._chain_handle)
-        group = self._terms.checks.group(what)
-        return GroupSending(self._terms, group, self._group_handle)
-
     def _send(self, flow: FlowSending[Any]) -> list[Any]:
         return self._ways.send(flow.send())
 
@@ -131,7 +129,7 @@ class Flows:
                 else:
                     self._ways.send(asked)
 
-    def _group_handle(self, group_id: str, duplicate: bool) -> GroupHandle:  # noqa: FBT001 - as of a handle
+    def _group_handle(self, group_id: str, duplicate: bool) -> GroupHandle:
         return GroupHandle(group_id, duplicate, self)
 
     def _chain_handle(self, member: NewMember, word: Enqueued) -> ChainHandle:
@@ -141,3 +139,11 @@ class Flows:
         if member.following:
             return self._chain_handle(member, word)
         return Handle(word.holder or member.id, word.duplicate, self.client)
+
+
+def cancelling_portion(store: Store, group_id: str, cursor: str) -> Steps[CancelledGroup]:
+    """Cancel a group, from the cursor on, up to the next one."""
+    portion = yield from ask(store.cancel_group(group_id, cursor))
+    for task_id in portion.ids:
+        yield store.cancel(task_id)
+    return portion

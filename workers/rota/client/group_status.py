@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from rota.client.prepare import require_name
 from rota.durations import utc_datetime
+from rota.protocol.command import Steps, ask
 from rota.protocol.groups import GroupPhase, GroupState
+from rota.protocol.store import Store
 
 
 class GroupStanding(StrEnum):
-    """`open`: items are still being added, it cannot end. `closed`: it ends with its last member. `cancelled`: likewise,
-    it takes no more, and nothing follows. `ended`. `unknown`: it ended more than a minute ago, or never was."""
+    """`open`: items are still being added, it cannot end. `closed`: it ends with its last member. `cancelled`:
+    likewise, it takes no more, and nothing follows. `ended`. `unknown`: it ended a minute ago, or never was."""
 
     OPEN = GroupPhase.OPEN.value
     CLOSED = GroupPhase.CLOSED.value
@@ -64,3 +67,8 @@ def group_status_of(group_id: str, found: GroupState | None) -> GroupStatus:
         ended_at=None if found.ended_us is None else utc_datetime(found.ended_us),
         followed_by=found.followed_by,
     )
+
+
+def looking_at_group(store: Store, group_id: str) -> Steps[GroupStatus]:
+    """How it is with a group."""
+    return group_status_of(group_id, (yield from ask(store.group(require_name("id", group_id)))))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from rota.client.open_waits import WaitQuestion
+    from rota.client.open_waits import GroupQuestion, WaitQuestion
     from rota.protocol.command import Command
+    from rota.protocol.groups import Room
     from rota.protocol.replies import Enqueued
     from rota.protocol.store import NewTask
     from rota.protocol.views import TaskState
@@ -30,6 +31,9 @@ class Interceptor(Protocol):
 
     def wait(self, namespace: str, question: "WaitQuestion") -> "TaskState":
         """Answer a wait, at once. Raises when what is waited for has not come."""
+
+    def wait_for_group(self, namespace: str, question: "GroupQuestion") -> "Room":
+        """Answer a wait for room in a group, or for its end, likewise."""
 
 
 class Interception:

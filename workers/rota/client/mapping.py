@@ -1,42 +1,75 @@
 """`rota.map`: items from an iterator into a group, as room comes. What is sent and waited for, without I/O."""
 
-import operator
-from collections.abc import Callable, Generator, Iterable, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rota.client.call import Call, why_no_call
-from rota.client.flow_sending import Checks, Filling, group_ended
+from rota.client.default import default_async_client, default_client
+from rota.client.flow import Chain, check_group
+from rota.client.flow_sending import Checks, Filling, Terms, group_ended
 from rota.client.open_waits import GroupQuestion
+from rota.client.prepare import fresh_id
 from rota.client.sender import Sending
-from rota.client.telling import Tell
+from rota.client.telling import ProgressOption, Tell
 from rota.errors import RotaError, Uncertain
+from rota.habits import OF_MAP, fault_in_option
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.store import BATCH
 
-DEFAULT_CHUNK: Final = 100
-DEFAULT_MAX_WAITING: Final = 1000
+if TYPE_CHECKING:
+    from rota.client.aio.flow_handles import AsyncGroupHandle
+    from rota.client.flow_handles import GroupHandle
+    from rota.client.tasks import Task, Using
 
 MapSteps = Generator[Sending[NewMember] | GroupQuestion, Room | None, None]
 """What is to be sent, or waited for, whose answer it is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """`chunk`: how many items are sent at once, at most BATCH. `max_waiting`: how many may be there that have not ended."""
+class MapOptions(TypedDict, total=False):
+    """How items are enqueued: `chunk` of them at once (1 to 500), at most `max_waiting` that have not ended.
 
-    chunk: int = DEFAULT_CHUNK
-    max_waiting: int = DEFAULT_MAX_WAITING
+    `id`, `then` and `on_dead` as of `rota.group`; `progress` as of `enqueue_many`.
+    """
+
+    chunk: int
+    max_waiting: int
+    id: str | None
+    then: Call[Any] | Chain | None
+    on_dead: Call[Any] | Chain | None
+    progress: ProgressOption
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlan:
+    """`MapOptions` with their defaults, checked. Raises TypeError, ValueError or InvalidName."""
+
+    chunk: int = 100
+    max_waiting: int = 1000
+    id: str | None = None
+    then: Call[Any] | Chain | None = None
+    on_dead: Call[Any] | Chain | None = None
+    progress: ProgressOption = None
 
     def __post_init__(self) -> None:
-        """Raises TypeError or ValueError."""
-        for name, most in (("chunk", BATCH), ("max_waiting", None)):
-            value = operator.index(getattr(self, name))
-            if value < 1 or (most is not None and value > most):
-                raise ValueError(f"{name} must be {f'from 1 to {most}' if most else '1 or more'}, got {value}")
+        for name, most in (("chunk", BATCH), ("max_waiting", sys.maxsize)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name} must be a whole number, got {value!r}")
+            if not 1 <= value <= most:
+                raise ValueError(f"{name} must be {f'from 1 to {most}' if most == BATCH else '1 or more'}, got {value}")
         if self.max_waiting < self.chunk:
-            raise ValueError(f"max_waiting ({self.max_waiting}) must be as many as a chunk ({self.chunk}) or more")
+            raise ValueError(f"max_waiting ({self.max_waiting}) must be at least a chunk ({self.chunk})")
+        check_group(self.then, self.on_dead, self.id)
+
+
+def plan_of(options: MapOptions) -> MapPlan:
+    """What `map` was given besides its items. Raises as MapPlan, and TypeError for an option that there is not."""
+    if unknown := sorted(set(options) - set(MapOptions.__annotations__)):
+        raise TypeError(fault_in_option(unknown[0], "rota.map", OF_MAP, MapOptions.__annotations__))
+    return MapPlan(**options)
 
 
 class Items:
@@ -80,10 +113,17 @@ def count_of(iterable: Iterable[Any]) -> int | None:
     """How many items there are, None for an iterator, which does not say. Raises TypeError for what gives no items."""
     if not isinstance(iterable, Iterable):
         raise TypeError(f"rota.map takes a task and its items, as rota.map(resize, image_ids), got {iterable!r}")
-    return len(iterable) if hasattr(iterable, "__len__") else None
+    return len(iterable) if isinstance(iterable, Sized) else None
 
 
-def filled(filling: Filling, items: Items, bounds: Bounds, tell: Tell) -> MapSteps:
+def filling_of(terms: Terms, plan: MapPlan) -> Filling:
+    """The group that is to be filled, open or not."""
+    return Filling(
+        terms, plan.id or fresh_id(), terms.checks.opening(plan.then, plan.on_dead), lambda repeated: repeated
+    )
+
+
+def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapSteps:
     """Open the group, add items as room comes, from where it was left, and close it. Raises GroupEnded when it was
     cancelled meanwhile."""
     yield filling.open()
@@ -92,10 +132,10 @@ def filled(filling: Filling, items: Items, bounds: Bounds, tell: Tell) -> MapSte
     items.skip_to(filling.cursor)
     tell(filling.cursor)
     room = 0
-    while members := items.take(bounds.chunk):
+    while members := items.take(plan.chunk):
         while members:
             if room < len(members):
-                room = bounds.max_waiting - (yield from _awaited(filling, bounds.max_waiting - len(members)))
+                room = plan.max_waiting - (yield from _awaited(filling, plan.max_waiting - len(members)))
             room -= len(members)
             members = yield from _added(filling, items, members)
         tell(filling.cursor)
@@ -110,7 +150,9 @@ def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuestion, Room 
     return found.left
 
 
-def _added(filling: Filling, items: Items, members: Sequence[NewMember]) -> Generator[Sending[NewMember], Any, list[NewMember]]:
+def _added(
+    filling: Filling, items: Items, members: Sequence[NewMember]
+) -> Generator[Sending[NewMember], Any, list[NewMember]]:
     """Send members; returns those that were not accepted, as somebody else has moved the cursor."""
     begin = filling.cursor
     yield filling.send(members, are_last=False)
@@ -120,3 +162,27 @@ def _added(filling: Filling, items: Items, members: Sequence[NewMember]) -> Gene
         raise Uncertain(f"the server has lost items {filling.cursor:,} to {begin - 1:,} of group {filling.group_id}")
     items.skip_to(filling.cursor)
     return list(members[filling.cursor - begin :])
+
+
+def map(  # noqa: A001 - `rota.map`, as the built-in one
+    task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
+) -> "GroupHandle":
+    """Enqueue a task for each item, the item its one argument, as a group: a `chunk` at a time (100), and never more
+    than `max_waiting` (1,000) that have not ended. Returns when all are there.
+
+    `items` may be an iterator of millions: only a chunk is held. Under the same `id` a map that was cut short goes on
+    behind the items that the server has, when it is given the same items again. It waits on while the server is away.
+    `then`, `on_dead`: see `rota.group`. `progress` is given how many were accepted, and of how many (None: not known),
+    after each chunk; True draws a bar in the terminal.
+
+    Raises TypeError or ValueError for what is none of this; InvalidArguments and the like with the number of the item;
+    GroupEnded when it was cancelled meanwhile; else as `Client.enqueue`, with a note that says how to go on.
+    """
+    return default_client().map(task, items, **options)
+
+
+async def amap(
+    task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
+) -> "AsyncGroupHandle":
+    """As `map`, in an event loop, which goes on meanwhile."""
+    return await default_async_client().map(task, items, **options)

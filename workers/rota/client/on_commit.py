@@ -1,13 +1,12 @@
 """Enqueues that wait for a commit: checked at the call, sent when the framework calls back."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from rota.client.status import Handle
-    from rota.protocol.store import NewTask
+W = TypeVar("W")
+H = TypeVar("H")
 
 OnCommit = Callable[[Callable[[], None]], object]
 """Takes a callback, and calls it once the transaction is committed, or at once when there is none; never after a
@@ -40,16 +39,16 @@ def check_nothing_waits(on_commit: OnCommit) -> None:
         )
 
 
-class OnceSent:
-    """The callback: sends tasks, and does nothing when it is called again after that. `handles`: what the server
+class OnceSent(Generic[W, H]):
+    """The callback: sends what waits, and does nothing when it is called again after that. `handles`: what the server
     answered, None before."""
 
-    def __init__(self, tasks: "Sequence[NewTask]", send: "Callable[[Sequence[NewTask]], list[Handle[Any]]]") -> None:
-        self._tasks = tasks
+    def __init__(self, waiting: W, send: Callable[[W], list[H]]) -> None:
+        self._waiting = waiting
         self._send = send
-        self.handles: list[Handle[Any]] | None = None
+        self.handles: list[H] | None = None
 
     def __call__(self) -> None:
         """Raises as `Client.enqueue`: into the framework that calls."""
         if self.handles is None:
-            self.handles = self._send(self._tasks)
+            self.handles = self._send(self._waiting)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.client.answers import WHOLE, Answer, Answered, Exchange, NotAccepted, Unanswered, Unconfirmed
+from rota.client.interception import Interceptor
 from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Command
 from rota.server.durability import Confirmation
@@ -119,7 +120,9 @@ class Sender(Generic[S, V, H]):
         """Send these by one call, be there any or not: at most as many as a script takes."""
         return self._send_round([Batch(items, _nonce())])
 
-    def _send_rounds(self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None) -> Sending[H]:
+    def _send_rounds(
+        self, rounds: Sequence[Sequence[Batch[S]]], progress: Callable[[int], object] | None
+    ) -> Sending[H]:
         handles: list[H] = []
         for batches in rounds:
             try:
@@ -203,6 +206,19 @@ class Sender(Generic[S, V, H]):
         except Cut as cut:
             raise self._cut(cut, batches, sent_at) from None
         return self._handles(batches, answers, sent_at)
+
+
+def intercepted(interceptor: Interceptor, namespace: str, sending: Sending[H]) -> list[H]:
+    """Have it answer whatever is sent. Raises what the answers make this raise."""
+    answers: list[Any] = []
+    try:
+        exchange = next(sending)
+        while True:
+            answers = [Answered(interceptor.run(namespace, command)) for command in exchange.commands]
+            exchange = sending.send(answers)
+    except StopIteration as end:
+        handles: list[H] = end.value
+        return handles
 
 
 def _rounds(items: Sequence[S]) -> Sequence[Sequence[Batch[S]]]:

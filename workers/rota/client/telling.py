@@ -23,6 +23,12 @@ def telling(progress: ProgressOption, total: int | None) -> Iterator[Tell]:
         raise TypeError(f"progress must be True, or a callable that is given (done, total), got {progress!r}")
 
 
+def tell_all(progress: ProgressOption, total: int) -> None:
+    """Tell that all were accepted."""
+    with telling(progress, total) as tell:
+        tell(total)
+
+
 @contextmanager
 def _bar(total: int | None) -> Iterator[Tell]:
     try:

@@ -4,7 +4,6 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from rota.backoff import Backoff
@@ -99,12 +98,12 @@ def group_command(store: Store, client: str, question: GroupQuestion) -> Command
     return store.await_room(client, question.group, question.most_left)
 
 
-def _asking_one(command: Command[Room]) -> Command[Any]:
+def _asking_one(command: Command[Room]) -> Command[Answers]:
     def parse(raw: Raw) -> Answers:
         room = command.parse(raw)
         return [room if room.has_come else None]
 
-    return replace(command, parse=parse)
+    return Command(command.script, command.key, command.args, parse)
 
 
 def answered(answer: Answer[Answers]) -> Answers:

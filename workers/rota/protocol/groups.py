@@ -5,7 +5,7 @@ before as done. A group is any number of tasks and chains, its members, and what
 of them has ended. What follows is written down as text, by `follow_text`, and never read before it is its turn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,6 +32,17 @@ def follow_text(tasks: "Iterable[NewTask]") -> bytes:
     if len(items) > MOST_FOLLOWING:
         raise ValueError(f"{len(items)} tasks are to follow one another: at most {MOST_FOLLOWING} can")
     return b"".join(items)
+
+
+def followers_of(text: bytes) -> "Iterator[NewTask]":
+    """The tasks that `follow_text` wrote down."""
+    from rota.protocol.store import NewTask  # noqa: PLC0415 - it is made of this module too
+
+    while text:
+        header, _, rest = text.partition(b"\n")
+        task_id, queue, due, size = text_of(header).split(" ")
+        yield NewTask(task_id, queue, rest[: int(size)], "" if due == "-" else due)
+        text = rest[int(size) :]
 
 
 def _header(task: "NewTask") -> tuple[bytes, bytes, bytes]:

@@ -2,7 +2,7 @@
 the scripts do to one task is done here to one, without lanes, owners and leases."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -19,6 +19,9 @@ from rota.protocol.views import TaskState
 
 if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
+
+Accepted = Callable[[str, Sequence[tuple[NewTask, "KeptTask"]]], None]
+"""Takes the tasks of one call that were accepted, with their namespace."""
 
 OWNER = "testing:0:1"  # node, slot and life of what runs tasks in tests
 _NO_RUN = b" 0 0"
@@ -62,10 +65,12 @@ class KeptTask:
 
 
 class Books:
-    """The tasks of all namespaces, at the time that `now_us` returns."""
+    """The tasks of all namespaces, at the time that `now_us` returns. `on_end` is told of each that has ended, or is
+    dead."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
-        self._now_us = now_us
+        self.now_us = now_us
+        self.on_end: Callable[[KeptTask, State], None] = lambda _kept, _how: None
         self._tasks: dict[tuple[str, str], KeptTask] = {}
         self._keys: dict[tuple[str, str], tuple[KeptTask, float]] = {}
 
@@ -81,7 +86,7 @@ class Books:
             return Enqueued(duplicate=True), None
         if holder := self._holder(namespace, new.unique_key):
             return Enqueued(duplicate=True, holder=holder), None
-        now_us = self._now_us()
+        now_us = self.now_us()
         kept = KeptTask(namespace, new.body, _new_entry(new, kind, now_us), new.due.endswith(FRONT), State.READY)
         if kept.entry.due_us > now_us:
             kept.state = State.SCHEDULED
@@ -102,7 +107,7 @@ class Books:
 
     def promote(self, kept: KeptTask) -> None:
         """Its due time has come, or is not waited for."""
-        kept.state, now_us = State.READY, self._now_us()
+        kept.state, now_us = State.READY, self.now_us()
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelWord:
@@ -133,7 +138,7 @@ class Books:
                 self._end(kept, State.EXPIRED, account)
             case RetryOutcome(delay_us, failed):
                 self._fail(kept, failed, State.SCHEDULED)
-                self._become(kept, kind=Kind.RETRY, due_us=self._now_us() + delay_us, ready_us=0)
+                self._become(kept, kind=Kind.RETRY, due_us=self.now_us() + delay_us, ready_us=0)
             case DeadOutcome(epitaph):
                 self._fail(kept, epitaph, State.DEAD)
                 self._end_dead(kept)
@@ -160,10 +165,11 @@ class Books:
             entry.failures,
             body=kept.body,
             accounts=b"\n".join(kept.accounts),
-            ended_us=self._now_us(),
+            ended_us=self.now_us(),
             kind=entry.kind.label,
             ready_us=entry.ready_us,
         )
+        self.on_end(kept, State.DEAD)
 
     def _end(self, kept: KeptTask, how: State, account: bytes, owner: str = OWNER, result: bytes | None = None) -> None:
         # Without an account its end is not to be remembered.
@@ -171,16 +177,17 @@ class Books:
         self._free_keys(kept)
         kept.ended = TaskState(kept.state, result=result)
         if account:
-            head = f"{how} {self._now_us()} {owner} ".encode()
+            head = f"{how} {self.now_us()} {owner} ".encode()
             record = b"\n".join([head + kept.entry.text + account, *kept.accounts])
             kept.ended = TaskState(how, result=result, ended=parse_ended(record))
+        self.on_end(kept, how)
 
     def _free_keys(self, kept: KeptTask) -> None:
         self._keys = {key: held for key, held in self._keys.items() if held[0] is not kept}
 
     def _holder(self, namespace: str, key: str) -> str:
         held = self._keys.get((namespace, key)) if key else None
-        return held[0].entry.id if held is not None and self._now_us() < held[1] else ""
+        return held[0].entry.id if held is not None and self.now_us() < held[1] else ""
 
 
 def _new_entry(new: NewTask, kind: Kind | None, now_us: int) -> Entry:

@@ -1,26 +1,26 @@
 """What answers clients in place of the server."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from rota.client.interception import Interceptor, interception
-from rota.client.open_waits import Goal, WaitQuestion
+from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.client.status import State
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
 from rota.protocol.command import Command
+from rota.protocol.groups import Room
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask
 from rota.protocol.views import TaskState
 from rota.protocol.wire import unpack
-from rota.testing.books import Books, KeptTask
+from rota.testing.books import Accepted, Books
+from rota.testing.following import KeptGroups
 
 T = TypeVar("T")
 
 _STARTED: Final = (State.RUNNING, State.DONE, State.DEAD)
-Accepted = Callable[[str, Sequence[tuple[NewTask, KeptTask]]], None]
-"""Takes the tasks of one call that were accepted, with their namespace."""
 
 
 class NotRun(WaitTimeout):
@@ -39,6 +39,7 @@ class StandIn:
         self._books = books
         self._accepted = accepted
         self._how_to_run = how_to_run
+        self._groups = KeptGroups(books, accepted)
 
     def enqueue(self, namespace: str, tasks: Sequence[NewTask]) -> list[Enqueued]:
         """Take the tasks of one call; what the server would answer of each."""
@@ -47,15 +48,18 @@ class StandIn:
         return [word for _, word, _ in taken]
 
     def run(self, namespace: str, command: Command[T]) -> T:
-        """Answer where a task stands, and cancel one. Raises NotAnswered for any other command."""
-        answers: dict[str, Callable[[str, str], Any]] = {"status": self._books.state_of, "cancel": self._books.cancel}
-        answer = answers.get(command.script.name)
-        if answer is None:
+        """Answer where a task stands, cancel one, and whatever is asked and done about groups. Raises NotAnswered for
+        any other command."""
+        args, name = unpack(command.args), command.script.name
+        if name in ("status", "cancel"):
+            answer = self._books.state_of if name == "status" else self._books.cancel
+            return cast("T", answer(namespace, args[0].decode()))
+        if name not in self._groups.answers:
             raise NotAnswered(
-                f"{command.script.name!r} needs a server: capture() and eager() answer enqueue, status, wait, result "
-                "and cancel alone. The fixture rota_client has one"
+                f"{name!r} needs a server: capture() and eager() answer enqueue, status, wait, result and cancel "
+                "alone. The fixture rota_client has one"
             )
-        return cast("T", answer(namespace, unpack(command.args)[0].decode()))
+        return cast("T", self._groups.answers[name](namespace, args))
 
     def wait(self, namespace: str, question: WaitQuestion) -> TaskState:
         """What has come of a task. Raises NotRun when nothing has."""
@@ -63,6 +67,13 @@ class StandIn:
         if kept is None or kept.ended is not None or (question.goal is Goal.START and kept.state in _STARTED):
             return self._books.state_of(namespace, question.task_id)
         raise NotRun(f"task {kept.entry.id} ({decode_body(kept.body).name}) is {kept.state}: {self._how_to_run}")
+
+    def wait_for_group(self, namespace: str, question: GroupQuestion) -> Room:
+        """That there is room in a group, or that it has ended. Raises NotRun when it has not."""
+        room = self._groups.wait(namespace, question)
+        if room is None:
+            raise NotRun(f"group {question.group} has not ended: {self._how_to_run}")
+        return room
 
 
 @contextmanager

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
 from rota.client.aio.connections import Connections
+from rota.client.aio.flowing import AsyncFlowing
 from rota.client.aio.handle import AsyncHandle
-from rota.client.aio.looking import AsyncLooking
 from rota.client.answers import Exchange, value_of
 from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.client import Client
 from rota.client.interception import interception
-from rota.client.looking import cancelling
 from rota.client.on_commit import OnCommit, OnCommitOption, check_nothing_waits, check_on_commit
-from rota.client.open_waits import Goal, WaitQuestion
+from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
 from rota.client.results import result_of
-from rota.client.sender import Cut, Sender, Sending
+from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
 from rota.client.status import TaskStatus, status_of
+from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.warned import Warned
 from rota.durations import Duration, positive_seconds
 from rota.errors import Unavailable, Uncertain
-from rota.options import check_queue
 from rota.protocol.command import Command, Steps
-from rota.protocol.replies import CancelWord, Enqueued
+from rota.protocol.groups import Room
+from rota.protocol.replies import Enqueued
 from rota.protocol.store import NewTask, Store
 from rota.protocol.task_walk import look_back
 from rota.protocol.views import TaskState
@@ -35,15 +35,18 @@ from rota.server.durability import Durability, confirmation, level_of
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer
+    from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.aio.schedules import AsyncSchedules
+    from rota.client.flow import Chain, Group
 
 R = TypeVar("R")
 T = TypeVar("T")
+H = TypeVar("H", bound=WithId)
 
 _PREPARED_AT_ONCE: Final = 100  # some milliseconds
 
 
-class AsyncClient(AsyncSteering):
+class AsyncClient(AsyncFlowing):
     """One connection to one namespace of one server, for all tasks of one event loop; waits have one more.
 
     The arguments are those of `Client`. It belongs to the event loop that uses it first, and to another one only when
@@ -73,7 +76,7 @@ class AsyncClient(AsyncSteering):
         failover = self._address.sentinels is not None
         awaited = confirmation(level_of(durability), failover=failover, timeout_seconds=self._timeout_seconds)
         self._sender = Sender(
-            self._store, self._handle, self._doubt, self._timeout_seconds, awaited, repeats="await arepeat()"
+            self._enqueue, self._handles, self._doubt, self._timeout_seconds, awaited, repeats="await arepeat()"
         )
         self._warned = Warned(namespace, self._address.place)
         self._on_commit = None if on_commit is None else check_on_commit(on_commit)
@@ -102,6 +105,10 @@ class AsyncClient(AsyncSteering):
     @overload
     async def enqueue(self, call: Call[R], /, *, on_commit: OnCommitOption = ...) -> AsyncHandle[R]: ...
     @overload
+    async def enqueue(self, chain: "Chain", /, *, on_commit: OnCommitOption = ...) -> "AsyncChainHandle": ...
+    @overload
+    async def enqueue(self, group: "Group", /, *, on_commit: OnCommitOption = ...) -> "AsyncGroupHandle": ...
+    @overload
     async def enqueue(
         self,
         name: str,
@@ -114,15 +121,15 @@ class AsyncClient(AsyncSteering):
     ) -> AsyncHandle[Any]: ...
     async def enqueue(
         self,
-        what: Call[Any] | str,
+        what: "Call[Any] | Chain | Group | str",
         /,
         *positional: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         on_commit: OnCommitOption = ...,
         **options: Unpack[CallOptions],
-    ) -> AsyncHandle[Any]:
-        """Enqueue one call, or a task by its name: takes and raises what `Client.enqueue` does.
+    ) -> "AsyncHandle[Any] | AsyncChainHandle | AsyncGroupHandle":
+        """Enqueue one call, a chain, a group, or a task by its name: takes and raises what `Client.enqueue` does.
 
         It is sent before it returns, and so waits for no commit: where `on_commit` does not call back at once, it sends
         nothing and raises RuntimeError.
@@ -133,9 +140,13 @@ class AsyncClient(AsyncSteering):
         if positional:
             raise TypeError(why_not_positional(what, positional))
         call = call_of(what, args, kwargs, options)
+        if call is None:
+            return await self._flows.enqueue(what, on_commit)
         return (await self._send([prepare(call, default_registry, self._max_payload_kb)], on_commit))[0]
 
-    async def enqueue_many(self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ...) -> list[AsyncHandle[R]]:
+    async def enqueue_many(
+        self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
+    ) -> list[AsyncHandle[R]]:
         """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled, and with
         `on_commit`, as `enqueue`: `accepted` of the cause names those taken before."""
         tasks: list[NewTask] = []
@@ -144,7 +155,7 @@ class AsyncClient(AsyncSteering):
             if len(tasks) % _PREPARED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         there, back = in_sending_order(tasks)
-        return back(await self._send(there, on_commit))
+        return back(await self._send(there, on_commit, progress))
 
     # Consuming
 
@@ -188,7 +199,15 @@ class AsyncClient(AsyncSteering):
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, question)
         found = await self._here().waiting.wait(question, timeout)
+        assert isinstance(found, TaskState), "it is asked about a task"
         return await self._follow(look_back(self._store, task_id, found))
+
+    async def _await_group(self, question: GroupQuestion, timeout: Duration | None) -> Room:
+        if (interceptor := interception.interceptor) is not None:
+            return interceptor.wait_for_group(self.namespace, question)
+        found = await self._here().waiting.wait(question, timeout)
+        assert isinstance(found, Room), "it is asked about a group"
+        return found
 
     # Talking to the server
 
@@ -200,17 +219,31 @@ class AsyncClient(AsyncSteering):
             raise RuntimeError("this AsyncClient is in use in another event loop: make one for each loop")
         return there
 
-    async def _send(self, tasks: Sequence[NewTask], on_commit: OnCommitOption) -> list[AsyncHandle[Any]]:
+    async def _send(
+        self, tasks: Sequence[NewTask], on_commit: OnCommitOption, progress: ProgressOption = None
+    ) -> list[AsyncHandle[Any]]:
+        self._check_nothing_waits(on_commit)
+        if (interceptor := interception.interceptor) is not None:
+            words = interceptor.enqueue(self.namespace, tasks)
+            tell_all(progress, len(tasks))
+            return self._handles(tasks, words)
+        if progress is None:
+            return await self._drive(self._sender.send(tasks))
+        with telling(progress, len(tasks)) as tell:
+            return await self._drive(self._sender.send(tasks, tell))
+
+    async def _send_flow(self, sending: Sending[H]) -> list[H]:
+        if (interceptor := interception.interceptor) is not None:
+            return intercepted(interceptor, self.namespace, sending)
+        return await self._drive(sending)
+
+    def _check_nothing_waits(self, on_commit: OnCommitOption) -> None:
         if on_commit is ...:
             on_commit = self._on_commit
         if on_commit is not None:
             check_nothing_waits(on_commit)
-        if (interceptor := interception.interceptor) is not None:
-            words = interceptor.enqueue(self.namespace, tasks)
-            return [self._handle(task, word) for task, word in zip(tasks, words, strict=True)]
-        return await self._drive(self._sender.send(tasks))
 
-    async def _drive(self, sending: Sending[AsyncHandle[Any]]) -> list[AsyncHandle[Any]]:
+    async def _drive(self, sending: Sending[H]) -> list[H]:
         here = self._here()
         try:
             exchange = next(sending)
@@ -226,7 +259,7 @@ class AsyncClient(AsyncSteering):
                 else:
                     exchange = sending.send(answers)
         except StopIteration as end:
-            handles: list[AsyncHandle[Any]] = end.value
+            handles: list[H] = end.value
             return handles
 
     def _doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[AsyncHandle[Any]]]) -> Uncertain:
@@ -259,10 +292,16 @@ class AsyncClient(AsyncSteering):
             raise cancelled from Uncertain("the await was cancelled; it may have been carried out", ids)
         return value_of(answer, ids)
 
-    def _handle(self, task: NewTask, word: Enqueued) -> AsyncHandle[Any]:
-        if word.unserved or word.unseen:
-            self._warned.of_answer(task, word)
-        return AsyncHandle(word.holder or task.id, word.duplicate, self)
+    def _enqueue(self, batch: Batch[NewTask]) -> Command[list[Enqueued]]:
+        return self._store.enqueue(batch.nonce, batch.items)
+
+    def _handles(self, tasks: Sequence[NewTask], words: Sequence[Enqueued]) -> list[AsyncHandle[Any]]:
+        for task, word in zip(tasks, words, strict=True):
+            if word.unserved or word.unseen:
+                self._warned.of_answer(task, word)
+        return [
+            AsyncHandle(word.holder or task.id, word.duplicate, self) for task, word in zip(tasks, words, strict=True)
+        ]
 
 
 def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:

@@ -1,0 +1,324 @@
+"""Chains, groups and `map` of both clients on a real server, where a consumer takes the tasks as workers do."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import rota
+from faulty_link import FaultyLink
+from protocol import Fleet
+from rota.client.answers import Answer, Exchange
+from rota.client.client import Client
+from rota.client.flow_sending import PORTION
+from rota.registry import default_registry
+from servers import Server
+from waiting import until
+
+Take = Callable[..., list[str]]
+Link = rota.Call[Any] | rota.Chain
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {"work": work})
+
+
+@pytest.fixture(name="take")
+def _take(client: Client) -> Iterator[Take]:
+    """Takes so many tasks, one at a time, each of which ends in this way; returns what they were."""
+    with client.consumer("default") as consumer:
+
+        def take(count: int, how: str = "done", *why: str) -> list[str]:
+            taken = []
+            for task in itertools.islice(consumer, count):
+                taken.append(f"{task.name}{''.join(map(str, task.args))}")
+                getattr(task, how)(*why)
+            return taken
+
+        yield take
+
+
+@contextmanager
+def taking(client: Client) -> Iterator[list[int]]:
+    """A thread that takes all there is; gives the numbers it took."""
+    taken: list[int] = []
+    with client.consumer("default", limit=4) as consumer:
+
+        def run() -> None:
+            for task in consumer:
+                with task:
+                    taken.append(task.args[0])
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield taken
+        consumer.stop()
+        thread.join()
+
+
+def call(name: str, *args: object, **options: Any) -> rota.Call[Any]:
+    return rota.Call(name, args, queue="default", **options)
+
+
+@rota.task(name="work")
+def work(number: int) -> None: ...
+
+
+def numbers(client: Client) -> list[int]:
+    """What the lane holds, by the tasks' one argument."""
+    tasks = client.peek("default", limit=1000)
+    return [(client.status(task.id, args=True).args or [None])[0] for task in tasks]
+
+
+class TestChains:
+    def test_each_is_enqueued_when_the_one_before_is_done(self, client: Client, take: Take) -> None:
+        handle = client.enqueue(rota.chain(call("a", 1), call("b", 2), call("c", 3)))
+        assert (len(handle.ids), handle.id, handle.duplicate) == (3, handle.ids[0], False)
+        assert (handle.status().id, handle.status().state) == (handle.ids[0], "ready")
+        assert take(1) == ["a1"]
+        assert (handle.status().id, handle.status().state) == (handle.ids[1], "ready")
+        assert take(2) == ["b2", "c3"]
+        ended = handle.wait(timeout=5)
+        assert (ended.id, ended.state) == (handle.ids[2], "done")
+
+    def test_what_is_cancelled_or_dead_is_the_last(self, client: Client, take: Take) -> None:
+        handle = client.enqueue(rota.chain(call("a"), call("b"), call("c")))
+        take(1)
+        assert handle.cancel() == "cancelled"
+        assert (handle.wait(5).id, handle.wait(5).state) == (handle.ids[1], "cancelled")
+        dead = client.enqueue(rota.chain(call("a"), call("b")))
+        take(1, "dead", "why")
+        assert (dead.wait(5).id, dead.wait(5).state) == (dead.id, "dead")
+        assert client.status(dead.ids[1]).state == "unknown"
+
+    def test_a_wait_has_one_timeout_for_all(self, client: Client) -> None:
+        with pytest.raises(rota.WaitTimeout):
+            client.enqueue(rota.chain(call("a"), call("b"))).wait(timeout=0.01)
+
+    def test_of_a_duplicate_nothing_is_added(self, client: Client, fleet: Fleet) -> None:
+        chain = rota.chain(call("a", id="a"), call("b"))
+        client.enqueue(chain)
+        handle = client.enqueue(chain)
+        assert (handle.ids, handle.duplicate, fleet.lane("default")) == (("a",), True, ["a"])
+
+    def test_a_delay_counts_from_the_end_of_the_one_before(self, client: Client, take: Take) -> None:
+        handle = client.enqueue(rota.chain(call("a"), call("b", delay=60)))
+        take(1)
+        assert handle.status().state == "scheduled"
+
+    def test_two_lost_replies_are_uncertain_and_repeated_exactly(
+        self, server: Server, namespace: str, fleet: Fleet
+    ) -> None:
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=0.5) as client:
+            client.enqueue(rota.chain(call("warm"), call("warm")))
+            link.lose_replies(2)
+            with pytest.raises(rota.Uncertain, match=r"repeat\(\) of this error") as caught:
+                client.enqueue(rota.chain(call("a", id="a"), call("b", id="b")))
+            assert caught.value.ids == ("a",)
+            [handle] = caught.value.repeat()
+            assert (handle.id, handle.duplicate) == ("a", False)
+        assert fleet.lane("default").count("a") == 1
+
+
+class TestGroups:
+    def test_what_follows_is_there_when_the_last_member_has_ended(self, client: Client, take: Take) -> None:
+        members: list[Link] = [call("a"), rota.chain(call("b"), call("c"))]
+        handle = client.enqueue(rota.group(members, then=call("then"), id="g"))
+        status = handle.status()
+        assert (handle.id, status.state, status.total, status.left) == ("g", "closed", 2, 2)
+        assert take(3) == ["a", "b", "c"]
+        ended = handle.wait(timeout=5)
+        assert (ended.state, ended.done, ended.left, ended.is_cancelled) == ("ended", 2, 0, False)
+        assert take(1) == ["then"]
+        assert client.wait(ended.followed_by, 5).state == "done"
+
+    def test_a_dead_member_chooses_on_dead(self, client: Client, take: Take) -> None:
+        handle = client.enqueue(rota.group([call("a"), call("b")], then=call("then"), on_dead=call("sorry")))
+        take(1, "dead", "why")
+        take(1)
+        assert (handle.wait(5).dead, handle.wait(5).done) == (1, 1)
+        assert take(1) == ["sorry"]
+
+    def test_one_without_members_ends_at_once(self, client: Client, take: Take) -> None:
+        assert client.enqueue(rota.group([], then=call("then"))).wait(5).total == 0
+        assert take(1) == ["then"]
+
+    def test_members_add_members_until_it_has_ended(self, client: Client, take: Take) -> None:
+        handle = client.enqueue(rota.group([call("a")], then=call("then")))
+        added = client.group(handle.id).add([call("b"), rota.chain(call("c"), call("d"))])
+        assert [type(each) for each in added] == [rota.Handle, rota.ChainHandle]
+        assert take(5) == ["a", "b", "c", "d", "then"]
+        with pytest.raises(rota.GroupEnded, match=rf"group {handle.id} .*takes no more members: 0 of 1 were added"):
+            handle.add([call("late")])
+
+    def test_cancelled_it_ends_and_nothing_follows(self, client: Client, fleet: Fleet) -> None:
+        handle = client.enqueue(rota.group([call("a"), call("b")], then=call("then")))
+        assert (handle.cancel(), handle.cancel()) == (True, False)
+        ended = handle.wait(5)
+        assert (ended.state, ended.cancelled, ended.is_cancelled, ended.followed_by) == ("ended", 2, True, "")
+        assert fleet.redis.hlen(fleet.keys.tasks) == 2  # what is cancelled stays a shell until a claim meets it
+        with pytest.raises(rota.GroupEnded):
+            handle.add([call("late")])
+
+    def test_of_one_that_never_was_nothing_is_known(self, client: Client) -> None:
+        handle = client.group("nobody")
+        assert (handle.status().state, handle.wait(5).state, handle.cancel()) == ("unknown", "unknown", False)
+
+    def test_a_wait_ends_with_its_timeout(self, client: Client) -> None:
+        handle = client.enqueue(rota.group([call("a")], id="g"))
+        with pytest.raises(rota.WaitTimeout, match="group g has not ended within"):
+            handle.wait(timeout=0.01)
+
+    def test_enqueued_again_it_is_a_duplicate(self, client: Client, fleet: Fleet) -> None:
+        group = rota.group([call("a"), call("b")], id="g")
+        assert [client.enqueue(group).duplicate for _ in range(2)] == [False, True]
+        assert len(fleet.lane("default")) == 2
+
+    def test_cut_short_it_goes_on_where_it_was(
+        self, server: Server, namespace: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        group = rota.group([call("work", number) for number in range(PORTION + 100)], id="g")
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=1) as client:
+            exchange = client._pool.exchange
+            faults = iter([0, 1, 1])  # the last portion, and its repetition
+
+            def losing(asked: Exchange[Any]) -> list[Answer[Any]]:
+                if next(faults, 0):
+                    link.lose_replies(1)
+                return exchange(asked)
+
+            monkeypatch.setattr(client._pool, "exchange", losing)
+            with pytest.raises(rota.Uncertain) as caught:
+                client.enqueue(group)
+            assert len(caught.value.ids) == 100
+            assert "with id='g' it goes on exactly where it is" in caught.value.__notes__[0]
+            [repeated] = caught.value.repeat()
+            status = client.group(repeated.id).status()
+            assert (repeated.id, status.total, status.state) == ("g", PORTION + 100, "closed")
+            assert client.enqueue(group).duplicate
+        assert fleet.redis.llen(fleet.keys.ready_lane("default")) == PORTION + 100
+
+    def test_a_commit_sends_it(self, client: Client, take: Take) -> None:
+        callbacks: list[Callable[[], None]] = []
+        group = client.enqueue(rota.group([call("a")], then=call("then")), on_commit=callbacks.append)
+        chain = client.enqueue(rota.chain(call("b"), call("c")), on_commit=callbacks.append)
+        assert (group.status().state, chain.status().state) == ("unknown", "unknown")
+        for callback in callbacks:
+            callback()
+        assert (group.status().state, chain.status().state) == ("closed", "ready")
+        assert take(4) == ["a", "b", "then", "c"]
+
+    def test_where_no_fleet_serves_them_it_warns(self, server: Server, namespace: str) -> None:
+        with Client(server.url, f"{namespace}-unseen") as client, pytest.warns(rota.UnseenNamespace):
+            client.enqueue(rota.group([call("a")]))
+
+
+class TestMap:
+    def test_no_more_wait_than_were_asked_for(self, client: Client, fleet: Fleet) -> None:
+        waiting: list[int] = []
+
+        def items() -> Iterator[int]:
+            for number in range(60):
+                waiting.append(fleet.redis.llen(fleet.keys.ready_lane("default")))
+                yield number
+
+        told: list[tuple[int, int | None]] = []
+        with taking(client) as taken:
+            handle = client.map(
+                work, items(), chunk=5, max_waiting=10, then=call("work", 60), progress=lambda *now: told.append(now)
+            )
+            assert handle.wait(timeout=20).done == 60
+            until(lambda: 60 in taken, "what follows")
+        assert sorted(taken) == list(range(61))
+        assert max(waiting) <= 10
+        assert told == [(number, None) for number in range(0, 61, 5)]
+
+    def test_what_was_cut_short_goes_on_behind_the_items_that_are_there(self, client: Client) -> None:
+        def broken() -> Iterator[int]:
+            yield from range(250)
+            raise OSError("the database went away")
+
+        with pytest.raises(OSError, match="went away"):
+            client.map(work, broken(), id="m")
+        assert (client.group("m").status().state, client.group("m").status().cursor) == ("open", 200)
+        with pytest.raises(rota.InvalidArguments, match=r"items\[230\]"):
+            client.map(work, [*range(230), {1: 2}], id="m", chunk=10)
+        handle = client.map(work, range(400), id="m", then=call("then"))
+        assert (handle.duplicate, handle.status().state, handle.status().total) == (False, "closed", 400)
+        assert numbers(client) == list(range(400))
+
+    def test_the_same_items_once_more_add_nothing(self, client: Client, take: Take) -> None:
+        client.map(work, range(3), id="m")
+        assert client.map(work, range(3), id="m").status().total == 3
+        take(3)
+        assert client.map(work, range(3), id="m").duplicate
+
+    def test_a_cancelled_group_takes_no_more(self, client: Client) -> None:
+        def items() -> Iterator[int]:
+            yield from range(10)
+            client.group("m").cancel()
+            yield from range(10)
+
+        with pytest.raises(rota.GroupEnded, match=r"group m .*: 10 items were accepted"):
+            client.map(work, items(), id="m", chunk=10)
+        with pytest.raises(rota.GroupEnded, match="it was cancelled"):
+            client.map(work, range(10), id="m")
+
+    def test_a_lost_reply_doubles_no_item(self, server: Server, namespace: str, fleet: Fleet) -> None:
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=1) as client:
+            client.map(work, range(2), id="warm")
+
+            def items() -> Iterator[int]:
+                for number in range(30):
+                    if number == 20:
+                        link.lose_replies(1)
+                    yield number
+
+            assert client.map(work, items(), chunk=10).status().total == 30
+        assert fleet.redis.llen(fleet.keys.ready_lane("default")) == 32
+
+    def test_many_enqueued_calls_tell_how_far_they_are(self, client: Client) -> None:
+        told: list[tuple[int, int | None]] = []
+        handles = client.enqueue_many(
+            [call("work", number) for number in range(4500)], progress=lambda *now: told.append(now)
+        )
+        assert (len(handles), told) == (4500, [(4000, 4500), (4500, 4500)])
+
+    def test_a_bar_is_drawn(self, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+        client.map(work, range(3), progress=True)
+        assert "3/3" in capsys.readouterr().err
+
+
+def test_the_client_for_asyncio_does_the_same(server: Server, namespace: str, client: Client) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(server.url, namespace) as other:
+            chain = await other.enqueue(rota.chain(call("work", 1), call("work", 2)))
+            group = await other.enqueue(rota.group([call("work", 3), call("work", 4)], then=call("work", 5)))
+            added = await group.add([call("work", 6), rota.chain(call("work", 7), call("work", 8))])
+            mapped = await other.map(work, iter(range(10, 40)), chunk=5, max_waiting=10, then=call("work", 40))
+            assert (await chain.wait(20)).id == chain.ids[1]
+            assert [(await each.wait(20)).state for each in added] == ["done", "done"]
+            assert ((await group.wait(20)).done, (await mapped.wait(20)).done) == (4, 30)
+            assert (await chain.status()).state == "done"
+            assert (await chain.cancel(), await group.cancel()) == ("unknown", False)
+            assert (await mapped.status()).state == "ended"
+
+    with taking(client) as taken:
+        asyncio.run(program())
+        until(lambda: len(taken) == 39, "all, with what follows")
+    assert sorted(taken) == [*range(1, 9), *range(10, 41)]
+
+
+def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, namespace: str, fleet: Fleet) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(server.url, namespace, on_commit=lambda _callback: None) as client:
+            with pytest.raises(RuntimeError, match="a transaction is open"):
+                await client.enqueue(rota.chain(call("work", 1)))
+
+    asyncio.run(program())
+    assert fleet.lane("default") == []

@@ -1,0 +1,134 @@
+"""What an asyncio client does with chains and groups: as `rota.client.flows`."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
+from rota.client.aio.handle import AsyncHandle
+from rota.client.call import Call
+from rota.client.flow import Chain, members_of
+from rota.client.flow_sending import AddSending, Terms, flow_of, going_on, group_ended, ids_of
+from rota.client.flows import cancelling_portion
+from rota.client.group_status import GroupStatus, looking_at_group
+from rota.client.mapping import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
+from rota.client.on_commit import OnCommitOption
+from rota.client.open_waits import GroupQuestion
+from rota.client.prepare import require_name
+from rota.client.sender import Sending, WithId
+from rota.client.telling import telling
+from rota.durations import Duration
+from rota.protocol.command import Steps
+from rota.protocol.groups import NewMember, Room
+from rota.protocol.replies import Enqueued
+
+if TYPE_CHECKING:
+    from rota.client.aio.client import AsyncClient
+
+H = TypeVar("H", bound=WithId)
+T = TypeVar("T")
+
+
+class SendAsync(Protocol):
+    """Sends, and returns the handles."""
+
+    async def __call__(self, sending: Sending[H], /) -> list[H]: ...
+
+
+class FollowAsync(Protocol):
+    """Takes steps one by one, and returns what they return."""
+
+    async def __call__(self, steps: Steps[T], /) -> T: ...
+
+
+class AwaitGroup(Protocol):
+    """Waits for what is asked about a group."""
+
+    async def __call__(self, question: GroupQuestion, timeout: Duration | None, /) -> Room: ...
+
+
+class AsyncWays(NamedTuple):
+    """How a client sends, asks and waits."""
+
+    send: SendAsync
+    follow: FollowAsync
+    wait: AwaitGroup
+    check_nothing_waits: Callable[[OnCommitOption], None]
+
+
+class AsyncFlows:
+    """Chains and groups through one client, which says what it raises."""
+
+    def __init__(self, client: "AsyncClient", terms: Terms, ways: AsyncWays) -> None:
+        self.client = client
+        self._terms = terms
+        self._ways = ways
+
+    async def enqueue(self, what: Any, on_commit: OnCommitOption) -> AsyncChainHandle | AsyncGroupHandle:
+        """Enqueue a chain or a group. Raises TypeError for what is neither."""
+        flow = flow_of(what, self._terms, self._chain_handle, self._group_handle)
+        self._ways.check_nothing_waits(on_commit)
+        handle: AsyncChainHandle | AsyncGroupHandle = (await self._ways.send(flow.send()))[0]
+        return handle
+
+    def group(self, group_id: str) -> AsyncGroupHandle:
+        """See `Client.group`."""
+        return AsyncGroupHandle(require_name("id", group_id), duplicate=False, flows=self)
+
+    async def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> AsyncGroupHandle:
+        """See `rota.map`."""
+        plan, count = plan_of(options), count_of(items)
+        of_task = Items(caller_of(task), items, self._terms.checks)
+        filling = filling_of(self._terms, plan)
+        with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
+            await self._take(filled(filling, of_task, plan, tell))
+        if filling.has_ended and (await self.status(filling.group_id)).is_cancelled:
+            raise group_ended(filling.group_id, "it was cancelled")
+        return AsyncGroupHandle(filling.group_id, not filling.is_new, self)
+
+    async def add(
+        self, group_id: str, members: Iterable[Call[Any] | Chain]
+    ) -> list[AsyncHandle[Any] | AsyncChainHandle]:
+        """See `GroupHandle.add`."""
+        prepared = list(self._terms.checks.members(members_of(members)))
+        return await self._ways.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
+
+    async def status(self, group_id: str) -> GroupStatus:
+        """See `GroupHandle.status`."""
+        return await self._ways.follow(looking_at_group(self._terms.store, group_id))
+
+    async def wait(self, group_id: str, timeout: Duration | None) -> GroupStatus:
+        """See `GroupHandle.wait`."""
+        await self._ways.wait(GroupQuestion(group_id), timeout)
+        return await self.status(group_id)
+
+    async def cancel(self, group_id: str) -> bool:
+        """See `GroupHandle.cancel`."""
+        cursor, is_known = "0", False
+        while True:
+            portion = await self._ways.follow(cancelling_portion(self._terms.store, group_id, cursor))
+            cursor, is_known = portion.cursor, is_known or portion.is_known
+            if cursor == "0":
+                return is_known
+
+    async def _take(self, steps: MapSteps) -> None:
+        answer: Room | None = None
+        with suppress(StopIteration):
+            while True:
+                asked = steps.send(answer)
+                answer = None
+                if isinstance(asked, GroupQuestion):
+                    answer = await self._ways.wait(asked, None)
+                else:
+                    await self._ways.send(asked)
+
+    def _group_handle(self, group_id: str, duplicate: bool) -> AsyncGroupHandle:
+        return AsyncGroupHandle(group_id, duplicate, self)
+
+    def _chain_handle(self, member: NewMember, word: Enqueued) -> AsyncChainHandle:
+        return AsyncChainHandle(ids_of(member, word), word.duplicate, self.client)
+
+    def _member_handle(self, member: NewMember, word: Enqueued) -> AsyncHandle[Any] | AsyncChainHandle:
+        if member.following:
+            return self._chain_handle(member, word)
+        return AsyncHandle(word.holder or member.id, word.duplicate, self.client)
