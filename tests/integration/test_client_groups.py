@@ -269,14 +269,17 @@ class TestMap:
         with pytest.raises(rota.GroupEnded, match="it was cancelled"):
             client.map(work, range(10), id="m")
 
-    def test_a_lost_reply_doubles_no_item(self, server: Server, namespace: str, fleet: Fleet) -> None:
+    @pytest.mark.parametrize("lost", [1, 2, 3])
+    def test_lost_replies_lose_and_double_no_item(
+        self, server: Server, namespace: str, fleet: Fleet, lost: int
+    ) -> None:
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=1) as client:
             client.map(work, range(2), id="warm")
 
             def items() -> Iterator[int]:
                 for number in range(30):
                     if number == 20:
-                        link.lose_replies(1)
+                        link.lose_replies(lost)
                     yield number
 
             assert client.map(work, items(), chunk=10).status().total == 30

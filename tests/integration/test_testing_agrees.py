@@ -1,5 +1,7 @@
 """What `rota.testing.capture` answers is what a server answers."""
 
+from dataclasses import replace
+
 import pytest
 
 import rota
@@ -45,6 +47,21 @@ def _story(client: rota.Client) -> list[object]:
     seen.append(client.status("nobody").state)
     many = client.enqueue_many([agreeing.using(id="first").call(4), agreeing.using(id="new").call(5)])
     seen.append([handle.duplicate for handle in many])
+    seen += _story_of_groups(client)
+    return seen
+
+
+def _story_of_groups(client: rota.Client) -> list[object]:
+    chain = client.enqueue(rota.chain(agreeing.using(id="link").call(1), agreeing.using(id="next").call(2)))
+    again = client.enqueue(rota.chain(agreeing.using(id="link").call(1), agreeing.using(id="next").call(2)))
+    seen: list[object] = [chain.ids, chain.status().id, again.ids, again.duplicate]
+    members = [agreeing.using(id="one").call(1), agreeing.using(id="first").call(2), agreeing_once.call(9)]
+    group = client.enqueue(rota.group(members, then=agreeing.using(id="then", delay=60).call(3), id="g"))
+    added = group.add([agreeing.using(id="more").call(4), agreeing_once.call(9)])
+    seen += [[each.duplicate for each in added], replace(group.status(), opened_at=None)]
+    seen += [client.cancel("one"), group.status().cancelled, client.enqueue(rota.group(members, id="g")).duplicate]
+    seen += [client.map(agreeing, [1, 2], id="m").status().total, client.group("m").cancel(), group.status().left]
+    seen += [client.group("nobody").status(), client.group("nobody").cancel(), client.group("m").status().state]
     return seen
 
 

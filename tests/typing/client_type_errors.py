@@ -30,6 +30,13 @@ def calls(client: rota.Client) -> None:
     client.enqueue(resize, 7)  # type: ignore[call-overload]  # no call of it
     client.enqueue(resize)  # type: ignore[call-overload]  # as above
     client.enqueue_many([resize])  # type: ignore[arg-type]  # as above
+    rota.chain(resize)  # type: ignore[arg-type]  # as above
+    rota.chain([resize.call(7)])  # type: ignore[arg-type]  # one by one
+    rota.group([resize])  # type: ignore[list-item]  # no call of it
+    rota.group([], then=resize)  # type: ignore[arg-type]  # as above
+    rota.map(print, [7])  # type: ignore[arg-type]  # no task
+    rota.map(resize, 7)  # type: ignore[arg-type]  # no items
+    rota.map(resize, [7], chunksize=3)  # type: ignore[call-arg]  # no such option
     resize.delay(7)  # type: ignore[attr-defined]  # no such method
     resize.enqueue(7).get()  # type: ignore[attr-defined]  # as above
     rota.configure("redis://localhost")  # type: ignore[call-arg]  # keyword only

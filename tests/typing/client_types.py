@@ -123,6 +123,27 @@ def by_name(client: rota.Client) -> None:
         assert_type(other, rota.Client)
 
 
+def flows(client: rota.Client) -> None:
+    chain = rota.chain(resize.call(1), ping.call(), rota.Call("by-name", queue="q"))
+    group = rota.group([resize.call(1), chain], then=send.call("a"), on_dead=chain, id="g")
+    assert_type(chain, rota.Chain)
+    assert_type(group, rota.Group)
+    assert_type(chain.enqueue(on_commit=None), rota.ChainHandle)
+    assert_type(client.enqueue(chain).ids, tuple[str, ...])
+    assert_type(client.enqueue(chain).wait(5), rota.TaskStatus)
+    handle = group.enqueue(client=client)
+    assert_type(handle, rota.GroupHandle)
+    assert_type(client.enqueue(group, on_commit=None), rota.GroupHandle)
+    assert_type(client.group("g").status(), rota.GroupStatus)
+    assert_type(handle.wait(timeout=5).left, int)
+    assert_type(handle.cancel(), bool)
+    assert_type(handle.add(resize.call(n) for n in range(3)), list[rota.Handle[Any] | rota.ChainHandle])
+    mapped = rota.map(resize.using(queue="bulk"), range(3), chunk=1, max_waiting=2, then=chain, progress=True)
+    assert_type(mapped, rota.GroupHandle)
+    assert_type(client.map(resize, iter([1]), id="m", progress=print), rota.GroupHandle)
+    rota.enqueue_many([resize.call(1)], progress=print)
+
+
 def periodic(client: rota.Client) -> None:
     assert_type(refresh(), int)
     assert_type(refresh.enqueue(), rota.Handle[int])
@@ -168,6 +189,11 @@ async def awaited(client: rota.AsyncClient) -> None:
     assert_type(await resize.aenqueue(7), rota.AsyncHandle[str])
     assert_type(await fetch.using(delay=3, client=client).aenqueue("x"), rota.AsyncHandle[bytes])
     assert_type(await rota.aenqueue_many([resize.call(7)]), list[rota.AsyncHandle[str]])
+    assert_type(await rota.chain(resize.call(1)).aenqueue(client=client), rota.AsyncChainHandle)
+    assert_type(await client.enqueue(rota.chain(resize.call(1))), rota.AsyncChainHandle)
+    assert_type(await (await client.enqueue(rota.group([]))).wait(5), rota.GroupStatus)
+    assert_type(await rota.amap(resize, [1]), rota.AsyncGroupHandle)
+    assert_type(await client.group("g").cancel(), bool)
     handle = await client.enqueue(crawl.call("x"))
     assert_type(await handle.result(5), int)
     assert_type(await handle.status(), rota.TaskStatus)

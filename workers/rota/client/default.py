@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.status import Handle, TaskStatus
+    from rota.client.telling import ProgressOption
     from rota.durations import Duration
     from rota.protocol.replies import CancelWord
     from rota.server.durability import Durability
@@ -138,9 +139,11 @@ def default_client() -> "Client":
     return _default.get()
 
 
-def enqueue_many(calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ...) -> "list[Handle[R]]":
+def enqueue_many(
+    calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ..., progress: "ProgressOption" = None
+) -> "list[Handle[R]]":
     """Enqueue many calls through the default client: see `Client.enqueue_many`."""
-    return default_client().enqueue_many(calls, on_commit=on_commit)
+    return default_client().enqueue_many(calls, on_commit=on_commit, progress=progress)
 
 
 def status(task_id: str, *, args: bool = False) -> "TaskStatus":
@@ -160,6 +163,8 @@ def default_async_client() -> "AsyncClient":
     return _default.of_loop(get_running_loop())
 
 
-async def aenqueue_many(calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ...) -> "list[AsyncHandle[R]]":
+async def aenqueue_many(
+    calls: "Iterable[Call[R]]", *, on_commit: OnCommitOption = ..., progress: "ProgressOption" = None
+) -> "list[AsyncHandle[R]]":
     """Enqueue many calls through the default client of this event loop: see `AsyncClient.enqueue_many`."""
-    return await default_async_client().enqueue_many(calls, on_commit=on_commit)
+    return await default_async_client().enqueue_many(calls, on_commit=on_commit, progress=progress)

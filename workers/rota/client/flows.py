@@ -25,6 +25,7 @@ from rota.client.sender import Sending, WithId
 from rota.client.status import Handle
 from rota.client.telling import telling
 from rota.durations import Duration
+from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import FollowSteps, Steps, ask
 from rota.protocol.groups import CancelledGroup, NewMember, Room
 from rota.protocol.replies import Enqueued
@@ -120,14 +121,18 @@ class Flows:
 
     def _take(self, steps: MapSteps) -> None:
         answer: Room | None = None
+        failure: Unavailable | Uncertain | None = None
         with suppress(StopIteration):
             while True:
-                asked = steps.send(answer)
-                answer = None
-                if isinstance(asked, GroupQuestion):
-                    answer = self._ways.wait(asked, None)
-                else:
-                    self._ways.send(asked)
+                asked = steps.send(answer) if failure is None else steps.throw(failure)
+                answer = failure = None
+                try:
+                    if isinstance(asked, GroupQuestion):
+                        answer = self._ways.wait(asked, None)
+                    else:
+                        self._ways.send(asked)
+                except (Unavailable, Uncertain) as error:
+                    failure = error
 
     def _group_handle(self, group_id: str, duplicate: bool) -> GroupHandle:
         return GroupHandle(group_id, duplicate, self)

@@ -4,17 +4,18 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from rota.client.call import Call, why_no_call
 from rota.client.default import default_async_client, default_client
+from rota.client.failures import Denied
 from rota.client.flow import Chain, check_group
 from rota.client.flow_sending import Checks, Filling, Terms, group_ended
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import fresh_id
 from rota.client.sender import Sending
 from rota.client.telling import ProgressOption, Tell
-from rota.errors import RotaError, Uncertain
+from rota.errors import RotaError, ServerFull, Unavailable, Uncertain
 from rota.habits import OF_MAP, fault_in_option
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.store import BATCH
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from rota.client.tasks import Task, Using
 
 MapSteps = Generator[Sending[NewMember] | GroupQuestion, Room | None, None]
-"""What is to be sent, or waited for, whose answer it is sent."""
+"""What is to be sent, or waited for, whose answer it is sent; it is thrown what sending raises."""
+_TRIES: Final = 5  # at a server that answers between them
 
 
 class MapOptions(TypedDict, total=False):
@@ -126,7 +128,7 @@ def filling_of(terms: Terms, plan: MapPlan) -> Filling:
 def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapSteps:
     """Open the group, add items as room comes, from where it was left, and close it. Raises GroupEnded when it was
     cancelled meanwhile."""
-    yield filling.open()
+    yield from _sent(filling, filling.open)
     if filling.has_ended:
         return
     items.skip_to(filling.cursor)
@@ -139,7 +141,20 @@ def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapStep
             room -= len(members)
             members = yield from _added(filling, items, members)
         tell(filling.cursor)
-    yield filling.send((), are_last=True)
+    yield from _sent(filling, lambda: filling.send((), are_last=True))
+
+
+def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
+    """Send; what failed is sent again when the server answers: the cursor says what counted."""
+    for left in reversed(range(_TRIES)):
+        try:
+            yield sending()
+        except (Unavailable, Uncertain) as error:
+            if not left or isinstance(error, Denied | ServerFull):
+                raise
+            yield GroupQuestion(filling.group_id, sys.maxsize)
+        else:
+            return
 
 
 def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuestion, Room | None, int]:
@@ -155,7 +170,7 @@ def _added(
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
     """Send members; returns those that were not accepted, as somebody else has moved the cursor."""
     begin = filling.cursor
-    yield filling.send(members, are_last=False)
+    yield from _sent(filling, lambda: filling.send(members, are_last=False))
     if filling.has_ended:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")
     if filling.cursor < begin:

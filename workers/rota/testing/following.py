@@ -98,9 +98,12 @@ class KeptGroups:
             return Added(AddWord.ENDED, found.cursor if found else 0, ())
         if found is not None and cursor and int(cursor) != found.cursor:
             return Added(AddWord.CURSOR, found.cursor, ())
-        return self._take(namespace, group_id, args[_FIRST:], closes=closes == b"1")
+        if found is not None:
+            found.cursor += (len(args) - _FIRST) // _FIELDS if cursor else 0
+            found.phase = GroupPhase.CLOSED if closes == b"1" else found.phase
+        return self._take(namespace, group_id, args[_FIRST:])
 
-    def _take(self, namespace: str, group_id: str, args: Sequence[bytes], *, closes: bool) -> Added:
+    def _take(self, namespace: str, group_id: str, args: Sequence[bytes]) -> Added:
         found = self._groups.get((namespace, group_id))
         words: list[Enqueued] = []
         taken: list[tuple[NewTask, KeptTask]] = []
@@ -112,9 +115,7 @@ class KeptGroups:
                 taken.append((new, kept))
                 self._place(namespace, new, _Place(group_id, following))
         if found is not None:
-            found.cursor += len(words)
             found.total += len(taken)
-            found.phase = GroupPhase.CLOSED if closes else found.phase
         self._accepted(namespace, taken)
         self._end_if_over(namespace, group_id)
         return Added(AddWord.OK, found.cursor if found else 0, tuple(words))
@@ -129,13 +130,18 @@ class KeptGroups:
         place = self._places.pop((namespace, task_id), None)
         if place is None:
             return
-        follows = how is State.DONE and self._follow(namespace, place)
-        if place.group:
-            found = self._groups[namespace, place.group]
-            found.live.discard(task_id)
-            if not follows:
-                found.ended[how] += 1
-            self._end_if_over(namespace, place.group)
+        goes_on = how is State.DONE and bool(place.following)
+        if not place.group:
+            if goes_on:
+                self._follow(namespace, place)
+            return
+        found = self._groups[namespace, place.group]
+        found.live.discard(task_id)
+        if not goes_on:
+            found.ended[how] += 1
+        elif found.is_cancelled or not self._follow(namespace, place):
+            found.ended["cancelled"] += 1
+        self._end_if_over(namespace, place.group)
 
     def _follow(self, namespace: str, place: _Place) -> str:
         """Enqueue the first of what follows; returns its id, "" when nothing does or its id is live."""

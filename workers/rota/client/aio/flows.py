@@ -18,6 +18,7 @@ from rota.client.prepare import require_name
 from rota.client.sender import Sending, WithId
 from rota.client.telling import telling
 from rota.durations import Duration
+from rota.errors import Unavailable, Uncertain
 from rota.protocol.command import Steps
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.replies import Enqueued
@@ -113,14 +114,18 @@ class AsyncFlows:
 
     async def _take(self, steps: MapSteps) -> None:
         answer: Room | None = None
+        failure: Unavailable | Uncertain | None = None
         with suppress(StopIteration):
             while True:
-                asked = steps.send(answer)
-                answer = None
-                if isinstance(asked, GroupQuestion):
-                    answer = await self._ways.wait(asked, None)
-                else:
-                    await self._ways.send(asked)
+                asked = steps.send(answer) if failure is None else steps.throw(failure)
+                answer = failure = None
+                try:
+                    if isinstance(asked, GroupQuestion):
+                        answer = await self._ways.wait(asked, None)
+                    else:
+                        await self._ways.send(asked)
+                except (Unavailable, Uncertain) as error:
+                    failure = error
 
     def _group_handle(self, group_id: str, duplicate: bool) -> AsyncGroupHandle:
         return AsyncGroupHandle(group_id, duplicate, self)
