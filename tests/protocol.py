@@ -40,8 +40,8 @@ def turn_of(
 ) -> Turn:
     """The turn by which a worker tells these."""
     settlements = list(settlements)
-    others = [settlement for settlement in settlements if not plain_lines(settlement)]
-    return Turn(limit, held, tokens, pack_settlements(others), limits, [*filter(None, map(plain_lines, settlements))])
+    others = pack_settlements(settlement for settlement in settlements if not plain_lines(settlement))
+    return Turn(limit, held, tokens, others, limits, [*filter(None, map(plain_lines, settlements))])
 
 
 def one_tier(*queues: str) -> Packed:

@@ -287,6 +287,43 @@ MUTATIONS: Final = (
         Tests("tests/integration/protocol/test_schedules.py", "valkey and takes_back_what_is_not_due", r"assert .*"),
     ),
     Mutation(
+        "a member that ends is counted, and does not leave its group",
+        LuaFunction(
+            "shared/following", "leave_group", "group, how, ids", "redis.pcall('HINCRBY', group_key(group), how, #ids)"
+        ),
+        _MODEL,
+    ),
+    Mutation(
+        "a group ends with its last member though it is not closed",
+        LuaFunction("shared/following", "is_over", "_, left", "return left == 0"),
+        _MODEL,
+    ),
+    Mutation(
+        "a chain goes on however the task before ended",
+        LuaFunction("shared/following", "goes_on", "_, rest", "return rest ~= ''"),
+        _MODEL,
+    ),
+    Mutation(
+        "a chain leaves its group before the next of its tasks has joined it, and the group is looked at between",
+        LuaFunction(
+            "shared/following",
+            "go_on",
+            "id, group, rest, now",
+            "leave_group(group, 'done', { id }) end_group_if_over(group, now) original(id, group, rest, now)",
+        ),
+        _MODEL,
+    ),
+    Mutation(
+        "what follows a group whose members are dead is what would follow if none were",
+        LuaFunction(
+            "shared/following",
+            "end_group",
+            "group, phase, now",
+            "redis.call('HSET', group_key(group), 'on_dead', '') original(group, phase, now)",
+        ),
+        _MODEL,
+    ),
+    Mutation(
         "what a node declared first it declares for ever, whatever is reloaded",
         PythonFunction("rota_supervisor.master.core.declaring", "take_in", bugs.declare_what_was_first),
         Tests(_FLEETS, "becomes_whole", "is declared instead of"),

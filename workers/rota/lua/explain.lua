@@ -11,7 +11,7 @@
 --          is before these claims: entries, running, virtual time; and behind them: entries left, whether nothing shuts it
 --          0|1, how long until its rate lets one through us (0: it holds none back), paused 0|1, its condition or '',
 --          whether that keeps it closed 0|1, until when us if that is known, what is wrong with it
-local TIERS_AT, MOST_ROWS, MOST_WORK = 9, 100, 50000
+local TIERS_AT, MOST_ROWS, MOST_WORK = 11, 100, 50000
 local most, asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
 local domains, now = read_tiers(TIERS_AT), redis_now()
 

@@ -2,20 +2,24 @@
 -- One round trip of a worker: settle what ended, then claim what is next.
 -- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers rotation bounds
 -- KEYS[1]  tasks
--- ARGV     owner, limit, n, n ids held, n, n queues whose token it swallowed, limits of queues (` QUEUE=LIMIT`...),
---          n, the lines of so many that are done (as in shared/ends.lua), n, n x (entry verb first second), tiers
--- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled
---   ok     the claims, all of one queue, perhaps none
+-- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held, n, n queues whose token it
+--          swallowed, limits of queues (` QUEUE=LIMIT`...), n, the lines of so many that are done (as in shared/ends.lua),
+--          n, n x (entry verb first second), tiers
+-- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled, and behind `alone` an entry
+--   ok     the claims: up to `limit` entries of one queue; with several picks as many entries as so many turns would claim
+--          one by one. With fewer than picks there is nothing more that may be claimed now
+--   alone  the same, and nothing more while this owner holds anything: that entry has to run alone, be it held or next
 --   again  what the in-flight list holds and the worker did not name: the answer that told it was lost
 --   lost   the owner is not registered; what it settled counted, it may claim nothing. Or its list was overwritten by
 --          something else: nothing counted
---   more   500 things were looked at; call again at once with the same tokens
+--   more   500 things were looked at, and picks are left; call again at once with the same tokens
 -- Invariant: only a registered owner's list grows; each outcome is gated on its entry being in that list.
 local EXAMINE = 500
 local now = redis_now()
-local owner, limit = ARGV[1], tonumber(ARGV[2])
+local owner, limit, left, awaited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local several = left > 1
 local inflight = PREFIX .. 'inflight:' .. owner
-local at = 3
+local at = 5
 
 local function read_list()
   local list, size = {}, tonumber(ARGV[at])
@@ -59,8 +63,11 @@ local function paused(queue)
 end
 
 -- How many entries of this queue to claim at once, where any may start. Where starts are bounded they are claimed one at a
--- time: unstarted entries would take the room of other workers.
-local function most_of(share)
+-- time: unstarted entries would take the room of other workers. All picks that are left may go to a queue that has no
+-- rivals.
+local function most_of(share, has_rivals)
+  if several and has_rivals then return 1 end
+  if several then return math.min(left, share.is_bounded and bounds.room_one_by_one(share) or left) end
   if share.is_bounded and bounds.go_by_starts(share) then return math.min(math.max(limit, 1), (bounds.room(share))) end
   local own_at = value_of(limits, share.name)
   return math.max(own_at and tonumber(string.match(limits, '^%d+', own_at)) or limit, 1)
@@ -87,7 +94,6 @@ end
 
 -- Ring where entries are left that somebody could take: never for a queue that is paused or has no room, or
 -- woken workers would wake each other for nothing without end.
-local wait = 0
 local function pass_on(queue)
   if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if paused(queue) or entries_in(queue) == 0 then return end
@@ -96,12 +102,12 @@ local function pass_on(queue)
   ring_bells(queue)
 end
 
-local function answer(word, claims, dropped)
+local function answer(word, claims, dropped, alone)
   if word ~= 'more' then
     for _, queue in ipairs(tokens) do to_ring[queue] = true end
   end
   for queue in pairs(to_ring) do pass_on(queue) end
-  return { word, now, wait, stale, claims, dropped }
+  return { word, now, bounds and bounds.wait() or 0, stale, claims, dropped, alone }
 end
 
 if not registered or not has_list then
@@ -111,13 +117,13 @@ if not registered or not has_list then
 end
 
 -- What the list holds and the worker did not name.
-local holding_suspicious = false
+local alone -- the entry that has to run so
 if holding > 0 then
   local named, claims = {}, {}
   for _, id in ipairs(held) do named[id] = true end
   for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
     local id, suspicious = glance(text)
-    if id and suspicious then holding_suspicious = true end
+    if suspicious then alone = text end
     if not id then
       holding = holding - 1 -- no entry: `retire` will set it aside
     elseif not named[id] then
@@ -128,13 +134,15 @@ if holding > 0 then
   end
   if #claims > 0 then return answer('again', claims, {}) end
 end
-if limit <= 0 or holding_suspicious then return answer('ok', {}, {}) end
+if limit <= 0 then return answer('ok', {}, {}) end
+if alone then return answer('alone', {}, {}, alone) end
 
--- Claim: entries of one lane, until `n` are taken, the lane is empty, or enough was looked at.
-local examined, claims, texts, dropped = 0, {}, {}, {}
+-- Claim: entries of one lane, until there are `most`, the lane is empty, or enough was looked at.
+local word, examined, claims, texts, dropped = 'ok', 0, {}, {}, {}
 
--- Take what lies at the head of a lane; returns how many left it, and whether the last one has to run alone: an entry
--- with a crash or a loss on record does, so that the guilty one is found without its neighbours.
+-- Take what lies at the head of a lane; returns how many left it, and whether one came that has to run alone: an entry
+-- with a crash or a loss on record does, so that the guilty one is found without its neighbours. It ends the claim, and
+-- whoever holds others claims nothing more, so that its hands will be empty for it.
 local function take_head(queue, kind, lane_texts)
   local ids, suspicious = {}, {}
   for i, text in ipairs(lane_texts) do
@@ -146,7 +154,7 @@ local function take_head(queue, kind, lane_texts)
     local live = body and ids[i] ~= ''
     -- The shell of a former life was counted as cancelled when the next one began.
     local gone = any_former and ids[i] ~= '' and is_shell(ids[i], flag_of(text), true)
-    local alone = live and not gone and suspicious[i] and body ~= ''
+    if live and not gone and suspicious[i] and body ~= '' then alone = text end
     if alone and #texts + holding > 0 then return i - 1, true end
     if gone or live and body == '' then
       if not gone then take_off(ids[i], flag_of(text), 'cancelled') end -- its end was noted when it was cancelled
@@ -167,50 +175,46 @@ local function take_head(queue, kind, lane_texts)
 end
 
 -- Take from a lane; returns whether the claim may go on to the next lane.
-local function take(queue, lane, kind, n)
-  while #texts < n and examined < EXAMINE do
-    local lane_texts = redis.pcall('LRANGE', lane, 0, math.min(n - #texts, EXAMINE - examined) - 1)
+local function take(queue, lane, kind, most)
+  while #texts < most and examined < EXAMINE do
+    local lane_texts = redis.pcall('LRANGE', lane, 0, math.min(most - #texts, EXAMINE - examined) - 1)
     if lane_texts.err or #lane_texts == 0 then return true end
-    local popped, alone = take_head(queue, kind, lane_texts)
+    local popped, is_over = take_head(queue, kind, lane_texts)
     redis.call('LTRIM', lane, popped, -1)
     examined = examined + #lane_texts
-    if alone then return false end
+    if is_over then return false end
   end
   return true
 end
 
+-- Whether this call goes on: picks are left, and nothing stands in the way of the next.
+local function goes_on()
+  if left > 0 and (alone or examined >= EXAMINE) then word = alone and 'alone' or 'more' end
+  return left > 0 and word == 'ok'
+end
+
+-- Claim up to n entries of a queue; returns whether there are more.
 local function claim_from(share, n)
-  if take(share.queue, delayed_lane(share.queue), 'd', n) and #texts < n then
-    take(share.queue, ready_lane(share.queue), 'i', n)
+  local before = #texts
+  if take(share.queue, delayed_lane(share.queue), 'd', before + n) and #texts < before + n then
+    take(share.queue, ready_lane(share.queue), 'i', before + n)
   end
-  if entries_in(share.queue) == 0 then
+  local taken, has_more = #texts - before, entries_in(share.queue) > 0
+  if not has_more then
     redis.call('SREM', PREFIX .. 'ready', share.queue)
     if share.place then leave_turns(share.domain, share.place) end
   else
     to_ring[share.name] = true
   end
-  if #texts == 0 then return end
-  redis.call('RPUSH', inflight, unpack(texts))
-  if tell_waiters then tell_waiters('started', ids_in(texts)) end
-  count('running:' .. share.queue, #texts)
-  charge(share, #texts)
-  if share.is_bounded then bounds.spend_rate(share, #texts) end
+  if taken == 0 then return has_more end
+  left = left - (several and taken or 1)
+  redis.call('RPUSH', inflight, unpack(texts, before + 1))
+  count('running:' .. share.queue, taken)
+  charge(share, taken, several)
+  if share.is_bounded then bounds.spend_rate(share, taken) end
   if share.condition then redis.pcall('HDEL', CLOSED, share.queue) end
-  if tell then
-    for i, text in ipairs(texts) do
-      tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
-    end
-  end
-end
-
--- Whether entries of the queue at this place may start now; if a rate limit or a condition opens later, `wait` says when.
-local function has_room(domain, place)
-  if domain.settings == '' then return true end -- none of its queues has a cap, a rate limit or a condition
-  local untill = bounds.shut_until(share_in(domain, ARGV[place]))
-  if untill and untill < SHUT and (wait == 0 or untill - now < wait) and entries_in(ARGV[place]) > 0 then
-    wait = untill - now
-  end
-  return not untill
+  if several then verdicts[share.queue] = nil end -- what runs may decide a condition
+  return has_more
 end
 
 -- The places of a domain's queues that are marked ready and may be served now.
@@ -218,7 +222,8 @@ local function candidates(domain)
   local places = {}
   for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
     local place = domain.first + i - 1
-    if marked == 1 and not paused(ARGV[place]) and has_room(domain, place) then places[#places + 1] = place end
+    local is_open = marked == 1 and not paused(ARGV[place])
+    if is_open and (domain.settings == '' or bounds.has_room(domain, place)) then places[#places + 1] = place end
   end
   return places
 end
@@ -226,37 +231,27 @@ end
 -- With patterns.
 local claim_in_turn
 if any_patterns then
-  -- Claim from the queue at a place, or shut it. Returns whether it is to be passed over by this call: what stands first
-  -- in it has to be claimed alone, and others are held.
-  local function claim_at(domain, place)
+  -- Claim from the queue at a place, or shut it.
+  local function claim_at(domain, place, has_rivals)
     local share = share_at(domain, place)
-    if not share then return false end
+    if not share then return end
     local untill = paused(share.queue) and SHUT or bounds.shut_until(share)
-    if untill then
-      shut(domain, place, untill)
-      return false
-    end
-    claim_from(share, most_of(share))
+    if untill then return shut(domain, place, untill) end
+    claim_from(share, most_of(share, has_rivals))
     to_ring[share.name] = true -- other queues of the pattern may have something
-    return #texts == 0 and entries_in(share.queue) > 0
-  end
-
-  local function note_opening(domain)
-    local opens_at = next_opening(domain)
-    local after = opens_at and math.max(1, opens_at - now)
-    if after and (wait == 0 or after < wait) then wait = after end
   end
 
   claim_in_turn = function(domain)
-    local passed, marks, place = 0, nil, nil
+    local marks, places
     open_shut(domain, now)
     repeat
       marks = place_marks(domain)
-      place = next_in_turn(domain, passed)
+      places = next_in_turn(domain, several and 2 or 1)
       examined = examined + marks + 1
-      if place and claim_at(domain, place) then passed = passed + 1 end
-    until #texts > 0 or examined >= EXAMINE or not place and marks == 0
-    if #texts == 0 and examined < EXAMINE then note_opening(domain) end
+      if places[1] then claim_at(domain, places[1], #places + marks > 1) end
+    until not goes_on() or not places[1] and marks == 0
+    local opens_at = goes_on() and next_opening(domain)
+    if opens_at then bounds.look_again(math.max(1, opens_at - now)) end
   end
 end
 
@@ -264,11 +259,14 @@ local function claim_in_order()
   for _, domain in ipairs(domains) do
     if domain.has_patterns then claim_in_turn(domain) end
     local places = domain.has_patterns and {} or candidates(domain)
-    while #places > 0 and #texts == 0 and examined < EXAMINE do
-      local share = share_in(domain, ARGV[table.remove(places, next_in_rotation(domain, places))])
-      claim_from(share, most_of(share))
+    while #places > 0 and goes_on() do
+      local i = next_in_rotation(domain, places)
+      local share = share_in(domain, ARGV[places[i]])
+      local has_more = claim_from(share, most_of(share, #places > 1))
+      local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
+      if is_shut or not has_more then table.remove(places, i) end
     end
-    if #texts > 0 or examined >= EXAMINE then return end
+    if not goes_on() then return end
   end
 end
 
@@ -284,6 +282,20 @@ local function mark_unmarked()
   return found
 end
 
-claim_in_order()
-if #texts == 0 and examined < EXAMINE and mark_unmarked() then claim_in_order() end
-return answer(#texts == 0 and examined >= EXAMINE and 'more' or 'ok', claims, dropped)
+-- It was told before that this entry has to run alone. While it lies first in its queue nothing else is claimed, and it is when
+-- nothing is held: its turn had come.
+if awaited ~= '' then
+  local _, queue = names_in(awaited)
+  local share = queue and share_of(domains, queue)
+  local lane = queue and length(delayed_lane(queue)) > 0 and delayed_lane(queue) or ready_lane(queue or '')
+  local is_first = length(lane) > 0 and redis.call('LINDEX', lane, 0) == awaited
+  local is_open = share and not paused(queue) and not (share.is_bounded and bounds.shut_until(share))
+  if is_first and is_open then claim_from(share, 1) end
+end
+if goes_on() then claim_in_order() end
+if goes_on() and mark_unmarked() then claim_in_order() end
+if tell_waiters and #texts > 0 then tell_waiters('started', ids_in(texts)) end
+for i, text in ipairs(tell and texts or {}) do
+  tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
+end
+return answer(word, claims, dropped, word == 'alone' and alone or nil)

@@ -85,12 +85,15 @@ def _parse_enqueued_word(text: str) -> Enqueued:
 
 class TurnWord(StrEnum):
     """`ok`: here is what you hold now (perhaps nothing). `again`: entries you hold and did not name.
-    `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens."""
+    `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens. `alone`: an
+    entry that you hold, or that is next, has to run alone: listen at no doorbell, and ask again when a task of yours has
+    ended."""
 
     OK = "ok"
     AGAIN = "again"
     LOST = "lost"
     MORE = "more"
+    ALONE = "alone"
 
 
 class Claim(NamedTuple):
@@ -106,7 +109,8 @@ class TurnReply:
 
     `now_us`: Redis time in microseconds. `wait_us`: how long until a rate limit lets the next entry
     through, 0 when none holds one back. `stale`: texts of settled entries that were no longer held.
-    `dropped`: entries ended at the claim because they had been cancelled while they waited.
+    `dropped`: entries ended at the claim because they had been cancelled while they waited. `alone`: the entry that has
+    to run alone, for the next turn to name.
     """
 
     word: TurnWord
@@ -115,13 +119,15 @@ class TurnReply:
     stale: tuple[bytes, ...]
     claims: tuple[Claim, ...]
     dropped: tuple[Entry, ...]
+    alone: bytes = b""
 
 
 def parse_turn(raw: Raw) -> TurnReply:
-    """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`"""
-    word, now, wait, stale, pairs, dropped = raw
+    """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`, and behind these the entry that
+    has to run alone, if any."""
+    word, now, wait, stale, pairs, dropped, *alone = raw
     claims = tuple(Claim(parse_entry(text), body) for text, body in _pairs(pairs))
-    return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped))
+    return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped), *alone)
 
 
 class ThrottleWord(StrEnum):

@@ -71,7 +71,9 @@ class Turn:
     """The arguments of one turn: `held` ids claimed before and not settled, `tokens` queues whose
     doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`,
     `limits` of queues that have one of their own, packed by `pack_limits`. `plain`: of what has some, the
-    `outcome.plain_lines` in place of its settlement."""
+    `outcome.plain_lines` in place of its settlement.
+    `picks`: how often a queue is chosen; with more than one each takes one entry, as so many turns would. `alone`: that
+    of the answer before, the entry for which this worker empties its hands."""
 
     limit: int
     held: Sequence[str] = ()
@@ -79,6 +81,8 @@ class Turn:
     settlements: Packed = NOTHING
     limits: Packed = NO_LIMITS
     plain: Sequence[bytes] = ()
+    picks: int = 1
+    alone: bytes = b""
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -143,8 +147,9 @@ class Store(Looks, Operations, Dependents):
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[replies.TurnReply]:
         """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
-        `limit` 0 only settles."""
-        args: list[Arg] = [owner, turn.limit, len(turn.held), *turn.held, len(turn.tokens), *turn.tokens]
+        with several `turn.picks` one entry of as many; `limit` 0 only settles."""
+        args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone]
+        args += (len(turn.held), *turn.held, len(turn.tokens), *turn.tokens)
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers
         return self._command("turn", packed, replies.parse_turn)

@@ -94,8 +94,8 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
     A turn that claims from a queue and leaves entries there rings for it, and for its pattern when any queue of that
     has something; one that finds nothing need not ring at all. Only when it claims from a queue that is served as
-    another `name` may there be entries for which it rang nobody.
+    another `name` alone may there be entries for which it rang nobody.
     """
     if reply.word is not TurnWord.OK:
         return False
-    return not reply.claims or served_as(reply.claims[0].entry.queue) == name
+    return not reply.claims or any(served_as(claim.entry.queue) == name for claim in reply.claims)

@@ -40,6 +40,11 @@ local function make_bounds(now)
     return share.cap > 0 or share.interval > 0 or share.condition and condition_on(share).counts
   end
 
+  -- How many may be claimed one by one before that is to be looked at again: what runs may decide a condition.
+  local function room_one_by_one(share)
+    return share.condition and condition_on(share).counts and 1 or (room(share))
+  end
+
   local function keep_shut(share) return room(share) < 1 or not is_open(share) end
 
   -- Until when no entry of this queue may start: a microsecond, SHUT when no time opens it; nil when one may. Its condition
@@ -55,7 +60,22 @@ local function make_bounds(now)
     return not is_open(share) and now + condition_on(share).after or nil
   end
 
+  -- How long until a rate limit or a condition opens a queue that has something, 0 when none does.
+  local wait = 0
+  local function look_again(after)
+    if wait == 0 or after < wait then wait = after end
+  end
+
+  -- Whether entries of the queue at this place may start now.
+  local function has_room(domain, place)
+    local untill = shut_until(share_in(domain, ARGV[place]))
+    if untill and untill < SHUT and entries_in(ARGV[place]) > 0 then look_again(untill - now) end
+    return not untill
+  end
+
   return {
-    room = room, go_by_starts = go_by_starts, keep_shut = keep_shut, shut_until = shut_until, spend_rate = spend_rate,
+    room = room, room_one_by_one = room_one_by_one, go_by_starts = go_by_starts, keep_shut = keep_shut,
+    shut_until = shut_until, spend_rate = spend_rate,
+    has_room = has_room, look_again = look_again, wait = function() return wait end,
   }
 end

@@ -3,7 +3,7 @@
 -- In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is: who leaves
 -- that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
 -- with: ending
-local group_key, members_key, ring_for_following, leave_group, end_group_if_over
+local group_key, members_key, ring_for_following, end_group_if_over
 if any_members then
   local ENDED_MS = 50000 -- for so long a group that has ended can be looked at
   local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'
@@ -58,10 +58,10 @@ if any_members then
   end
 
   -- Clients that wait for room in a group, or for its end: ` CLIENT:MOST` of each, how many may be left, or `-`.
-  local function wake_for(group, awaited, left, is_over)
+  local function wake_for(group, awaited, left, has_ended)
     local kept = {}
     for client, most in string.gmatch(awaited, ' (%w+):([%d-]+)') do
-      if is_over or left <= (tonumber(most) or -1) then
+      if has_ended or left <= (tonumber(most) or -1) then
         wake(client, { 'group ' .. group })
       else
         kept[#kept + 1] = ' ' .. client .. ':' .. most
@@ -88,17 +88,19 @@ if any_members then
     redis.call('HSET', key, 'followed_by', put_what_follows(following, '-', now) or '')
   end
 
+  local function is_over(phase, left) return left == 0 and phase ~= 'open' end
+
   end_group_if_over = function(group, now)
     local known = redis.pcall('HMGET', group_key(group), 'phase', 'ended_us', 'awaited')
     local left = redis.pcall('SCARD', members_key(group))
     if known.err or type(left) ~= 'number' or not known[1] or known[2] then return end
-    local is_over = left == 0 and known[1] ~= 'open'
-    if is_over then end_group(group, known[1], now) end
-    if (known[3] or '') ~= '' then wake_for(group, known[3], left, is_over) end
+    local has_ended = is_over(known[1], left)
+    if has_ended then end_group(group, known[1], now) end
+    if (known[3] or '') ~= '' then wake_for(group, known[3], left, has_ended) end
   end
 
   -- These have left their group, unless they had before.
-  leave_group = function(group, how, ids)
+  local function leave_group(group, how, ids)
     local left = redis.pcall('SREM', members_key(group), unpack(ids))
     if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end
   end
@@ -113,6 +115,8 @@ if any_members then
     redis.pcall('HINCRBY', group_key(group), 'cancelled', 1)
   end
 
+  local function goes_on(how, rest) return how == 'done' and rest ~= '' end
+
   follow = function(how, now, ids)
     local gone, chains, groups, leaving = {}, {}, {}, {}
     for i, member in ipairs(redis.call('HMGET', MEMBERS, unpack(ids))) do
@@ -122,7 +126,7 @@ if any_members then
         groups[#groups + 1] = group
         leaving[group] = {}
       end
-      if group and how == 'done' and rest ~= '' then
+      if group and goes_on(how, rest) then
         chains[#chains + 1] = { ids[i], group, rest, now }
       elseif group and group ~= '-' then
         table.insert(leaving[group], ids[i])

@@ -24,13 +24,16 @@ local function fields_of(share)
   return PREFIX .. 'rotation', share.domain, share.domain .. ' ' .. share.queue
 end
 
-local function charge(share, entries)
+-- Entries were claimed, together, or one by one with a serving each.
+local function charge(share, entries, one_by_one)
   local key, clock_field, field = fields_of(share)
   local states = redis.call('HMGET', key, clock_field, field)
   local clock, turn = numbers_of(states[1])
   local start = math.max(clock, (numbers_of(states[2])))
-  local state = state_of(start + entries * share.cost, turn + 1)
-  redis.call('HSET', key, clock_field, state_of(start, turn + 1), field, state)
+  local last_start, last_turn = start, turn + 1
+  if one_by_one then last_start, last_turn = start + (entries - 1) * share.cost, turn + entries end
+  local state = state_of(start + entries * share.cost, last_turn)
+  redis.call('HSET', key, clock_field, state_of(last_start, last_turn), field, state)
   if share.in_turn then move_in_turn(share, states[2], state) end
 end
 

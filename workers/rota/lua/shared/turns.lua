@@ -83,9 +83,9 @@ if any_patterns then
 
   leave_turns = function(domain_name, place) redis.call('ZREM', turns_key(domain_name), place) end
 
-  -- The place whose turn it is when so many are passed over; nil when there is none.
-  next_in_turn = function(domain, passed)
-    return redis.call('ZRANGE', turns_key(domain.name), OPEN, OPEN, 'BYSCORE', 'LIMIT', passed, 1)[1]
+  -- The first places, in their turn.
+  next_in_turn = function(domain, most)
+    return redis.call('ZRANGE', turns_key(domain.name), OPEN, OPEN, 'BYSCORE', 'LIMIT', 0, most)
   end
 
   -- The share of the queue at a place. What is no place, or not that of its queue, was put there by others and goes: nil.
