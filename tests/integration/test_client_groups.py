@@ -25,7 +25,7 @@ Link = rota.Call[Any] | rota.Chain
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(default_registry, "_tasks", {"work": work})
+    monkeypatch.setattr(default_registry, "_tasks", {"mapped_work": work})
 
 
 @pytest.fixture(name="take")
@@ -65,7 +65,7 @@ def call(name: str, *args: object, **options: Any) -> rota.Call[Any]:
     return rota.Call(name, args, queue="default", **options)
 
 
-@rota.task(name="work")
+@rota.task(name="mapped_work")
 def work(number: int) -> None: ...
 
 
@@ -324,4 +324,13 @@ def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, na
                 await client.enqueue(rota.chain(call("work", 1)))
 
     asyncio.run(program())
+    assert fleet.lane("default") == []
+
+
+def test_a_map_where_a_transaction_is_open_is_refused(server: Server, namespace: str, fleet: Fleet) -> None:
+    with (
+        Client(server.url, namespace, on_commit=lambda _callback: None) as client,
+        pytest.raises(RuntimeError, match=r"a transaction is open, and map\(\) begins at once"),
+    ):
+        client.map(work, range(3))
     assert fleet.lane("default") == []

@@ -67,10 +67,13 @@ class Checks:
                 error.args = (f"members[{at}]: {error}",)
                 raise
 
-    def group(self, group: Group) -> PreparedGroup:
-        """A group that is whole. Raises as `members` and `opening`."""
-        opening = self.opening(group.then, group.on_dead)
-        return PreparedGroup(group.id or fresh_id(), opening, list(self.members(group.members)))
+    def all_of(self, what: Any) -> Iterator[NewMember]:
+        """A chain, or the members of a group. Raises as `members`, and TypeError for what is neither."""
+        if isinstance(what, Chain):
+            return iter([self.member(what)])
+        if isinstance(what, Group):
+            return self.members(what.members)
+        raise TypeError(why_no_call(what))
 
     def opening(self, then: Call[Any] | Chain | None, on_dead: Call[Any] | Chain | None) -> Opening:
         """What may follow a group. Raises as `prepare`, and says of which it is the fault."""
@@ -246,14 +249,17 @@ class GroupSending(Generic[H]):
 
 
 def flow_of(
-    what: Any, terms: Terms, chain_handle: HandleOf[Any], group_handle: Callable[[str, bool], Any]
+    what: Chain | Group,
+    members: Sequence[NewMember],
+    terms: Terms,
+    chain_handle: HandleOf[Any],
+    group_handle: Callable[[str, bool], Any],
 ) -> FlowSending[Any]:
-    """A chain or a group on its way. Raises TypeError for what is neither, else as `prepare`."""
+    """A chain or a group on its way, of which `Checks.all_of` made these. Raises as `Checks.opening`."""
     if isinstance(what, Chain):
-        return ChainSending(terms, terms.checks.member(what), chain_handle)
-    if isinstance(what, Group):
-        return GroupSending(terms, terms.checks.group(what), group_handle)
-    raise TypeError(why_no_call(what))
+        return ChainSending(terms, members[0], chain_handle)
+    group = PreparedGroup(what.id or fresh_id(), terms.checks.opening(what.then, what.on_dead), members)
+    return GroupSending(terms, group, group_handle)
 
 
 def _member_of(member: NewMember, _word: Enqueued) -> NewMember:

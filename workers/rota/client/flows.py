@@ -18,7 +18,14 @@ from rota.client.flow_sending import (
 )
 from rota.client.group_status import GroupStatus, looking_at_group
 from rota.client.mapping import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
-from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
+from rota.client.on_commit import (
+    MAP_WAITS_NOT,
+    OnceSent,
+    OnCommit,
+    OnCommitOption,
+    check_nothing_waits,
+    check_on_commit,
+)
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import require_name
 from rota.client.sender import Sending, WithId
@@ -68,7 +75,8 @@ class Flows:
 
     def enqueue(self, what: Any, on_commit: OnCommitOption) -> ChainHandle | GroupHandle:
         """Enqueue a chain or a group. Raises TypeError for what is neither."""
-        flow = flow_of(what, self._terms, self._chain_handle, self._group_handle)
+        members = list(self._terms.checks.all_of(what))
+        flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
         on_commit = self._ways.on_commit if on_commit is ... else on_commit
         if on_commit is None:
             handle: ChainHandle | GroupHandle = self._send(flow)[0]
@@ -85,6 +93,8 @@ class Flows:
     def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> GroupHandle:
         """See `rota.map`."""
         plan, count = plan_of(options), count_of(items)
+        if self._ways.on_commit is not None:
+            check_nothing_waits(self._ways.on_commit, MAP_WAITS_NOT)
         of_task = Items(caller_of(task), items, self._terms.checks)
         filling = filling_of(self._terms, plan)
         with going_on(filling, "mapped"), telling(plan.progress, count) as tell:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from rota.client.call import Call, why_no_call
+from rota.client.declarable import showing
 from rota.client.default import default_async_client, default_client
 from rota.client.failures import Denied
 from rota.client.flow import Chain, check_group
@@ -179,6 +180,7 @@ def _added(
     return list(members[filling.cursor - begin :])
 
 
+@showing(MapOptions, MapPlan)
 def map(  # noqa: A001 - `rota.map`, as the built-in one
     task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
 ) -> "GroupHandle":
@@ -196,6 +198,7 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
     return default_client().map(task, items, **options)
 
 
+@showing(MapOptions, MapPlan)
 async def amap(
     task: "Task[..., Any] | Using[..., Any]", items: Iterable[Any], **options: Unpack[MapOptions]
 ) -> "AsyncGroupHandle":

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from types import EllipsisType
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 W = TypeVar("W")
 H = TypeVar("H")
@@ -28,15 +28,19 @@ def check_on_commit(value: OnCommit) -> OnCommit:
     return value
 
 
-def check_nothing_waits(on_commit: OnCommit) -> None:
-    """For what is awaited and so sent now: raises RuntimeError where `on_commit` would have it wait, or TypeError."""
+AWAITED_NOW: Final = (
+    "nobody awaits what its commit calls back: enqueue() waits for the commit, using(on_commit=None).aenqueue() does "
+    "not"
+)
+MAP_WAITS_NOT: Final = "map() begins at once: call it after the commit, or on a rota.Client without on_commit"
+
+
+def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None:
+    """For what is sent now: raises RuntimeError where `on_commit` would have it wait, or TypeError."""
     called: list[bool] = []
     check_on_commit(on_commit)(lambda: called.append(True))
     if not called:
-        raise RuntimeError(
-            "a transaction is open, and nobody awaits what its commit calls back: enqueue() waits for the commit, "
-            "using(on_commit=None).aenqueue() does not"
-        )
+        raise RuntimeError(f"a transaction is open, and {why_not}")
 
 
 class OnceSent(Generic[W, H]):

@@ -50,7 +50,7 @@ for _, domain in ipairs(domains) do
     bounds = bounds or make_bounds(now)
   end
 end
-if any_members then guard_places() end
+if any_members then guard_places() end -- as what follows may go anywhere
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
   if ARGV[verb_at] ~= 'done' then
     guard_places()
@@ -76,7 +76,10 @@ end
 -- Settle.
 local stale, by_queue, to_ring = {}, {}, {}
 if any_members then
-  ring_for_following = function(queue) -- this turn may claim what follows
+  -- This turn may claim what follows, and rings if it does not. Of a queue that is shut for now others are to learn.
+  ring_for_following = function(queue)
+    local share = share_of(domains, queue)
+    if not share or share.is_bounded then return ring_if_served(queue) end
     to_ring[queue] = true
     if any_patterns then mark(queue) end
   end

@@ -9,6 +9,7 @@ from rota.client import settings
 from rota.client.aio.connections import Connections
 from rota.client.aio.flowing import AsyncFlowing
 from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.portions import in_portions
 from rota.client.answers import Exchange, value_of
 from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
 from rota.client.client import Client
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 H = TypeVar("H", bound=WithId)
-
-_PREPARED_AT_ONCE: Final = 100  # some milliseconds
 
 
 class AsyncClient(AsyncFlowing):
@@ -149,11 +148,7 @@ class AsyncClient(AsyncFlowing):
     ) -> list[AsyncHandle[R]]:
         """Enqueue many calls as `Client.enqueue_many` does. All are checked before any is sent. Cancelled, and with
         `on_commit`, as `enqueue`: `accepted` of the cause names those taken before."""
-        tasks: list[NewTask] = []
-        for task in prepare_each(many(calls), default_registry, self._max_payload_kb):
-            tasks.append(task)
-            if len(tasks) % _PREPARED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        tasks = await in_portions(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
         return back(await self._send(there, on_commit, progress))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
 from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.portions import in_portions
 from rota.client.call import Call
 from rota.client.flow import Chain, members_of
 from rota.client.flow_sending import AddSending, Terms, flow_of, going_on, group_ended, ids_of
@@ -67,7 +68,8 @@ class AsyncFlows:
 
     async def enqueue(self, what: Any, on_commit: OnCommitOption) -> AsyncChainHandle | AsyncGroupHandle:
         """Enqueue a chain or a group. Raises TypeError for what is neither."""
-        flow = flow_of(what, self._terms, self._chain_handle, self._group_handle)
+        members = await in_portions(self._terms.checks.all_of(what))
+        flow = flow_of(what, members, self._terms, self._chain_handle, self._group_handle)
         self._ways.check_nothing_waits(on_commit)
         handle: AsyncChainHandle | AsyncGroupHandle = (await self._ways.send(flow.send()))[0]
         return handle
@@ -79,6 +81,7 @@ class AsyncFlows:
     async def map(self, task: Any, items: Iterable[Any], options: MapOptions) -> AsyncGroupHandle:
         """See `rota.map`."""
         plan, count = plan_of(options), count_of(items)
+        self._ways.check_nothing_waits(...)
         of_task = Items(caller_of(task), items, self._terms.checks)
         filling = filling_of(self._terms, plan)
         with going_on(filling, "mapped"), telling(plan.progress, count) as tell:
@@ -91,7 +94,7 @@ class AsyncFlows:
         self, group_id: str, members: Iterable[Call[Any] | Chain]
     ) -> list[AsyncHandle[Any] | AsyncChainHandle]:
         """See `GroupHandle.add`."""
-        prepared = list(self._terms.checks.members(members_of(members)))
+        prepared = await in_portions(self._terms.checks.members(members_of(members)))
         return await self._ways.send(AddSending(self._terms, group_id, prepared, self._member_handle).send())
 
     async def status(self, group_id: str) -> GroupStatus:
