@@ -57,6 +57,10 @@ TYPES: Final = {
     "result": "string",
     "waiters": "hash",
     "replies": "list",
+    "members": "hash",
+    "groups": "zset",
+    "group": "hash",
+    "group_members": "set",
     "meta": "hash",
     "events": "stream",
     "events_on": "hash",
@@ -79,6 +83,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "pulse": ("from", "at", "grace_until", "lease", "lease_at", "walks_until", "walker", "adopts_until", "adopter"),
     "meta": ("nonsense", "ended_keep", "ended"),
     "schedules_alive": ("nonsense",),
+    "members": ("nonsense",),
+    "group": ("phase", "cursor", "total", "done", "ended_us", "awaited"),
 }
 """Fields whose values are numbers, or that must be known to be of harm."""
 
@@ -122,6 +128,7 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "nonce": "n",
         "task_id": LIVE,
         "client": "c",
+        "group": "g",
         "domain": DOMAIN,
         "name": "r",
         "number": "1",

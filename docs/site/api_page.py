@@ -58,7 +58,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "chain",
         "group",
         "map",
-        "client.mapping.MapOptions",
+        "client.filling.MapOptions",
         "Chain",
         "Group",
         "ChainHandle",

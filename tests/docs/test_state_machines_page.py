@@ -3,6 +3,7 @@
 import re
 
 from prose import ROOT, blocks
+from rota.protocol.groups import GroupPhase
 from rota.worker.decide import Step
 from rota_supervisor.master.core.children import ARROWS, ChildState
 
@@ -11,9 +12,15 @@ _STEP = re.compile(r"^\| .+ \| `([a-z ]+)`[^|]*\|$", re.MULTILINE)
 
 
 def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
-    _, children = blocks(ROOT / "docs/state-machines.md")
+    _, _, children = blocks(ROOT / "docs/state-machines.md")
     drawn = {(ChildState(source), ChildState(target)) for source, target in _ARROW.findall(children.text)}
     assert drawn == {(source, target) for source, targets in ARROWS.items() for target in targets}
+
+
+def test_the_drawn_boxes_of_a_group_are_its_phases() -> None:
+    _, group, _ = blocks(ROOT / "docs/state-machines.md")
+    drawn = {name for arrow in _ARROW.findall(group.text) for name in arrow}
+    assert drawn == {phase.value for phase in GroupPhase}
 
 
 def test_every_state_of_a_child_can_end() -> None:

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -46,9 +47,9 @@ def _notes(label: str, count: int) -> list[Call[None]]:
     return [Call("note", [label], queue="default") for _ in range(count)]
 
 
-def _hold_up(fleet: RunningFleet, label: str) -> float:
-    """Have a long task claimed among short ones, and what comes after it run meanwhile; returns the seconds until that
-    began."""
+def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
+    """Have a long task claimed among short ones, and what comes after it run meanwhile; returns the long one's id and
+    the seconds until that began."""
     behind = f"behind {label}"
     long_one: Call[None] = Call("hold", [label], queue="default")
     fleet.client.enqueue_many([*_notes(f"before {label}", BEFORE), long_one, *_notes(behind, BEHIND)])
@@ -57,22 +58,29 @@ def _hold_up(fleet: RunningFleet, label: str) -> float:
     assert not fleet.journal("end", label=label)
     started = fleet.journal("start", label=behind)
     assert len(started) == len({line.id for line in ended}) == BEHIND
-    assert held.pid not in {line.pid for line in started}
+    # Its worker may have run some of them before, when it was the long one that had to be given back.
+    assert held.pid not in {line.pid for line in started if line.at > held.at}
     fleet.release(label)
     fleet.wait_for("end", label=label)
-    return max(line.at for line in started) - held.at
+    return held.id, max(line.at for line in started) - held.at
+
+
+def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
+    """For which of these tasks others were given back. A short one takes long too when its worker is kept waiting for a
+    core, and then up to a whole claim is given back for it."""
+    return [line["task_id"] for line in fleet.log("claim.recalled") if line["task_id"] in long_ones]
 
 
 def test_what_was_claimed_with_a_long_task_is_run_by_others_meanwhile(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(log={"level": "debug", "tasks": "failures"})
-    seconds: list[float] = []
-    while len(seconds) < ROUNDS or not fleet.log("claim.recalled"):
-        seconds.append(_hold_up(fleet, f"long{len(seconds)}"))
+    seconds: dict[str, float] = {}
+    while len(seconds) < ROUNDS or not _recalled_for(fleet, seconds):
+        seconds |= [_hold_up(fleet, f"long{len(seconds)}")]
         assert len(seconds) < MOST_ROUNDS, "in none of these rounds the long task was claimed before others"
-    recalled = fleet.log("claim.recalled")
-    assert all(0 < line["tasks"] <= BEHIND for line in recalled)
+    recalled = _recalled_for(fleet, seconds)
+    assert max(Counter(recalled).values()) == 1
     measured("recalls", len(recalled))
-    measured("ms from the start of a long task to the last start behind it, longest", max(seconds) * 1000)
+    measured("ms from the start of a long task to the last start behind it, longest", max(seconds.values()) * 1000)
     assert fleet.books_balance()
 
 
@@ -138,7 +146,7 @@ def _kill_workers(nodes: list[RunningFleet], drawn: random.Random) -> bool:
     for number in range(KILLS):
         label = f"group {number}"
         spin: Call[None] = Call("spin", [label], queue="default")
-        members = [rota.chain(spin, spin), *[spin] * (TASKS_A_KILL - 2)]
+        members: list[Call[None] | rota.Chain] = [rota.chain(spin, spin), *[spin] * (TASKS_A_KILL - 2)]
         nodes[0].client.enqueue(rota.group(members, then=after(label)))
         node = drawn.choice(nodes)
         pid = drawn.choice(sorted(until(node.workers, "a worker")))

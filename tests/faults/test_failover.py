@@ -133,7 +133,7 @@ def test_with_wait_a_group_ends_once_through_a_killed_primary_and_what_follows_s
 def _grouped(client: rota.Client, label: str) -> rota.GroupHandle:
     """A group, enqueued again under its id until the server has taken all of it."""
     spin: rota.Call[None] = rota.Call("spin", [label], queue="default")
-    members = [rota.chain(spin, spin), *[spin] * (MEMBERS - 1)]
+    members: list[rota.Call[None] | rota.Chain] = [rota.chain(spin, spin), *[spin] * (MEMBERS - 1)]
     group = rota.group(members, then=after(label), id=label.replace(" ", "-"))
     handle = until(lambda: _answered(lambda: client.enqueue(group)), "a server that takes a group")
     assert handle

@@ -27,6 +27,11 @@ WORKERS = 3
 BLOCK_SECONDS = 5.0
 LEASE_SECONDS = 5.0
 SLOW_SECONDS = 6.0  # longer than the lease, which is so long as a renewal takes 0.3 s, or 0.9, or 1.5
+SLOW_LINK_SECONDS = 0.38  # each way: the calls of a heartbeat take 2.3 s or more, one after another
+LONG_LEASE = {
+    "seconds": 10.0,
+    "renew_seconds": 2.5,
+}  # of which nine tenths have room for an answer given up after 2.5 s
 OTHERS = 2  # the master and the poller, which looks after its doorbell again when its other connection works
 CLIENTS = 200
 AWAY_SECONDS = 3.0
@@ -85,6 +90,26 @@ def test_a_link_of_300_ms_with_losses_costs_no_lease_and_runs_nothing_twice(shak
     wait_until_all_ran(fleet, producer)
     assert not extra_runs(fleet)
     assert fleet.workers() == workers
+    nothing_was_requeued(fleet)
+    assert not fleet.log("worker.fenced")
+
+
+def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> None:
+    fleet = shaken.start_behind_link(workers=WORKERS, lease=LONG_LEASE)
+    calls = shaken.link.calls
+
+    def wait_for(name: str, more: int) -> None:
+        wanted = calls[name] + more
+        until(lambda: calls[name] >= wanted, f"{more} x {name}")
+
+    shaken.link.delay(SLOW_LINK_SECONDS)
+    with Producer(shaken.server.url, shaken.namespace) as producer:  # who looks for work sees the fence
+        wait_for("announce", 2)  # which follow a renewal each
+        shaken.link.lose_replies(1, of="renew", cut=False)
+        wait_for("renew", 3)
+    assert shaken.link.lost["renew"] == 1
+    shaken.link.heal()
+    wait_until_all_ran(fleet, producer)
     nothing_was_requeued(fleet)
     assert not fleet.log("worker.fenced")
 

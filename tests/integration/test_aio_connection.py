@@ -129,6 +129,32 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     asyncio.run(main())
 
 
+def test_who_answers_each_time_within_the_patience_is_connected_to() -> None:
+    patience_seconds, answer_seconds = 2.0, 1.2  # and two answers, to the greeting and to the command, are above it
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1024):
+            await asyncio.sleep(answer_seconds)
+            writer.write(b"+OK\r\n")
+        writer.close()
+        await writer.wait_closed()
+        over.set()
+
+    over = asyncio.Event()
+
+    async def main() -> bytes:
+        slow = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = slow.sockets[0].getsockname()[1]
+        connection = AioConnection(Address(port=port), "rota:test", lambda: patience_seconds)
+        said: bytes = await connection.execute("PING")
+        await connection.close()
+        await over.wait()
+        slow.close()
+        return said
+
+    assert asyncio.run(main()) == b"OK"
+
+
 def test_the_patience_is_asked_for_anew_by_each_command(server: Server) -> None:
     patience = 5.0
 

@@ -14,7 +14,7 @@ from model.grouping import Member, Target
 from model.groups import Chain
 from model.items import New
 from protocol import body_of
-from rota.protocol.groups import Added, CancelledGroup, Into, NewMember, follow_text
+from rota.protocol.groups import Added, CancelledGroup, HealedMembers, Into, NewMember, follow_text
 from rota.protocol.groups import Opening as GroupOpening
 from rota.protocol.store import NewTask
 
@@ -140,6 +140,8 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data())
     def look_at_a_group(self, data: st.DataObject) -> None:
+        """And for members that ended unseen: there are none."""
+        assert self.fleet.run(self.fleet.store.heal_members("0")) == HealedMembers("0", 0)
         name = self.pick(data, self.model.groups)
         group = self.model.groups[name]
         phase, is_cancelled = group.phase if group.ended is None else "ended", group.phase == "cancelled"

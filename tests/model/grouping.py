@@ -42,8 +42,13 @@ class GroupModel(Model):
         words = self.enqueue(now, nonce, [new for new, _ in members])
         if not is_repeated:
             self._take_up(members, words, to)
-        known = self.groups.get(to.group)
-        return "ok", known.cursor if known else 0, words
+        return "ok", self._cursor(to, len(words)), words
+
+    def _cursor(self, to: Target, added: int) -> int:
+        """Of a group that has ended and is forgotten, as the call leaves it that is repeated."""
+        if to.group in self.groups:
+            return self.groups[to.group].cursor
+        return 0 if to.cursor is None or not to.group else to.cursor + added
 
     def _take_up(self, members: Sequence[Member], words: Sequence[str], to: Target) -> None:
         if to.group and to.group not in self.groups:

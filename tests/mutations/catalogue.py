@@ -232,7 +232,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "who waits is not woken, and learns of an end when it asks all again",
-        LuaFunction("shared/waiters", "wake", "", ""),
+        LuaFunction("shared/waiters", "wake_client", "", ""),
         Tests("tests/integration/test_client_waiting.py", "TestEnds and purge", r"WaitTimeout: task a has not ended"),
     ),
     Mutation(

@@ -61,16 +61,27 @@ def test_leases_are_renewed_one_call_after_another_and_as_often_as_is_configured
     assert [(held.owner, held.lease_seconds) for held in first.held] == [("node:8:1", 20.0)]
     assert _renewals(core, 1.0) == []  # it is on its way
     core.take(LeasesRenewed())
-    assert wake_at(core.state) <= 6.0
-    assert _renewals(core, 5.9) == []
-    assert len(_renewals(core, 6.0)) == 1
+    assert wake_at(core.state) <= 5.0
+    assert _renewals(core, 4.9) == []
+    assert len(_renewals(core, 5.0)) == 1
+
+
+def test_a_round_that_takes_longer_than_the_time_between_two_is_followed_by_the_next_at_once(core: Core) -> None:
+    _worker(core)
+    _renewals(core, 0.0)
+    assert _renewals(core, 7.0) == []
+    core.take(LeasesRenewed())
+    assert wake_at(core.state) == 7.0
+    assert len(_renewals(core, 7.0)) == 1
 
 
 def test_a_renewal_that_failed_is_tried_again_soon(core: Core) -> None:
     _worker(core)
     _renewals(core, 0.0)
+    core.now = 8.0
     core.take(LeasesRenewed(failed=True))
-    assert len(_renewals(core, 1.0)) == 1
+    assert _renewals(core, 8.9) == []
+    assert len(_renewals(core, 9.0)) == 1
 
 
 def test_a_shorter_lease_is_renewed_in_time_though_the_next_renewal_was_planned_for_the_longer_one(core: Core) -> None:
@@ -99,7 +110,7 @@ def test_what_waits_behind_a_long_task_is_given_back_once_for_each_task(core: Co
     for number in (7, 7, 9):
         core.take(ClaimHeldUp(8, child.nonce, HeldUp(number, task, (0, b""))))
     core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(11, task, (0, b""))))  # another life
-    assert [(recall.owner, recall.number, recall.entry) for recall in core.done(Recall)] == [
-        ("node:8:1", 7, task.entry),
-        ("node:8:1", 9, task.entry),
+    assert [(recall.owner, recall.number, recall.task) for recall in core.done(Recall)] == [
+        ("node:8:1", 7, task),
+        ("node:8:1", 9, task),
     ]

@@ -13,9 +13,9 @@ from rota.protocol.groups import Room
 
 if TYPE_CHECKING:
     from rota.client.client import Client
+    from rota.client.filling import MapOptions
     from rota.client.flow_handles import GroupHandle
     from rota.client.flows import Flows
-    from rota.client.mapping import MapOptions
     from rota.client.tasks import Task, Using
 
 H = TypeVar("H", bound=WithId)

@@ -12,7 +12,8 @@
 --   ok      those that were accepted are members
 --   cursor  the group has accepted another number of items: nothing was done
 --   ended   it has ended, was cancelled, or is not known and not to be opened: nothing was done
--- Invariant: who is accepted is a member, and counted by the cursor, in the same call. A nonce seen within 60 s changes nothing.
+-- Invariant: who is accepted is a member, and counted by the cursor, in the same call. A nonce seen within 60 s changes
+-- nothing.
 local FIRST, FIELDS = 8, 7
 local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(asked, 1, FIRST - 1)
 local now, key = redis_now(), group_key(group)
@@ -29,62 +30,60 @@ local function fault_in(following)
 end
 
 -- Judge before anything is written; a key of another type raises here.
+local has_group = group ~= ''
+if has_group and not name_or_nil(group) then return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200)) end
 guard_places()
 redis.call('HLEN', MEMBERS)
-local known = group ~= '' and redis.call('HMGET', key, 'phase', 'ended_us', 'cursor') or {}
-if group ~= '' and not name_or_nil(group) then return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200)) end
-if group ~= '' then
-  redis.call('SCARD', members_key(group))
-  redis.call('ZCARD', PREFIX .. 'groups')
-end
-local accepted_before = whole(known[3]) or 0
+redis.call('SCARD', members_key(group))
+redis.call('ZCARD', PREFIX .. 'groups')
+local known = has_group and redis.call('HMGET', key, 'phase', 'ended_us', 'cursor') or {}
+local accepted = whole(known[3]) or 0
 ARGV[1] = nonce
+local fault = fault_in(on_end) or fault_in(on_dead)
 for at = FIRST, #asked, FIELDS do
-  local fault = asked[at + 6] ~= '' and fault_in(asked[at + 6])
-  if fault then return fault end
+  fault = fault or fault_in(asked[at + 6])
   for i = at, at + 5 do ARGV[#ARGV + 1] = asked[i] end
 end
-local fault = fault_in(on_end) or fault_in(on_dead)
 if fault then return fault end
 
 local is_repeated = redis.call('EXISTS', PREFIX .. 'sent:' .. nonce) == 1
-if group ~= '' and not is_repeated then
+if has_group and not is_repeated then
   local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
-  if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted_before then
+  if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
     -- A write, so that a WAIT behind this answer covers the calls before, on whatever connection they came.
     if known[1] then redis.call('HSET', key, 'phase', known[1]) end
-    return { has_ended and 'ended' or 'cursor', accepted_before, {} }
+    return { has_ended and 'ended' or 'cursor', accepted, {} }
   end
 end
 local words = enqueue()
 if words.err then return words end
-if is_repeated then return { 'ok', accepted_before, words } end
+if has_group and not (is_repeated and known[1]) and cursor ~= '' then accepted = tonumber(cursor) + #words end
+if is_repeated then return { 'ok', accepted, words } end
 
-if group ~= '' and not known[1] then
-  redis.call('HSET', key, 'phase', 'open', 'opened_us', digits_of(now), 'then', on_end, 'on_dead', on_dead)
-  redis.call('ZADD', PREFIX .. 'groups', to_score(now), group)
-end
 local members, ids = {}, {}
 for i, word in ipairs(words) do
   local at = FIRST + (i - 1) * FIELDS
   local id, following = asked[at], asked[at + 6]
-  if word == 'ok' or word == 'unserved' or word == 'unseen' then
-    if group ~= '' then ids[#ids + 1] = id end
-    if group ~= '' or following ~= '' then
-      members[#members + 1] = id
-      members[#members + 1] = (group ~= '' and group or '-') .. (following ~= '' and '\n' .. following or '')
-    end
+  local is_accepted = word == 'ok' or word == 'unserved' or word == 'unseen'
+  if is_accepted and has_group then ids[#ids + 1] = id end
+  if is_accepted and (has_group or following ~= '') then
+    members[#members + 1] = id
+    members[#members + 1] = (has_group and group or '-') .. (following ~= '' and '\n' .. following or '')
   end
 end
 if #members > 0 then redis.call('HSET', MEMBERS, unpack(members)) end
-if group == '' then return { 'ok', 0, words } end
+if not has_group then return { 'ok', 0, words } end
+if not known[1] then
+  redis.call('HSET', key, 'phase', 'open', 'opened_us', digits_of(now), 'then', on_end, 'on_dead', on_dead)
+  redis.call('ZADD', PREFIX .. 'groups', to_score(now), group)
+end
 if #ids > 0 then
   redis.call('SADD', members_key(group), unpack(ids))
-  redis.call('HINCRBY', key, 'total', #ids)
+  redis.pcall('HINCRBY', key, 'total', #ids)
 end
-if cursor ~= '' then accepted_before = redis.call('HINCRBY', key, 'cursor', #words) end
+redis.call('HSET', key, 'cursor', digits_of(accepted))
 if closes == '1' then
   redis.call('HSET', key, 'phase', 'closed')
   end_group_if_over(group, now)
 end
-return { 'ok', accepted_before, words }
+return { 'ok', accepted, words }

@@ -88,14 +88,10 @@ class AioConnection:
         return reply
 
     async def _ask(self, data: bytes) -> Any:
-        sentinels = self._address.sentinels
         try:
-            if self._streams is None and sentinels is not None:
-                # A sentinel that is silent costs its own step and no more, however short the patience with the server
-                # is: the next search begins with it again, so one bound for all would never let it be passed over.
-                seconds = len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
-                self._streams = await _within(seconds, self._opener.open())
-            return await _within(self._seconds(), self._connect_and_ask(data))
+            if self._streams is None:
+                self._streams = await _within(self._seconds_to_connect(), self._opener.open())
+            return await _within(self._seconds(), self._streams.ask(data))
         except OSError as error:
             self._drop()
             raise ConnectionLost(f"no connection to {self._address.place}: {error}", REASON_NETWORK) from error
@@ -103,10 +99,14 @@ class AioConnection:
             self._drop()
             raise
 
-    async def _connect_and_ask(self, data: bytes) -> Any:
-        if self._streams is None:
-            self._streams = await self._opener.open()
-        return await self._streams.ask(data)
+    def _seconds_to_connect(self) -> float:
+        """A bound of its own: else a link whose answers all come in time might never be connected over."""
+        sentinels = self._address.sentinels
+        if sentinels is None:
+            return self._seconds()
+        # A sentinel that is silent costs its own step and no more, however short the patience with the server
+        # is: the next search begins with it again, so one bound for all would never let it be passed over.
+        return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     def _drop(self) -> None:
         if self._streams is not None:

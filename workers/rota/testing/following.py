@@ -51,12 +51,17 @@ class KeptGroup:
             self.is_cancelled,
             self.total,
             len(self.live),
-            **{how: self.ended[how] for how in ("done", "dead", "cancelled", "expired", "purged")},
-            cursor=self.cursor,
-            opened_us=self.opened_us,
-            ended_us=self.ended_us,
-            followed_by=self.followed_by,
+            *(self.ended[how] for how in ("done", "dead", "cancelled", "expired", "purged")),
+            self.cursor,
+            self.opened_us,
+            self.ended_us,
+            self.followed_by,
+            *(self._to_come(following) for following in (self.then, self.on_dead)),
         )
+
+    def _to_come(self, following: bytes) -> str:
+        first = next(iter(followers_of(following)), None) if self.phase not in _OVER else None
+        return first.id if first else ""
 
 
 class _Place(NamedTuple):

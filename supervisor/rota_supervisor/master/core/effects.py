@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
+from rota.child.slot_task import TaskInSlot
 from rota.protocol.outcome import Settlement
 from rota.protocol.schedules import Declared
 from rota.protocol.store import Announced, Blame
@@ -139,7 +140,7 @@ class Recall(NamedTuple):
     child: ChildRef
     owner: str
     number: int
-    entry: bytes
+    task: TaskInSlot
     finished: Packed
     tiers: Packed
 

@@ -214,7 +214,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     if leases.is_renewing or now < leases.due_at:
         return []
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
-    leases.is_renewing, leases.is_urgent = True, False
+    leases.is_renewing, leases.is_urgent, leases.begun_at = True, False, now
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
     queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declaring.declared(state, now)
     is_settled = state.rollout.candidate is None
@@ -247,11 +247,13 @@ def _hurry_for(state: MasterState, lease_seconds: float) -> None:
 
 
 def leases_renewed(state: MasterState, event: events.LeasesRenewed, now: float) -> list[do.Effect]:
-    """A round of renewals is over."""
-    leases = state.leases
+    """A round of renewals is over. The next is due by when this one began: a lease runs from when its renewal was sent,
+    and over a slow link the calls of a round that follow it take longer than the time between two rounds."""
+    leases, since = state.leases, state.leases.begun_at
     if event.failed:
         leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
-    leases.due_at = now if leases.is_urgent else now + leases.seconds
+        since = now
+    leases.due_at = now if leases.is_urgent else max(now, since + leases.seconds)
     leases.is_renewing = False
     # Nothing is said of an owner whose worker died while the renewal was on its way.
     living = {child.owner for child in _living(state)} if event.lost else set()
@@ -271,7 +273,7 @@ def claim_held_up(state: MasterState, event: events.ClaimHeldUp, _now: float) ->
         return []
     state.recalled[event.slot] = mark
     finished, tiers = settlements_in(*held_up.outcomes), dying.tiers_of(state, child)
-    return [do.Recall(child.ref, child.owner, held_up.number, held_up.task.entry, finished, tiers)]
+    return [do.Recall(child.ref, child.owner, held_up.number, held_up.task, finished, tiers)]
 
 
 def cancel_ordered(state: MasterState, event: events.CancelOrdered, now: float) -> list[do.Effect]:

@@ -109,10 +109,12 @@ class Loading:
 
 @dataclass(slots=True)
 class Leases:
-    """When leases are renewed. `due_at`: the next time. `seconds`: from one renewal to the next. `is_renewing`: a call
-    is on its way. `is_urgent`: another is to follow at once. `known_lost`: owners whose lease is known to be lost."""
+    """When leases are renewed. `due_at`: the next time. `begun_at`: the last time. `seconds`: from one renewal to the
+    next. `is_renewing`: a call is on its way. `is_urgent`: another is to follow at once. `known_lost`: owners whose
+    lease is known to be lost."""
 
     due_at: float = -math.inf
+    begun_at: float = -math.inf
     seconds: float = 0.0
     is_renewing: bool = False
     is_urgent: bool = False

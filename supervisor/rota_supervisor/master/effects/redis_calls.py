@@ -168,7 +168,7 @@ class RedisCalls:
         child = effect.child
         slot = self._memory.slot(child.slot)
         slot.recalled = effect.number  # before it is sent
-        call = self._store.recall(effect.owner, effect.entry, effect.tiers, effect.finished)
+        call = self._store.recall(effect.owner, effect.task.entry, effect.tiers, effect.finished)
         while slot.nonce == child.nonce and slot.held_up_by == effect.number:
             try:
                 recalled = await self._connection.run(call)
@@ -176,7 +176,8 @@ class RedisCalls:
                 await asyncio.sleep(RECALL_AGAIN_SECONDS)
                 continue
             if recalled:
-                log.logger().debug(events.CLAIM_RECALLED, owner=effect.owner, slot=child.slot, tasks=recalled)
+                told = {"owner": effect.owner, "slot": child.slot, "task_id": effect.task.id, "tasks": recalled}
+                log.logger().debug(events.CLAIM_RECALLED, **told)
             return
 
 

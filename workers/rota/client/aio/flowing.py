@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rota.client.aio.client import AsyncClient
     from rota.client.aio.flow_handles import AsyncGroupHandle
     from rota.client.aio.flows import AsyncFlows
-    from rota.client.mapping import MapOptions
+    from rota.client.filling import MapOptions
     from rota.client.tasks import Task, Using
 
 H = TypeVar("H", bound=WithId)

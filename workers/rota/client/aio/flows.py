@@ -8,11 +8,11 @@ from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
 from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.portions import in_portions
 from rota.client.call import Call
+from rota.client.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow import Chain, members_of
 from rota.client.flow_sending import AddSending, Terms, flow_of, going_on, group_ended, ids_of
 from rota.client.flows import cancelling_portion
 from rota.client.group_status import GroupStatus, looking_at_group
-from rota.client.mapping import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.on_commit import OnCommitOption
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import require_name

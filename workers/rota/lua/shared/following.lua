@@ -1,7 +1,7 @@
--- What follows the end of a task: the rest of its chain, the count of its group, and what follows the group. `members` has, by id,
--- `GROUP` or `-`, and behind a line feed what of its chain is to follow: of each task a line `ID QUEUE DUE BYTES` and its body.
--- In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is: who leaves
--- that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
+-- What follows the end of a task: the rest of its chain, the count of its group, and what follows the group. `members` has,
+-- by id, `GROUP` or `-`, and behind a line feed what of its chain is to follow: of each task a line `ID QUEUE DUE BYTES` and
+-- its body. In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is:
+-- who leaves that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
 -- with: ending
 local group_key, members_key, ring_for_following, end_group_if_over
 if any_members then
@@ -36,11 +36,11 @@ if any_members then
     ring_for_following(e.queue)
   end
 
-  -- Enqueue the first of what is to follow, as a member of this group or none, `-`; what stands behind it follows that. Returns
-  -- its id, nil when that is taken.
+  -- Enqueue the first of what is to follow, as a member of this group or none, `-`; what stands behind it follows that.
+  -- Returns its id, nil when that is taken.
   local function put_what_follows(following, group, now)
     local id, queue, sign, digits, front, size, at = string.match(following, ITEM)
-    local life = id and life_to_begin(id)
+    local life = name_or_nil(id) and queue_or_nil(queue) and life_to_begin(id)
     if not life then return nil end
     local body, rest = string.sub(following, at, at + size - 1), string.sub(following, at + size)
     local due = math.min((tonumber(digits) or 0) + (sign ~= '@' and now or 0), LATEST)
@@ -76,7 +76,7 @@ if any_members then
     local on_end = redis.call('HMGET', key, 'then', 'on_dead', 'dead')
     local how = phase
     if phase ~= 'cancelled' then
-      local has_dead = tonumber(on_end[3] or '') and tonumber(on_end[3]) > 0
+      local has_dead = (tonumber(on_end[3] or '') or 0) > 0
       how = has_dead and (on_end[2] or '') ~= '' and 'on_dead' or (on_end[1] or '') ~= '' and 'then' or 'nothing'
     end
     redis.call('HSET', key, 'ended_us', string.format('%.0f', now))
@@ -105,8 +105,8 @@ if any_members then
     if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end
   end
 
-  -- A task of a chain is done: the next one takes its place. Where the group was cancelled, or the next one's id is taken, the
-  -- rest is dropped.
+  -- A task of a chain is done: the next one takes its place. Where the group was cancelled, or the next one's id is taken,
+  -- the rest is dropped.
   local function go_on(id, group, rest, now)
     if group == '-' then return put_what_follows(rest, '-', now) end
     if redis.pcall('SREM', members_key(group), id) ~= 1 then return end

@@ -6,10 +6,11 @@ local REPLIES_MS = 60000 -- a list that nobody has emptied for so long is that o
 local tell_waiters, wake
 if any_waiters or any_members then
   -- A list begins to expire when it is begun: what keeps coming for a client that is gone does not keep it.
-  wake = function(client, words)
+  local function wake_client(client, words)
     local replies = PREFIX .. 'replies:' .. client
     if redis.pcall('RPUSH', replies, unpack(words)) == #words then redis.call('PEXPIRE', replies, REPLIES_MS) end
   end
+  wake = wake_client
 end
 
 if any_waiters then
