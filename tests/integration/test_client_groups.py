@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 import rota
 from faulty_link import FaultyLink
 from protocol import Fleet
-from rota.client.answers import Answer, Exchange
+from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.client import Client
 from rota.client.flow_sending import PORTION
 from rota.registry import default_registry
@@ -69,10 +70,10 @@ def call(name: str, *args: object, **options: Any) -> rota.Call[Any]:
 def work(number: int) -> None: ...
 
 
-def numbers(client: Client) -> list[int]:
+def numbers(fleet: Fleet) -> list[int]:
     """What the lane holds, by the tasks' one argument."""
-    tasks = client.peek("default", limit=1000)
-    return [(client.status(task.id, args=True).args or [None])[0] for task in tasks]
+    bodies = fleet.redis.hmget(fleet.keys.tasks, fleet.lane("default"))
+    return [json.loads(str(body))[3][0] for body in bodies]
 
 
 class TestChains:
@@ -203,15 +204,17 @@ class TestGroups:
             assert client.enqueue(group).duplicate
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == PORTION + 100
 
-    def test_a_commit_sends_it(self, client: Client, take: Take) -> None:
+    def test_a_commit_sends_it(self, server: Server, namespace: str, client: Client, take: Take) -> None:
         callbacks: list[Callable[[], None]] = []
         group = client.enqueue(rota.group([call("a")], then=call("then")), on_commit=callbacks.append)
-        chain = client.enqueue(rota.chain(call("b"), call("c")), on_commit=callbacks.append)
+        waiting = Client(server.url, namespace, on_commit=callbacks.append)
+        chain = rota.chain(call("b"), call("c")).enqueue(client=waiting)
         assert (group.status().state, chain.status().state) == ("unknown", "unknown")
         for callback in callbacks:
             callback()
         assert (group.status().state, chain.status().state) == ("closed", "ready")
         assert take(4) == ["a", "b", "then", "c"]
+        waiting.close()
 
     def test_where_no_fleet_serves_them_it_warns(self, server: Server, namespace: str) -> None:
         with Client(server.url, f"{namespace}-unseen") as client, pytest.warns(rota.UnseenNamespace):
@@ -238,7 +241,7 @@ class TestMap:
         assert max(waiting) <= 10
         assert told == [(number, None) for number in range(0, 61, 5)]
 
-    def test_what_was_cut_short_goes_on_behind_the_items_that_are_there(self, client: Client) -> None:
+    def test_what_was_cut_short_goes_on_behind_the_items_that_are_there(self, client: Client, fleet: Fleet) -> None:
         def broken() -> Iterator[int]:
             yield from range(250)
             raise OSError("the database went away")
@@ -250,7 +253,7 @@ class TestMap:
             client.map(work, [*range(230), {1: 2}], id="m", chunk=10)
         handle = client.map(work, range(400), id="m", then=call("then"))
         assert (handle.duplicate, handle.status().state, handle.status().total) == (False, "closed", 400)
-        assert numbers(client) == list(range(400))
+        assert numbers(fleet) == list(range(400))
 
     def test_the_same_items_once_more_add_nothing(self, client: Client, take: Take) -> None:
         client.map(work, range(3), id="m")
@@ -285,6 +288,26 @@ class TestMap:
             assert client.map(work, items(), chunk=10).status().total == 30
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == 32
 
+    def test_what_was_answered_in_part_is_not_sent_again(
+        self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        exchange = client._pool.exchange
+        sent: list[int] = []
+
+        def faulty(asked: Exchange[Any]) -> list[Answer[Any]]:
+            commands = list(asked.commands)
+            sent.append(len(commands))
+            if len(commands) == 4:  # the chunk, of which the first 125 are answered
+                return [*exchange(asked._replace(commands=commands[:1])), *[Unanswered("it was cut off")] * 3]
+            if len(commands) == 3 and sent.count(3) == 1:  # what got no answer, once more
+                raise rota.Unavailable("the server is away")
+            return exchange(asked._replace(commands=commands))
+
+        monkeypatch.setattr(client._pool, "exchange", faulty)
+        assert client.map(work, range(480), chunk=480).status().total == 480
+        assert (sent.count(4), sent.count(3)) == (1, 2)
+        assert numbers(fleet) == list(range(480))
+
     def test_many_enqueued_calls_tell_how_far_they_are(self, client: Client) -> None:
         told: list[tuple[int, int | None]] = []
         handles = client.enqueue_many(
@@ -315,6 +338,22 @@ def test_the_client_for_asyncio_does_the_same(server: Server, namespace: str, cl
         asyncio.run(program())
         until(lambda: len(taken) == 39, "all, with what follows")
     assert sorted(taken) == [*range(1, 9), *range(10, 41)]
+
+
+def test_awaited_and_in_doubt_a_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:
+    async def program(link: FaultyLink) -> None:
+        async with rota.AsyncClient(link.url, namespace, timeout_seconds=1) as client:
+            await client.enqueue(rota.group([], id="warm"))
+            link.lose_replies(2)
+            with pytest.raises(rota.Uncertain) as caught:
+                await client.enqueue(rota.group([call("a"), call("b")], id="g"))
+            [repeated] = await caught.value.arepeat()
+            status = await client.group(repeated.id).status()
+            assert (status.id, status.total, status.state) == ("g", 2, "closed")
+
+    with FaultyLink(server.port) as link:
+        asyncio.run(program(link))
+    assert len(fleet.lane("default")) == 2
 
 
 def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, namespace: str, fleet: Fleet) -> None:

@@ -96,9 +96,10 @@ class LuaFunction:
         return f"{text[:at]}{_rebound(self.name, self.parameters, self.code)}{text[at:]}"
 
     def _is_shared(self, text: str) -> bool:
-        files = re.findall(r"^-- with: (.*)$", text, re.MULTILINE)
-        shared = [ROOT / _LUA / "shared" / f"{each}.lua" for words in files for each in words.split()]
-        return any(_end_of(self.name, path.read_text()) is not None for path in shared)
+        """Whether a file that this one names has the function, or one that such a file names."""
+        names = re.findall(r"^-- with: (.*)$", text, re.MULTILINE)
+        shared = [(ROOT / _LUA / "shared" / f"{each}.lua").read_text() for words in names for each in words.split()]
+        return any(_end_of(self.name, each) is not None or self._is_shared(each) for each in shared)
 
 
 @dataclass(frozen=True, slots=True)

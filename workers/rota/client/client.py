@@ -12,12 +12,11 @@ from rota.client.call import Call, CallOptions, call_of, many, why_not_positiona
 from rota.client.flowing import Flowing
 from rota.client.interception import interception
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
-from rota.client.open_waits import Found, Goal, GroupQuestion, Question, WaitQuestion
+from rota.client.open_waits import Goal, GroupQuestion, Question, WaitAnswer, WaitQuestion
 from rota.client.pool import ClientPool
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
-from rota.client.results import result_of
 from rota.client.sender import Batch, Sender, Sending, WithId, intercepted
-from rota.client.status import Handle, TaskStatus, status_of
+from rota.client.status import Handle
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.waiting import Waiting
 from rota.client.waiting_thread import Access
@@ -190,29 +189,6 @@ class Client(Flowing):
 
     # Waiting
 
-    def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a task has ended, however that may be, and return its status: `unknown` when nothing is known of
-        it (any more). It waits on while the server is away; `timeout` in seconds, None for as long as it takes.
-
-        Raises WaitTimeout, a TimeoutError; InvalidName; or Unavailable when the client is closed meanwhile, or the
-        server does not let this user ask.
-        """
-        return status_of(task_id, self._await(Goal.END, task_id, timeout))
-
-    def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended, and return its status; it may be claimed a little
-        before its function is called, and given back without. Waits and raises as `wait`."""
-        return status_of(task_id, self._await(Goal.START, task_id, timeout))
-
-    def result(self, task_id: str, timeout: Duration | None = None) -> Any:
-        """Wait until a task has ended, and return what its function returned. Waits as `wait`.
-
-        Raises TaskDead (with the `epitaph`), TaskCancelled or TaskExpired; ResultNotStored, saying why, when it is done
-        and there is no result; and as `wait`.
-        """
-        found = self._await(Goal.RESULT, task_id, timeout)
-        return result_of(status_of(task_id, found), found.result)
-
     def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         question = WaitQuestion(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
@@ -228,7 +204,7 @@ class Client(Flowing):
         assert isinstance(found, Room), "it is asked about a group"
         return found
 
-    def _wait(self, question: Question, timeout: Duration | None) -> Found:
+    def _wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
         self._warned.of_blocking()
         if self._waiting.pid != os.getpid():
             self._waiting = Waiting(self._access)

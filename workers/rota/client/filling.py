@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict
 from rota.client.call import Call, why_no_call
 from rota.client.failures import Denied
 from rota.client.flow import Chain, check_group
-from rota.client.flow_sending import Checks, Filling, Terms, group_ended
+from rota.client.flow_sending import Checks, Filling, FlowTerms, group_ended
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import fresh_id
 from rota.client.sender import Sending
@@ -112,11 +112,9 @@ def count_of(iterable: Iterable[Any]) -> int | None:
     return len(iterable) if isinstance(iterable, Sized) else None
 
 
-def filling_of(terms: Terms, plan: MapPlan) -> Filling:
+def filling_of(terms: FlowTerms, plan: MapPlan) -> Filling:
     """The group that is to be filled, open or not."""
-    return Filling(
-        terms, plan.id or fresh_id(), terms.checks.opening(plan.then, plan.on_dead), lambda repeated: repeated
-    )
+    return Filling(terms, plan.id or fresh_id(), terms.checks.opening(plan.then, plan.on_dead))
 
 
 def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapSteps:
@@ -141,8 +139,9 @@ def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapStep
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
     """Send; what failed is sent again when the server answers: the cursor says what counted."""
     for left in reversed(range(_TRIES)):
+        asked = sending()
         try:
-            yield sending()
+            yield asked
         except (Unavailable, Uncertain) as error:
             if not left or isinstance(error, Denied | ServerFull):
                 raise
@@ -164,10 +163,16 @@ def _added(
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
     """Send members; returns those that were not accepted, as somebody else has moved the cursor."""
     begin = filling.cursor
-    yield from _sent(filling, lambda: filling.send(members, are_last=False))
+    yield from _sent(filling, lambda: filling.send(_left(filling, members, begin), are_last=False))
     if filling.has_ended:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")
+    items.skip_to(filling.cursor)
+    return _left(filling, members, begin)
+
+
+def _left(filling: Filling, members: Sequence[NewMember], begin: int) -> list[NewMember]:
+    """Which of these, whose first is the item `begin`, stand behind the cursor. Raises Uncertain when those before are
+    gone: a server that took over did not have them."""
     if filling.cursor < begin:
         raise Uncertain(f"the server has lost items {filling.cursor:,} to {begin - 1:,} of group {filling.group_id}")
-    items.skip_to(filling.cursor)
     return list(members[filling.cursor - begin :])

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from rota.client.call import Call, why_no_call
 from rota.client.flow import Chain, Group
 from rota.client.prepare import fresh_id, prepare, prepare_each
-from rota.client.sender import Batch, Sender, Sending, WithId
+from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.warned import Warned
 from rota.errors import GroupEnded, RotaError, Unavailable, Uncertain
 from rota.protocol.command import Command
@@ -22,7 +22,6 @@ from rota.protocol.store import NewTask, Store
 from rota.registry import Registry, default_registry
 
 PORTION: Final = 4_000  # members, after which it is looked at how many were accepted: a round of the sender
-
 
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T", bound=WithId)
@@ -89,16 +88,11 @@ class Checks:
             raise
 
 
-def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: Warned) -> "Terms":
-    """Those of a client."""
-    return Terms(store, Checks(default_registry, max_payload_kb), sender, warned)
-
-
 # Sent
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class FlowTerms:
     """How a client checks calls, and sends: by its `sender`, of which others are made."""
 
     store: Store
@@ -113,14 +107,10 @@ class Terms:
                 self.warned.of_answer(member.task, word)
         return [handle_of(member, word) for member, word in zip(members, added.enqueued, strict=True)]
 
-    def sender_of(
-        self,
-        pack: Callable[[Batch[NewMember]], Command[Added]],
-        told: Callable[[Sequence[NewMember], Added], list[T]],
-        go_on: Callable[[Sending[T]], Sending[Any]] = lambda repeated: repeated,
-    ) -> Sender[NewMember, Added, T]:
-        """A sender of members: see `Sender.of`."""
-        return self.sender.of(pack, told, go_on)
+
+def terms_of(store: Store, sender: Sender[Any, Any, Any], max_payload_kb: int, warned: Warned) -> FlowTerms:
+    """Those of a client."""
+    return FlowTerms(store, Checks(default_registry, max_payload_kb), sender, warned)
 
 
 class FlowSending(Protocol[H]):
@@ -135,10 +125,10 @@ class FlowSending(Protocol[H]):
 class ChainSending(Generic[H]):
     """A chain on its way."""
 
-    def __init__(self, terms: Terms, member: NewMember, handle_of: HandleOf[H]) -> None:
+    def __init__(self, terms: FlowTerms, member: NewMember, handle_of: HandleOf[H]) -> None:
         self._member = member
         self.expected = handle_of(member, Enqueued())
-        self._sender = terms.sender_of(
+        self._sender: Sender[NewMember, Added, H] = terms.sender.of(
             lambda batch: terms.store.add_members(batch.nonce, batch.items),
             lambda members, added: terms.handles(handle_of, members, added),
         )
@@ -151,14 +141,14 @@ class ChainSending(Generic[H]):
 class AddSending(Generic[H]):
     """More members for a group that is there."""
 
-    def __init__(self, terms: Terms, group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
+    def __init__(self, terms: FlowTerms, group_id: str, members: Sequence[NewMember], handle_of: HandleOf[H]) -> None:
         self._terms = terms
         self._group_id = group_id
         self._members = members
         self._handle_of = handle_of
         self._has_ended = False
         into = Into(group_id)
-        self._sender = terms.sender_of(
+        self._sender: Sender[NewMember, Added, H] = terms.sender.of(
             lambda batch: terms.store.add_members(batch.nonce, batch.items, into), self._told
         )
 
@@ -178,9 +168,7 @@ class Filling:
     """Items on their way into a group. `cursor`: how many the server has accepted; `is_new`: some by this filling;
     `has_ended`: the group takes no more. `go_on`: what follows when what is in doubt was repeated."""
 
-    def __init__(
-        self, terms: Terms, group_id: str, opening: Opening, go_on: Callable[[Sending[NewMember]], Sending[Any]]
-    ) -> None:
+    def __init__(self, terms: FlowTerms, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
         self.group_id = group_id
         self.cursor = 0
         self.is_new = self.has_ended = False
@@ -188,7 +176,7 @@ class Filling:
         self._terms = terms
         self._begin: int | None = 0
         self._last = -1
-        self._sender = terms.sender_of(self._packed, self._told, go_on)
+        self._sender = terms.sender.of(self._packed, self._told, go_on)
 
     def open(self) -> Sending[NewMember]:
         """Open the group if it is not there, and learn its cursor. Raises as `Sender.send`."""
@@ -221,7 +209,7 @@ class Filling:
 class GroupSending(Generic[H]):
     """A group on its way, whose members are all there."""
 
-    def __init__(self, terms: Terms, group: PreparedGroup, handle_of: Callable[[str, bool], H]) -> None:
+    def __init__(self, terms: FlowTerms, group: PreparedGroup, handle_of: Callable[[str, bool], H]) -> None:
         self._filling = Filling(terms, group.id, group.opening, self._go_on)
         self._members = group.members
         self._handle_of = handle_of
@@ -251,7 +239,7 @@ class GroupSending(Generic[H]):
 def flow_of(
     what: Chain | Group,
     members: Sequence[NewMember],
-    terms: Terms,
+    terms: FlowTerms,
     chain_handle: HandleOf[Any],
     group_handle: Callable[[str, bool], Any],
 ) -> FlowSending[Any]:

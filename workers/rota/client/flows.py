@@ -11,7 +11,7 @@ from rota.client.flow_handles import ChainHandle, GroupHandle
 from rota.client.flow_sending import (
     AddSending,
     FlowSending,
-    Terms,
+    FlowTerms,
     flow_of,
     going_on,
     group_ended,
@@ -50,7 +50,7 @@ class Send(Protocol):
     def __call__(self, sending: Sending[H], /) -> list[H]: ...
 
 
-class Wait(Protocol):
+class WaitForGroup(Protocol):
     """Waits for what is asked about a group."""
 
     def __call__(self, question: GroupQuestion, timeout: Duration | None, /) -> Room: ...
@@ -61,14 +61,14 @@ class Ways(NamedTuple):
 
     send: Send
     follow: FollowSteps
-    wait: Wait
+    wait: WaitForGroup
     on_commit: OnCommit | None
 
 
 class Flows:
     """Chains and groups through one client, which says what it raises."""
 
-    def __init__(self, client: "Client", terms: Terms, ways: Ways) -> None:
+    def __init__(self, client: "Client", terms: FlowTerms, ways: Ways) -> None:
         self.client = client
         self._terms = terms
         self._ways = ways

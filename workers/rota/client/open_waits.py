@@ -55,7 +55,7 @@ class GroupQuestion(NamedTuple):
 
 
 Question = WaitQuestion | GroupQuestion
-Found = TaskState | Room
+WaitAnswer = TaskState | Room
 
 
 class Waiter(Protocol):
@@ -64,7 +64,7 @@ class Waiter(Protocol):
     question: Question
     is_over: bool
 
-    def tell(self, found: Found | None, why: str = "") -> None:
+    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
         """This was found, or, with None, nobody looks any more for this reason."""
 
 
@@ -76,7 +76,7 @@ class Wait:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.found: Found | None = None
+        self.found: WaitAnswer | None = None
         self.why = ""
         self.is_over = False
         self._asleep = Lock()
@@ -89,7 +89,7 @@ class Wait:
         finally:
             self.is_over = True
 
-    def tell(self, found: Found | None, why: str = "") -> None:
+    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
         """Wake the thread: this was found, or, with None, nobody looks any more for this reason."""
         self.found, self.why = found, why
         self._asleep.release()
@@ -141,7 +141,7 @@ class OpenWaits:
         of_tasks = takewhile(lambda item: isinstance(item[0], WaitQuestion), self._to_ask.items())
         return dict(islice(of_tasks, BATCH))
 
-    def answer(self, asked: Mapping[Question, str], answers: Sequence[Found | None]) -> None:
+    def answer(self, asked: Mapping[Question, str], answers: Sequence[WaitAnswer | None]) -> None:
         """Tell those whose wait has an end. What the script had no room to answer stays to be asked."""
         for (question, how), found in zip(asked.items(), answers, strict=False):
             self._to_ask.pop(question, None)
@@ -158,6 +158,6 @@ class OpenWaits:
         self._waits.clear()
         self._to_ask.clear()
 
-    def _tell(self, question: Question, found: Found) -> None:
+    def _tell(self, question: Question, found: WaitAnswer) -> None:
         for wait in self._waits.pop(question, ()):
             wait.tell(found)

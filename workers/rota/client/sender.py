@@ -53,6 +53,15 @@ Sending = Generator[Exchange[Any], list[Answer[Any]], list[H]]
 nobody waits any more. Returns the handles."""
 
 
+GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
+"""Takes the repetition of what is in doubt; does that, and what follows."""
+
+
+def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
+    """Nothing follows."""
+    return repeated
+
+
 class Cut(Exception):
     """Nobody waits for the answers of an exchange any more."""
 
@@ -96,7 +105,7 @@ class Sender(Generic[S, V, H]):
         self,
         pack: Callable[[Batch[S2]], Command[V2]],
         told: Callable[[Sequence[S2], V2], list[H2]],
-        go_on: Callable[[Sending[H2]], Sending[Any]] = lambda repeated: repeated,
+        go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":
         """One of other things, else as this one. `go_on`: what a repeated enqueue does besides."""
 

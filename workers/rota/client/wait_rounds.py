@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rota.backoff import Backoff
 from rota.client.answers import Answer, Answered, NotAccepted
-from rota.client.open_waits import Found, GroupQuestion, OpenWaits, Question, WaitQuestion
+from rota.client.open_waits import GroupQuestion, OpenWaits, Question, WaitAnswer, WaitQuestion
 from rota.durations import Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.command import Command
@@ -22,7 +22,7 @@ CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 2.0
 
-Answers = Sequence[Found | None]
+Answers = Sequence[WaitAnswer | None]
 
 
 class WaitRounds:

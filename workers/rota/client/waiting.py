@@ -8,7 +8,7 @@ import os
 from threading import Lock
 from typing import Final
 
-from rota.client.open_waits import Found, Question, Wait
+from rota.client.open_waits import Question, Wait, WaitAnswer
 from rota.client.wait_rounds import given_up, limit_of, too_late
 from rota.client.waiting_thread import Access, WaitingThread
 from rota.durations import Duration
@@ -27,7 +27,7 @@ class Waiting:
         self._thread: WaitingThread | None = None
         self.pid = os.getpid()
 
-    def wait(self, question: Question, timeout: Duration | None) -> Found:
+    def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
         """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
         the server does not let it ask."""
         limit = limit_of(timeout)

@@ -17,9 +17,7 @@ from rota.client.interception import interception
 from rota.client.on_commit import OnCommit, OnCommitOption, check_nothing_waits, check_on_commit
 from rota.client.open_waits import Goal, GroupQuestion, WaitQuestion
 from rota.client.prepare import KIB, in_sending_order, prepare, prepare_each, require_name
-from rota.client.results import result_of
 from rota.client.sender import Batch, Cut, Sender, Sending, WithId, intercepted
-from rota.client.status import TaskStatus, status_of
 from rota.client.telling import ProgressOption, tell_all, telling
 from rota.client.warned import Warned
 from rota.durations import Duration, positive_seconds
@@ -175,19 +173,6 @@ class AsyncClient(AsyncFlowing):
         return AsyncSchedules(self, self._follow, ScheduleSteps(self.namespace, self._max_payload_kb))
 
     # Waiting
-
-    async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a task has ended, however that may be, and return its status: as `Client.wait`."""
-        return status_of(task_id, await self._await(Goal.END, task_id, timeout))
-
-    async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
-        """Wait until a worker has the task in hand, or it has ended, and return its status: see `Client`."""
-        return status_of(task_id, await self._await(Goal.START, task_id, timeout))
-
-    async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
-        """Wait until a task has ended, and return what its function returned. Raises as `Client.result`."""
-        found = await self._await(Goal.RESULT, task_id, timeout)
-        return result_of(status_of(task_id, found), found.result)
 
     async def _await(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
         question = WaitQuestion(goal, require_name("id", task_id))

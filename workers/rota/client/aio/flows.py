@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
 from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.looking import FollowAsync
 from rota.client.aio.portions import in_portions
 from rota.client.call import Call
 from rota.client.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow import Chain, members_of
-from rota.client.flow_sending import AddSending, Terms, flow_of, going_on, group_ended, ids_of
+from rota.client.flow_sending import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
 from rota.client.flows import cancelling_portion
 from rota.client.group_status import GroupStatus, looking_at_group
 from rota.client.on_commit import OnCommitOption
@@ -20,7 +21,6 @@ from rota.client.sender import Sending, WithId
 from rota.client.telling import telling
 from rota.durations import Duration
 from rota.errors import Unavailable, Uncertain
-from rota.protocol.command import Steps
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.replies import Enqueued
 
@@ -35,12 +35,6 @@ class SendAsync(Protocol):
     """Sends, and returns the handles."""
 
     async def __call__(self, sending: Sending[H], /) -> list[H]: ...
-
-
-class FollowAsync(Protocol):
-    """Takes steps one by one, and returns what they return."""
-
-    async def __call__(self, steps: Steps[T], /) -> T: ...
 
 
 class AwaitGroup(Protocol):
@@ -61,7 +55,7 @@ class AsyncWays(NamedTuple):
 class AsyncFlows:
     """Chains and groups through one client, which says what it raises."""
 
-    def __init__(self, client: "AsyncClient", terms: Terms, ways: AsyncWays) -> None:
+    def __init__(self, client: "AsyncClient", terms: FlowTerms, ways: AsyncWays) -> None:
         self.client = client
         self._terms = terms
         self._ways = ways

@@ -1,7 +1,7 @@
 """What an asyncio client only looks at. What is asked is that of `rota.client.looking`."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rota.client.aio.events import AsyncTaskEvents
 from rota.client.interception import interception
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from rota.client.explain import Explanation
 
 T = TypeVar("T")
+
+
+class FollowAsync(Protocol):
+    """Takes steps one by one, and returns what they return."""
+
+    async def __call__(self, steps: Steps[T], /) -> T: ...
 
 
 class AsyncLooking(KnowsHabits, ABC, habits=OF_A_CLIENT):

@@ -1,11 +1,11 @@
 """`client.schedules` for asyncio."""
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.client.aio.handle import AsyncHandle
+from rota.client.aio.looking import FollowAsync
 from rota.client.periodic import Periodic
 from rota.client.schedules import ScheduleSteps
-from rota.protocol.command import Steps
 from rota.protocol.schedules import PutWord
 from rota.schedules.status import ScheduleStatus, Times
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["AsyncSchedules", "ScheduleSteps"]
 
 T = TypeVar("T")
-
-
-class FollowAsync(Protocol):
-    """Takes steps one by one, and returns what they return."""
-
-    async def __call__(self, steps: Steps[T], /) -> T: ...
 
 
 class AsyncSchedules:

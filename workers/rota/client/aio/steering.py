@@ -2,15 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rota.client.aio.looking import AsyncLooking
 from rota.client.looking import cancelling
+from rota.client.open_waits import Goal
 from rota.client.prepare import require_name
+from rota.client.results import result_of
+from rota.client.status import TaskStatus, status_of
 from rota.durations import Duration
 from rota.options import check_queue
 from rota.protocol.command import Command
 from rota.protocol.replies import CancelWord
+from rota.protocol.views import TaskState
 
 T = TypeVar("T")
 
@@ -20,6 +24,22 @@ class AsyncSteering(AsyncLooking):
 
     @abstractmethod
     async def _run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T: ...
+
+    @abstractmethod
+    async def _await(self, goal: Goal, task_id: str, timeout: Duration | None, /) -> TaskState: ...
+
+    async def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a task has ended, however that may be, and return its status: as `Client.wait`."""
+        return status_of(task_id, await self._await(Goal.END, task_id, timeout))
+
+    async def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
+        """Wait until a worker has the task in hand, or it has ended, and return its status: see `Client`."""
+        return status_of(task_id, await self._await(Goal.START, task_id, timeout))
+
+    async def result(self, task_id: str, timeout: Duration | None = None) -> Any:
+        """Wait until a task has ended, and return what its function returned. Raises as `Client.result`."""
+        found = await self._await(Goal.RESULT, task_id, timeout)
+        return result_of(status_of(task_id, found), found.result)
 
     async def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelWord:
         """End a task that waits, have `rota.Cancelled` raised in one that runs: see `Client.cancel`."""

@@ -9,7 +9,7 @@ from typing import Final
 from rota.client.aio.pool import AioPool
 from rota.client.answers import Exchange
 from rota.client.failures import Denied, unavailable
-from rota.client.open_waits import Found, Question
+from rota.client.open_waits import Question, WaitAnswer
 from rota.client.reply_list import GRACE_SECONDS, PARK_SECONDS
 from rota.client.wait_rounds import CLOSED, WaitRounds, answered, given_up, limit_of, too_late
 from rota.durations import Duration
@@ -28,12 +28,12 @@ class AioWait:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.found: Found | None = None
+        self.found: WaitAnswer | None = None
         self.why = ""
         self.is_over = False
         self._told = asyncio.Event()
 
-    def tell(self, found: Found | None, why: str = "") -> None:
+    def tell(self, found: WaitAnswer | None, why: str = "") -> None:
         """This was found, or, with None, nobody looks any more for this reason."""
         self.found, self.why = found, why
         self._told.set()
@@ -60,7 +60,7 @@ class AioWaiting:
         self._parked: asyncio.Task[list[str] | Unavailable] | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def wait(self, question: Question, timeout: Duration | None) -> Found:
+    async def wait(self, question: Question, timeout: Duration | None) -> WaitAnswer:
         """Wait until what is asked about has come. Raises WaitTimeout, or Unavailable when the client is closed or
         the server does not let it ask."""
         limit = limit_of(timeout)
