@@ -305,3 +305,15 @@ def spin(label: str, seconds: float = 0.001) -> None:
 def toil(label: str) -> None:
     """Take so long that it is claimed alone."""
     spin(label, 0.006)
+
+
+@rota.task
+def rest(number: int) -> None:
+    """Do nothing, and tell nobody."""
+
+
+@rota.task(retries=0)
+def give_up(label: str) -> None:
+    """Be dead after the only attempt."""
+    write("start", label)
+    raise rota.Dead(label)

@@ -6,9 +6,15 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
+import pytest
+import redis
+
+import rota
 from fleet_readings import Line
 from fleets import Fleets, Measure, RunningFleet
+from following import after, check_followed_once, lines_by_group, wait_until_nothing_is_left
 from rota import Call
 from waiting import seconds_until, until
 
@@ -111,29 +117,41 @@ def test_an_outcome_that_a_recall_settled_while_its_hooks_ran_is_not_called_stal
     assert fleet.books_balance()
 
 
-def test_no_finished_task_of_a_killed_worker_runs_again(fleets: Fleets, measured: Measure) -> None:
+@pytest.mark.timeout(2 * DRAIN_SECONDS)
+def test_no_finished_task_of_a_killed_worker_runs_again_and_what_follows_its_group_does_once(
+    fleets: Fleets, redis_client: redis.Redis, measured: Measure
+) -> None:
     # Healthy at once: more than a hundred early deaths a minute would slow the pool down.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
-    fleet = fleets.start(workers=4, restarts=restarts, log={"tasks": "failures"})
-    seconds = seconds_until(functools.partial(_kill_workers, fleet, random.Random(KILLS)), "the kills")
+    settings: dict[str, Any] = {"workers": 2, "restarts": restarts, "log": {"tasks": "failures"}}
+    nodes = [fleets.node(name, **settings).start() for name in "ab"]
+    seconds = seconds_until(functools.partial(_kill_workers, nodes, random.Random(KILLS)), "the kills")
     measured("kills a second", KILLS / seconds)
+    fleet = nodes[0]
     fleet.wait_until_nothing_waits(DRAIN_SECONDS)
     lines = fleet.journal()
-    assert len({line.id for line in lines if line.event == "end"}) == KILLS * TASKS_A_KILL
+    assert len({line.id for line in lines if line.event == "end"}) == KILLS * (TASKS_A_KILL + 1)
     finished, again = _finished_and_started_again(lines)
     assert len(finished) > KILLS * TASKS_A_KILL // 2
     assert not again
     starts = Counter(line.id for line in lines if line.event == "start")
     measured("tasks started more than once, all in the hands of a killed worker", sum(n > 1 for n in starts.values()))
+    for label, of_group in lines_by_group(lines).items():
+        check_followed_once(of_group, label)
+    wait_until_nothing_is_left(redis_client, fleet.namespace)
     assert fleet.books_balance()
 
 
-def _kill_workers(fleet: RunningFleet, drawn: random.Random) -> bool:
-    for _ in range(KILLS):
-        fleet.client.enqueue_many([Call("spin", [""], queue="default")] * TASKS_A_KILL)
-        pid = drawn.choice(sorted(until(fleet.workers, "a worker")))
+def _kill_workers(nodes: list[RunningFleet], drawn: random.Random) -> bool:
+    for number in range(KILLS):
+        label = f"group {number}"
+        spin: Call[None] = Call("spin", [label], queue="default")
+        members: list[Call[None] | rota.Chain] = [rota.chain(spin, spin), *[spin] * (TASKS_A_KILL - 2)]
+        nodes[0].client.enqueue(rota.group(members, then=after(label)))
+        node = drawn.choice(nodes)
+        pid = drawn.choice(sorted(until(node.workers, "a worker")))
         os.kill(pid, signal.SIGKILL)
-        until(functools.partial(_has_left, fleet, pid), "its end")
+        until(functools.partial(_has_left, node, pid), "its end")
     return True
 
 

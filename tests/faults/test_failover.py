@@ -4,17 +4,19 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import redis
 
 import rota
 from fleets import Measure, RunningFleet
+from following import after, check_followed, lines_by_group
 from rota.protocol.keys import Keys
 from rota.server.durability import Durability
 from sentinels import Sentinels
@@ -23,6 +25,9 @@ from servers import Server
 from waiting import until
 
 AFTER_FAILOVER_SECONDS = 5.0
+GROUPS = 10
+MEMBERS = 20
+T = TypeVar("T")
 LARGE = "x" * 200_000  # 150 of these are three times what the kernel holds for the two replicas
 
 
@@ -102,6 +107,49 @@ def test_with_wait_a_killed_primary_costs_nothing_that_was_acknowledged(
     assert lost_of(fleet, producer) == set()
     assert not producer.doubtful
     assert max(extra_runs(fleet).values(), default=0) <= 1
+
+
+def test_with_wait_a_group_ends_once_through_a_killed_primary_and_what_follows_starts(
+    service: Sentinels, fleet: RunningFleet, measured: Measure
+) -> None:
+    with rota.Client(service.url, fleet.namespace, durability="wait", timeout_seconds=2) as client:
+        handles = {f"group {number}": _grouped(client, f"group {number}") for number in range(GROUPS)}
+        killed = service.kill_primary()
+        for number in range(GROUPS, 2 * GROUPS):
+            handles[f"group {number}"] = _grouped(client, f"group {number}")
+        service.wait_for_another(killed)
+        ended = [until(partial(_ended, handle), "a group's end") for handle in handles.values()]
+    assert {(each.total, each.done) for each in ended if each} == {(MEMBERS, MEMBERS)}
+    fleet.wait_until_nothing_waits(30)
+    of_groups = lines_by_group(fleet.journal())
+    for label in handles:
+        check_followed(of_groups[label], label)
+    extra = extra_runs(fleet)
+    measured("tasks of groups that a failover had run twice", len(extra))
+    assert max(extra.values(), default=0) <= 1
+    assert fleet.books_balance()
+
+
+def _grouped(client: rota.Client, label: str) -> rota.GroupHandle:
+    """A group, enqueued again under its id until the server has taken all of it."""
+    spin: rota.Call[None] = rota.Call("spin", [label], queue="default")
+    members: list[rota.Call[None] | rota.Chain] = [rota.chain(spin, spin), *[spin] * (MEMBERS - 1)]
+    group = rota.group(members, then=after(label), id=label.replace(" ", "-"))
+    handle = until(lambda: _answered(lambda: client.enqueue(group)), "a server that takes a group")
+    assert handle
+    return handle
+
+
+def _ended(handle: rota.GroupHandle) -> rota.GroupStatus | None:
+    found = _answered(handle.status)
+    return found if found and found.state == "ended" else None
+
+
+def _answered(ask: Callable[[], T]) -> T | None:
+    try:
+        return ask()
+    except (rota.Uncertain, rota.Unavailable):
+        return None
 
 
 def test_what_no_replica_had_is_lost_when_acknowledged_at_once_and_never_acknowledged_with_wait(

@@ -149,4 +149,7 @@ class Grouping(Opening, People):
         numbers = group.total, len(group.live), *ends, group.cursor, group.opened
         found = self.fleet.run(self.fleet.store.group(name))
         assert found is not None
-        assert tuple(found) == (name, phase, is_cancelled, *numbers, group.ended, group.followed_by)
+        to_come = [
+            chain[0].id if chain and phase in {"open", "closed"} else "" for chain in (group.then, group.on_dead)
+        ]
+        assert tuple(found) == (name, phase, is_cancelled, *numbers, group.ended, group.followed_by, *to_come)

@@ -8,6 +8,7 @@ import pytest
 
 from rota.child.settings import ServerSettings
 from rota.protocol.command import Command
+from rota.protocol.groups import Groups
 from rota.protocol.schedules import Page
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
@@ -45,6 +46,8 @@ class Redis:
             return cast(T, Consumers(0, ()))
         if call.script.name == "schedules":
             return cast(T, Page(0, 0, ()))
+        if call.script.name == "groups":
+            return cast(T, Groups(0, (), {}))
         self.overviews += 1
         return cast(T, Overview(int(time.time() * 1e6) + 3_000_000, 1, ()))
 

@@ -11,6 +11,7 @@ from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.child.slot_task import TaskInSlot
 from rota.child.slots import Phase
+from rota.protocol.groups import GroupEnd, Groups
 from rota.protocol.views import Consumers, ConsumerState, QueueState
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import GaugeDefinition
@@ -98,8 +99,12 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
     consumers = tuple(ConsumerState(f"consumer-{held}", 0, held, "mail") for held in (1, 2))
     samples = Samples()
     put_reading(
-        samples, QueueReading(Largest(["mail"], 0).choose([state], all_seen=True), 9, -0.25, Consumers(2, consumers))
-    )
+        samples,
+        QueueReading(
+            Largest(["mail"], 0).choose([state], all_seen=True), 9, -0.25, Consumers(2, consumers),
+            groups=Groups(3, (), {GroupEnd.THEN: 4}),
+        ),
+    )  # fmt: skip
     shown = {
         d.name: samples.value(d, "mail")
         for d in m.ALL
@@ -121,6 +126,7 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
     }
     assert samples.value(m.AUDIT_MISSING) == 9
     assert (samples.value(m.CONSUMERS), samples.value(m.CONSUMER_HELD_TASKS)) == (2, 3)
+    assert (samples.value(m.GROUPS_OPEN), samples.value(m.GROUPS_ENDED, "then")) == (3, 4)
     assert samples.value(m.REDIS_CLOCK_OFFSET) == -0.25
 
 

@@ -44,6 +44,7 @@ def state(**changes: Any) -> dict[str, Any]:
         "processes": [process],
         "queues": [queue],
         "schedules": [],
+        "groups": [],
         "restarts": [{"role": "worker", "reason": "signal", "count": 2}],
         **changes,
     }
@@ -170,6 +171,16 @@ def test_schedules_are_shown_where_there_are_any() -> None:
     rows = [{**row, "state": "waiting", "next_in_seconds": 3.1}, {**row, "state": "paused", "next_in_seconds": None}]
     outline = Outline(page(state(schedules=rows)))
     for shown in ("Schedules", "nightly", "0 3 * * * UTC", "2026-11-22T03:00:00+00:00", "3.1 s", "paused"):
+        assert shown in outline.text
+    assert "script" not in outline.tags
+
+
+def test_groups_are_shown_where_there_are_any() -> None:
+    assert "Groups" not in page(state())
+    assert "Groups" not in page(state(groups=None))
+    group = {"id": EVIL, "state": "open", "total": 4000, "left": 3000, "dead": 7, "opened_at": "2026-11-22T03:00:00"}
+    outline = Outline(page(state(groups=[group])))
+    for shown in ("Groups", "open", "1,000/4,000 (25 %)", "3,000", "7", "2026-11-22T03:00:00"):
         assert shown in outline.text
     assert "script" not in outline.tags
 

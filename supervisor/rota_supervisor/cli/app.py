@@ -27,6 +27,7 @@ COMMANDS = {
     "health": ("health", "Ask whether the fleet is alive or ready, for probes."),
     "queue": ("queue", "List, explain, pause, resume and purge queues."),
     "task": ("task", "Enqueue, list, show and cancel tasks."),
+    "group": ("group", "List and show groups, close and cancel them."),
     "cron": ("cron", "List, show, run, pause and resume schedules."),
     "events": ("events", "Show what happens to tasks, as it happens with -f."),
     "dead": ("dead", "List, show, revive and purge dead tasks."),

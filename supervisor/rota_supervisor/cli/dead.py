@@ -136,7 +136,10 @@ def show(task_id: str) -> None:
 @_ALL
 @_filters
 def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
-    """Put dead tasks back in their lanes, their failures forgiven. Exit 1 when some must stay."""
+    """Put dead tasks back in their lanes, their failures forgiven. Exit 1 when some must stay.
+
+    A group has counted its dead members, and does not wait for one that is revived; nothing follows it in its chain.
+    """
     state = command.current_state()
     config = state.load().config
     wanted = _wanted(Wanted(ids, **filters), everything)

@@ -14,7 +14,20 @@ REFRESH_SECONDS: Final = 5
 _DASH: Final = "–"  # noqa: RUF001 - an en dash is what stands for "none" in a table
 # Columns of words.
 _WORDS: Final = frozenset(
-    {"queue", "schedule", "pool", "workers", "role", "state", "task", "when", "progress", "reason", "last error"}
+    {
+        "queue",
+        "schedule",
+        "pool",
+        "workers",
+        "role",
+        "state",
+        "task",
+        "when",
+        "progress",
+        "reason",
+        "last error",
+        "group",
+    }
 )
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #777; --bad: #c0392b; --good: #1e8449; --busy: #2471a3; }
@@ -57,6 +70,7 @@ def page(state: Json) -> str:
 <h2>Queues</h2>
 {_table(_QUEUES, state["queues"], "No queue is configured.")}
 {_next_schedules(state["schedules"])}
+{_open_groups(state["groups"])}
 <h2>Pools</h2>
 {_table(_POOLS, state["pools"], "The master has not said how many workers it wants.")}
 {_held(state["held"])}
@@ -97,6 +111,11 @@ def _held(held: Sequence[Json]) -> str:
 def _next_schedules(rows: Sequence[Json] | None) -> str:
     """What is enqueued periodically, the next first; nothing at all where nothing is."""
     return f"<h2>Schedules</h2>\n{_table(_SCHEDULES, rows, '')}" if rows else ""
+
+
+def _open_groups(rows: Sequence[Json] | None) -> str:
+    """Groups that have not ended, the longest open first; nothing at all where none is."""
+    return f"<h2>Groups</h2>\n{_table(_GROUPS, rows, '')}" if rows else ""
 
 
 # Tables: a column has a head, and makes its cell of a row of the dictionary, in HTML
@@ -198,6 +217,14 @@ _SCHEDULES: Final[_Columns] = {
     "when": lambda row: escape(row["when"]),
     "last": lambda row: escape(row["last_at"] or _DASH),
     "next in": _next_of,
+}
+_GROUPS: Final[_Columns] = {
+    "group": lambda row: escape(row["id"]),
+    "state": lambda row: escape(row["state"]),
+    "ended": lambda row: progress_words({"done": row["total"] - row["left"], "total": row["total"], "note": ""}),
+    "left": lambda row: f"{row['left']:,}",
+    "dead": lambda row: f"{row['dead']:,}",
+    "open since": lambda row: escape(row["opened_at"]),
 }
 _POOLS: Final[_Columns] = {
     "pool": lambda pool: escape(pool["name"]),

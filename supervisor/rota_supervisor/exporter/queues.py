@@ -19,6 +19,7 @@ from rota.durations import in_seconds
 from rota.protocol import store, views
 from rota.protocol.command import Command, RunCommand, follow
 from rota.protocol.entry import MICROSECONDS
+from rota.protocol.groups import Groups
 from rota.protocol.queue_walk import look_further
 from rota.protocol.schedules import Page, ScheduleStore
 from rota.server import address, connection
@@ -31,7 +32,9 @@ T = TypeVar("T")
 FRESH_SECONDS: Final = 1.0
 LIMIT_SECONDS: Final = 0.5
 SCHEDULES_SHOWN: Final = 100
+GROUPS_SHOWN: Final = 20
 NO_SCHEDULES: Final = Page(0, 0, ())
+NO_GROUPS: Final = Groups(0, (), {})
 LOOK_SECONDS: Final = 0.25
 
 
@@ -47,13 +50,14 @@ class Runs(Protocol):
 @dataclass(frozen=True, slots=True)
 class QueueReading:
     """`shown`: the queues. `missing_tasks` by the audit; `clock_offset_seconds`: Redis time minus our wall clock;
-    `schedules`: the next ones."""
+    `schedules`: the next ones. `groups`: those that are open the longest."""
 
     shown: ShownQueues
     missing_tasks: int
     clock_offset_seconds: float
     consumers: views.Consumers
     schedules: Page = NO_SCHEDULES
+    groups: Groups = NO_GROUPS
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
@@ -167,6 +171,7 @@ class QueueWatch:
         consumers = on.run(self._scripts.consumers())
         missing = on.run(self._scripts.audit()).missing
         planned = on.run(self._schedules.page(0, SCHEDULES_SHOWN))
+        groups = on.run(self._scripts.groups(count=GROUPS_SHOWN))
         seen = self._look.go_on(on.run, begun)
         shown = self._largest.choose(seen.queues, all_seen=not seen.more)
-        return QueueReading(shown, missing, offset, consumers, planned)
+        return QueueReading(shown, missing, offset, consumers, planned, groups)

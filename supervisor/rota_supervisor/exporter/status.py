@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
+from rota.durations import utc_datetime
+from rota.protocol.groups import GroupState
 from rota.protocol.progress import progress_row
 from rota.protocol.schedules import Page
 from rota.protocol.views import QueueState
@@ -37,6 +39,7 @@ def status(settings: ExporterSettings, seen: Observation) -> Json:
         "processes": [_process(member) for member in seen.fleet],
         "queues": [_queue(name, labels.of(name), configured, states.get(name), seen) for name in names],
         "schedules": None if seen.reading is None else _schedules(seen.reading.schedules),
+        "groups": None if seen.reading is None else list(map(_group, seen.reading.groups.page)),
         "restarts": [{"role": role, "reason": reason, "count": int(n)} for (role, reason), (n,) in restarts if n],
     }
 
@@ -94,6 +97,13 @@ def _queue(
         "lag": None if lag is None else asdict(lag),
         "processed": dict(processed),
     }
+
+
+def _group(found: GroupState) -> Json:
+    row = found._asdict()
+    del row["ended_us"], row["followed_by"]  # of those that have ended
+    opened_at = utc_datetime(row.pop("opened_us")).isoformat(timespec="seconds")
+    return {**row, "state": row.pop("phase"), "opened_at": opened_at}
 
 
 def _schedules(found: Page) -> list[Json]:

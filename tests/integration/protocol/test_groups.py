@@ -7,6 +7,7 @@ from protocol import Fleet, body_of, one_tier
 from rota.protocol.groups import (
     AddWord,
     CancelledGroup,
+    GroupEnd,
     GroupPhase,
     HealedMembers,
     Into,
@@ -315,6 +316,8 @@ def test_groups_that_have_not_ended_are_listed(groups: Grouping) -> None:
     groups.run_one(Done())
     found = groups.fleet.run(groups.fleet.store.groups())
     assert (found.total, [group.id for group in found.page]) == (2, ["h", "i"])
+    assert (found.page[0].then, found.page[0].on_dead) == ("h-end", "")
+    assert found.ended == {GroupEnd.THEN: 1, GroupEnd.ON_DEAD: 0, GroupEnd.NOTHING: 0, GroupEnd.CANCELLED: 0}
     assert [group.id for group in groups.fleet.run(groups.fleet.store.groups(1, 1)).page] == ["i"]
 
 

@@ -28,7 +28,8 @@ class GroupStatus:
 
     `total` were accepted and `left` have not ended; the others ended as `done`, `dead`, `cancelled`, `expired`, or
     `purged` with their queue. `cursor`: how many items of its enqueue were accepted, duplicates counted.
-    `is_cancelled`: it was cancelled as a whole. `followed_by`: the id of what was enqueued at its end, "" for nothing.
+    `is_cancelled`: it was cancelled as a whole. `then`, `on_dead`: before its end, the ids of what may follow.
+    `followed_by`: the id of what was enqueued at its end. Each is "" for nothing.
     """
 
     id: str
@@ -45,6 +46,8 @@ class GroupStatus:
     opened_at: datetime | None = None
     ended_at: datetime | None = None
     followed_by: str = ""
+    then: str = ""
+    on_dead: str = ""
 
 
 def group_status_of(group_id: str, found: GroupState | None) -> GroupStatus:
@@ -66,6 +69,8 @@ def group_status_of(group_id: str, found: GroupState | None) -> GroupStatus:
         opened_at=utc_datetime(found.opened_us),
         ended_at=None if found.ended_us is None else utc_datetime(found.ended_us),
         followed_by=found.followed_by,
+        then=found.then,
+        on_dead=found.on_dead,
     )
 
 

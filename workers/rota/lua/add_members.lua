@@ -48,8 +48,12 @@ if fault then return fault end
 
 local is_repeated = redis.call('EXISTS', PREFIX .. 'sent:' .. nonce) == 1
 if has_group and not is_repeated then
-  if known[2] or known[1] == 'cancelled' or not known[1] and opens == '0' then return { 'ended', accepted, {} } end
-  if cursor ~= '' and tonumber(cursor) ~= accepted then return { 'cursor', accepted, {} } end
+  local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
+  if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
+    -- A write, so that a WAIT behind this answer covers the calls before, on whatever connection they came.
+    if known[1] then redis.call('HSET', key, 'phase', known[1]) end
+    return { has_ended and 'ended' or 'cursor', accepted, {} }
+  end
 end
 local words = enqueue()
 if words.err then return words end

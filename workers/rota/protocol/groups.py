@@ -5,7 +5,7 @@ before as done. A group is any number of tasks and chains, its members, and what
 of them has ended. What follows is written down as text, by `follow_text`, and never read before it is its turn.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -116,6 +116,7 @@ class GroupState(NamedTuple):
     """How it is with a group. `total`: members accepted. `left`: those that have not ended; `done` and what stands
     behind: how the others did. `cursor`: how many items of a long enqueue were accepted. `ended_us`: None before.
     `followed_by`: the id of the task that was enqueued at its end, "" for none; `is_cancelled` tells why there is none.
+    `then`, `on_dead`: before its end, the ids of what may be enqueued then, "" for nothing.
     """
 
     id: str
@@ -132,13 +133,26 @@ class GroupState(NamedTuple):
     opened_us: int
     ended_us: int | None
     followed_by: str
+    then: str = ""
+    on_dead: str = ""
+
+
+class GroupEnd(StrEnum):
+    """What followed when a group ended; or that it was cancelled."""
+
+    THEN = "then"
+    ON_DEAD = "on_dead"
+    NOTHING = "nothing"
+    CANCELLED = "cancelled"
 
 
 class Groups(NamedTuple):
-    """A page of the groups that have not ended, the longest open first. `total`: how many there are."""
+    """A page of the groups that have not ended, the longest open first. `total`: how many there are. `ended`: how many
+    ever did, by how."""
 
     total: int
     page: tuple[GroupState, ...]
+    ended: Mapping[GroupEnd, int]
 
 
 class CancelledGroup(NamedTuple):
@@ -175,18 +189,19 @@ def parse_group(raw: Raw) -> GroupState | None:
     """A row, in the order of the fields of GroupState; empty for a group that is not known."""
     if not raw:
         return None
-    name, phase, is_cancelled, *numbers, ended_us, followed_by = raw
+    name, phase, is_cancelled, *numbers, ended_us, followed_by, then, on_dead = raw
     total, left, done, dead, cancelled, expired, purged, cursor, opened_us = map(int, numbers)
     return GroupState(
         text_of(name), GroupPhase(text_of(phase)), bool(int(is_cancelled)), total, left, done, dead, cancelled, expired,
-        purged, cursor, opened_us, time_or_none(ended_us), text_of(followed_by),
+        purged, cursor, opened_us, time_or_none(ended_us), *names_of((followed_by, then, on_dead)),
     )  # fmt: skip
 
 
 def parse_groups(raw: Raw) -> Groups:
-    """`[total, [row...]]`"""
-    total, rows = raw
-    return Groups(int(total), tuple(group for group in map(parse_group, rows) if group))
+    """`[total, [row...], [how many ended so...]]`, these in the order of GroupEnd."""
+    total, rows, ends = raw
+    page = tuple(group for group in map(parse_group, rows) if group)
+    return Groups(int(total), page, dict(zip(GroupEnd, map(int, ends), strict=True)))
 
 
 def parse_cancelled_group(raw: Raw) -> CancelledGroup:

@@ -139,6 +139,13 @@ QUEUE_PATTERN = _gauge(
 )
 CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: programs of their own that take tasks.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
+GROUPS_OPEN = _gauge("rota_groups_open", _EXPORTER, "Groups of the whole fleet that have not ended.")
+GROUPS_ENDED = _counter(
+    "rota_groups_ended_total",
+    _EXPORTER,
+    "Groups that ended, over the whole fleet: with then, on_dead, nothing that follows, or cancelled.",
+    "how",
+)
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")
 
 # Tasks.

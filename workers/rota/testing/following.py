@@ -45,18 +45,18 @@ class KeptGroup:
 
     def state(self, group_id: str) -> GroupState:
         """As the store has it."""
-        return GroupState(
-            group_id,
-            self.phase,
-            self.is_cancelled,
-            self.total,
-            len(self.live),
-            **{how: self.ended[how] for how in ("done", "dead", "cancelled", "expired", "purged")},
-            cursor=self.cursor,
-            opened_us=self.opened_us,
-            ended_us=self.ended_us,
-            followed_by=self.followed_by,
+        done, dead, cancelled, expired, purged = (
+            self.ended[how] for how in ("done", "dead", "cancelled", "expired", "purged")
         )
+        return GroupState(
+            group_id, self.phase, self.is_cancelled, self.total, len(self.live), done, dead, cancelled, expired, purged,
+            self.cursor, self.opened_us, self.ended_us, self.followed_by, self._to_come(self.then),
+            self._to_come(self.on_dead),
+        )  # fmt: skip
+
+    def _to_come(self, following: bytes) -> str:
+        first = next(iter(followers_of(following)), None) if self.phase not in _OVER else None
+        return first.id if first else ""
 
 
 class _Place(NamedTuple):

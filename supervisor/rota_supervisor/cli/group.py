@@ -1,0 +1,123 @@
+"""`rota group`: groups of tasks, how far they are, and their end."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import click
+
+from rota.client.flows import cancelling_portion
+from rota.client.group_status import GroupStanding, GroupStatus, group_status_of, looking_at_group
+from rota.protocol.command import follow
+from rota.protocol.progress import progress_words
+from rota.protocol.store import BATCH, Store
+from rota.server.connection import Connection
+from rota_supervisor.cli import command, output
+from rota_supervisor.cli.task_show import check_id
+from rota_supervisor.exits import ExitCode, Failure
+
+_ID: Final = click.argument("group_id", metavar="ID")
+_HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", "DONE", "DEAD", "CANCELLED", "EXPIRED", "PURGED", "OPEN SINCE")
+
+
+@click.group(cls=command.Group)
+def group() -> None:
+    """List and show groups, close and cancel them."""
+
+
+# Looking
+
+
+@group.command("ls")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="At most this many.")
+def list_groups(limit: int) -> None:
+    """List the groups that have not ended, those first that are open the longest."""
+    state = command.current_state()
+    with state.redis() as (_, store, connection):
+        found = list(islice(_all_groups(store, connection), limit))
+    state.table(list(map(output.facts_of, found)), _HEADER, map(_row, found))
+
+
+def _all_groups(store: Store, connection: Connection) -> Iterator[GroupStatus]:
+    passed, total = 0, 1
+    while passed < total:
+        total, page, _ = connection.run(store.groups(passed, BATCH))
+        yield from (group_status_of(each.id, each) for each in page)
+        passed += BATCH
+
+
+def _row(found: GroupStatus) -> tuple[object, ...]:
+    ends = (found.done, found.dead, found.cancelled, found.expired, found.purged)
+    return (found.id, found.state, _progress(found), found.left, *ends, _opened(found))
+
+
+def _progress(found: GroupStatus) -> str:
+    return progress_words({"done": found.total - found.left, "total": found.total, "note": ""})
+
+
+def _opened(found: GroupStatus) -> str:
+    return found.opened_at.isoformat(timespec="seconds") if found.opened_at else ""
+
+
+@group.command()
+@_ID
+def show(group_id: str) -> None:
+    """Show how far a group is, and what follows it. Exit 1 when it ended a minute ago, or never was."""
+    check_id(group_id)
+    state = command.current_state()
+    with state.redis() as (_, store, connection):
+        found = _known(follow(connection.run, looking_at_group(store, group_id)))
+    facts = output.facts_of(found)
+    if state.json:
+        output.put_json(facts)
+        return
+    for key, value in (facts | {"ended": _progress(found)}).items():
+        output.put_field(key, value)
+
+
+def _known(found: GroupStatus) -> GroupStatus:
+    """The same. Raises Failure 1 when nothing is known of it."""
+    if found.state is GroupStanding.UNKNOWN:
+        raise Failure(ExitCode.NO, f'nothing is known of a group "{found.id}": it ended a minute ago, or never was')
+    return found
+
+
+# Ending
+
+
+@group.command()
+@_ID
+def cancel(group_id: str) -> None:
+    """Cancel all members that have not ended, those that run too; nothing follows. Exit 1 when it has ended already."""
+    check_id(group_id)
+    state = command.current_state()
+    with state.redis() as (_, store, connection):
+        _require_going_on(group_id, store, connection)
+        cursor = ""
+        while cursor != "0":
+            cursor = follow(connection.run, cancelling_portion(store, group_id, cursor or "0")).cursor
+        found = follow(connection.run, looking_at_group(store, group_id))
+    told = f"; still running, and told to end: {output.counted(found.left, 'member')}" if found.left else ""
+    state.answer(output.facts_of(found), f"cancelled group {group_id}{told}")
+
+
+@group.command()
+@_ID
+def close(group_id: str) -> None:
+    """Say that nothing is to come any more: the group ends with its last member. Exit 1 when it has ended already."""
+    check_id(group_id)
+    state = command.current_state()
+    with state.redis() as (_, store, connection):
+        before = _require_going_on(group_id, store, connection)
+        connection.run(store.close_group(group_id))
+        found = follow(connection.run, looking_at_group(store, group_id))
+    was = "was closed already" if before.state is not GroupStanding.OPEN else "is closed"
+    state.answer(output.facts_of(found), f"group {group_id} {was}: {_progress(found)} ended")
+
+
+def _require_going_on(group_id: str, store: Store, connection: Connection) -> GroupStatus:
+    """How it is with a group. Raises Failure 1 when it has ended or is not known."""
+    found = _known(follow(connection.run, looking_at_group(store, group_id)))
+    if found.state is GroupStanding.ENDED:
+        raise Failure(ExitCode.NO, f"group {group_id} has ended already: see `rota group show {group_id}`")
+    return found

@@ -1,0 +1,130 @@
+"""Groups and chains on real fleets: what follows starts once, after the last end, however members end."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+import rota
+from fleets import Measure, RunningFleet, running_fleet
+from following import after, check_followed_once, notes, wait_until_nothing_is_left
+from rota import Call
+from servers import Server
+from waiting import seconds_until, until
+
+LARGE = 10_000
+
+
+@pytest.fixture(scope="module", name="running")
+def _running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
+    folder = tmp_path_factory.mktemp("groups")
+    with running_fleet(
+        server.url, folder.name, folder, tiers=[["default", "late"]], log={"tasks": "failures"}
+    ) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def fleet(running: RunningFleet, redis_client: redis.Redis) -> Iterator[RunningFleet]:
+    """The fleet of all these tests, each of which leaves nothing of its groups."""
+    yield running
+    wait_until_nothing_is_left(redis_client, running.namespace)
+    assert running.books_balance()
+
+
+@pytest.mark.parametrize("size", [1, 10, LARGE])
+def test_what_follows_starts_once_after_the_last_end(fleet: RunningFleet, measured: Measure, size: int) -> None:
+    label = f"one of {size}"
+    handle = fleet.client.enqueue(rota.group(notes(label, size), then=after(label)))
+    measured(f"seconds of a group of {size}", seconds_until(lambda: handle.status().state == "ended"))
+    ended = handle.status()
+    assert (ended.total, ended.done, ended.left) == (size, size, 0)
+    [started] = fleet.wait_for("start", label=f"after {label}")
+    assert started.id == ended.followed_by
+    check_followed_once(fleet.journal(), label)
+
+
+def _of_all_ends(label: str) -> list[Call[None]]:
+    """Members that end in each way there is; the last of them waits in a paused queue."""
+    cancelled: Call[None] = Call("note", [label], queue="late", id=f"cancelled {label}".replace(" ", "-"))
+    expired: Call[None] = Call("note", [label], queue="late", expires=0.001)
+    return [*notes(label, 3), Call("give_up", [label], queue="default"), cancelled, expired]
+
+
+@pytest.mark.parametrize("minds_the_dead", [False, True])
+def test_members_may_end_in_any_way_and_one_of_the_two_follows(fleet: RunningFleet, minds_the_dead: bool) -> None:
+    label = f"mixed {minds_the_dead}"
+    sorry: Call[None] = Call("note", [f"sorry {label}"], queue="default")
+    fleet.client.pause("late")
+    members = _of_all_ends(label)
+    handle = fleet.client.enqueue(rota.group(members, then=after(label), on_dead=sorry if minds_the_dead else None))
+    until(lambda: handle.status().left == 2, "the end of what is not paused")
+    assert fleet.client.cancel(str(members[-2].id)) == "cancelled"
+    fleet.client.resume("late")
+    ended = handle.wait(30)
+    assert (ended.done, ended.dead, ended.cancelled, ended.expired) == (3, 1, 1, 1)
+    [started] = fleet.wait_for("start", label=f"{'sorry' if minds_the_dead else 'after'} {label}")
+    assert started.id == ended.followed_by
+    assert len([line for line in fleet.journal("start") if line.label.endswith(f" {label}")]) == 1
+
+
+def test_a_group_ends_after_what_was_added_while_it_ran_and_takes_nothing_more(fleet: RunningFleet) -> None:
+    handle = fleet.client.enqueue(rota.group([Call("hold", ["added"], queue="default")], then=after("added")))
+    fleet.wait_for("start", label="added")
+    for _ in range(3):
+        assert len(handle.add(notes("added", 10))) == 10
+    fleet.wait_for("end", 30, label="added")
+    assert (handle.status().state, handle.status().left) == ("closed", 1)
+    fleet.release("added")
+    assert handle.wait(30).done == 31
+    fleet.wait_for("start", label="after added")
+    check_followed_once(fleet.journal(), "added")
+    with pytest.raises(rota.GroupEnded):
+        handle.add(notes("added", 1))
+
+
+def test_a_cancelled_group_ends_what_runs_and_what_waits_and_nothing_follows(fleet: RunningFleet) -> None:
+    fleet.client.pause("late")
+    running: list[Call[None]] = [Call("linger", ["cancelled"], queue="default")]
+    handle = fleet.client.enqueue(rota.group([*running, *notes("waits", 20, "late")], then=after("cancelled")))
+    fleet.wait_for("start", label="cancelled")
+    assert handle.cancel()
+    ended = handle.wait(30)
+    fleet.client.resume("late")
+    assert (ended.cancelled, ended.is_cancelled, ended.followed_by) == (21, True, "")
+    assert not fleet.journal("start", label="waits")
+    assert not fleet.journal("start", label="after cancelled")
+
+
+def test_a_chain_is_one_member_and_goes_on_step_by_step(fleet: RunningFleet) -> None:
+    chain = rota.chain(*(Call("note", [f"step {number}"], queue="default") for number in range(5)))
+    handle = fleet.client.enqueue(rota.group([chain, chain], then=rota.chain(after("chains"), after("that"))))
+    assert handle.wait(30).total == 2
+    fleet.wait_for("end", label="after that")
+    steps = [line for line in fleet.journal() if line.label.startswith("step ")]
+    starts = [line.label for line in steps if line.event == "start"]
+    assert starts.count("step 4") == 2
+    for number in range(1, 5):
+        ended = min(line.at for line in steps if (line.event, line.label) == ("end", f"step {number - 1}"))
+        assert all(line.at > ended for line in steps if (line.event, line.label) == ("start", f"step {number}"))
+    [first], [second] = (fleet.journal("start", label=f"after {label}") for label in ("chains", "that"))
+    assert max(line.at for line in steps) < first.at < second.at
+
+
+def test_it_is_shown_while_it_runs(fleet: RunningFleet) -> None:
+    held: Call[None] = Call("hold", ["shown"], queue="default")
+    handle = fleet.client.enqueue(rota.group([held, *notes("quick", 3)], then=after("shown"), id="shown"))
+    until(lambda: handle.status().left == 1, "the end of the others")
+    shown = fleet.asked("group", "show", "shown")
+    assert (shown["state"], shown["total"], shown["left"], shown["done"]) == ("closed", 4, 1, 3)
+    assert [row["id"] for row in fleet.asked("group", "ls")] == ["shown"]
+    until(lambda: fleet.metrics().total("rota_groups_open") == 1, "a scrape that shows it")
+    [row] = until(lambda: json.loads(fleet.get("/status.json")[1])["groups"], "the status that shows it")
+    assert (row["id"], row["left"], row["then"]) == ("shown", 1, shown["then"])
+    assert "3/4 (75 %)" in fleet.get("/")[1]
+    ended = fleet.metrics().total("rota_groups_ended_total", how="then")
+    fleet.release("shown")
+    until(lambda: fleet.metrics().total("rota_groups_ended_total", how="then") == ended + 1, "that it is counted")
+    assert fleet.asked("group", "show", "shown")["followed_by"] == shown["then"]
+    assert fleet.metrics().total("rota_groups_open") == 0

@@ -1,0 +1,62 @@
+"""What the journal of a fleet says of groups: `then` of each, once, and after the last end of its members."""
+
+from collections.abc import Iterable, Sequence
+
+import redis
+
+from fleet_readings import Line
+from rota import Call
+from waiting import until
+
+FOREVER = -1
+MINUTE_MS = 60_000
+
+
+def notes(label: str, count: int, queue: str = "default") -> list[Call[None]]:
+    """So many short tasks."""
+    return [Call("note", [label], queue=queue) for _ in range(count)]
+
+
+def after(label: str) -> Call[None]:
+    """What is to follow the members of this label."""
+    return Call("note", [f"after {label}"], queue="default")
+
+
+def lines_by_group(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    """The lines of each label, with those of what follows it."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line.label.removeprefix("after "), []).append(line)
+    return found
+
+
+def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
+    """Fails unless one task followed those of this label, never before each of them had ended; returns its starts."""
+    first_ends: dict[str, float] = {}
+    for line in lines:
+        if (line.event, line.label) == ("end", label):
+            first_ends.setdefault(line.id, line.at)
+    starts = [line for line in lines if (line.event, line.label) == ("start", f"after {label}")]
+    assert len({line.id for line in starts}) == 1, f"{label}: followed by {[line.id for line in starts]}"
+    early = max(first_ends.values(), default=0.0) - starts[0].at
+    assert early <= 0, f"{label}: followed {early} s too early"
+    return starts
+
+
+def check_followed_once(lines: Sequence[Line], label: str) -> None:
+    """The same; and that it was started again only after a crash of its own, and no member after it."""
+    starts = check_followed(lines, label)
+    assert len(starts) <= 1 + max(line.crashes for line in starts), f"{label}: followed twice"
+    late = [line for line in lines if line.label == label and line.at > starts[0].at]
+    assert not late, f"{label}: {late} after what follows"
+
+
+def wait_until_nothing_is_left(client: redis.Redis, namespace: str) -> None:
+    """Wait until Redis keeps nothing of any group but records that will be gone within a minute."""
+
+    def left() -> list[bytes]:
+        found = client.scan_iter(match=f"{{{namespace}}}:*", count=1000)
+        of_groups = [key for key in found if b":group" in key or b":members" in key]
+        return [key for key in of_groups if (ttl := client.pttl(key)) == FOREVER or ttl > MINUTE_MS]
+
+    until(lambda: not left(), lambda: f"nothing of groups: {left()}")

@@ -1,0 +1,126 @@
+"""`rota group` on a real server: what it shows, what it does, its exit codes."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from grouping import Grouping
+from protocol import Fleet
+from rota.protocol.groups import Into, NewMember
+from rota.protocol.outcome import DeadOutcome, Done
+from rota_supervisor.cli.app import run_app
+from servers import Server
+
+
+class Result(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, object]:
+        """What it wrote with --json."""
+        found: dict[str, object] = json.loads(self.out)
+        return found
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def groups(fleet: Fleet) -> Grouping:
+    return Grouping(fleet)
+
+
+@pytest.fixture
+def group(
+    server: Server,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Command:
+    """`rota group`, in this process."""
+    for name in [name for name in os.environ if name.startswith(("ROTA_", "REDIS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    Path("rota.toml").write_text(f'redis_url = "{server.url}"\nnamespace = "{namespace}"\n')
+
+    def run(*arguments: str) -> Result:
+        code = run_app(("group", *arguments))
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+def test_what_has_not_ended_is_listed_the_longest_open_first(group: Command, groups: Grouping) -> None:
+    groups.open("nightly", "a", "b", "c", then="end")
+    groups.run_one(Done())
+    groups.run_one(DeadOutcome(b"{}"))
+    groups.open("later", "d")
+
+    header, first, second = group("ls").out.splitlines()
+    assert header.split()[:4] == ["ID", "STATE", "ENDED", "LEFT"]
+    assert first.split()[:9] == ["nightly", "closed", "2/3", "(67", "%)", "1", "1", "1", "0"]
+    assert second.startswith("later")
+    assert len(group("ls", "--limit", "1").out.splitlines()) == 2
+    assert [each["id"] for each in json.loads(group("ls", "--json").out)] == ["nightly", "later"]
+
+
+def test_one_is_shown_with_its_progress_and_what_follows(group: Command, groups: Grouping) -> None:
+    groups.open("nightly", "a", "b", then="end", on_dead="sorry")
+    groups.run_one(Done())
+
+    shown = group("show", "nightly").out
+    for line in ("state:             closed", "left:              1", "ended:             1/2 (50 %)"):
+        assert line in shown
+    before = group("show", "nightly", "--json").document
+    assert (before["then"], before["on_dead"], "followed_by" in before) == ("end", "sorry", False)
+
+    groups.run_one(DeadOutcome(b"{}"))
+    after = group("show", "nightly", "--json").document
+    assert (after["state"], after["left"], after["dead"], after["followed_by"]) == ("ended", 0, 1, "sorry")
+    assert not {"then", "on_dead"} & after.keys()
+
+
+def test_cancel_ends_what_waits_and_nothing_follows(group: Command, groups: Grouping) -> None:
+    groups.open("nightly", "a", "b", "c", then="end", on_dead="sorry")
+    groups.claim()
+
+    done = group("cancel", "nightly")
+    assert (done.code, done.err) == (0, "rota: cancelled group nightly; still running, and told to end: 1 member\n")
+    assert "then" not in group("show", "nightly", "--json").document
+    assert group("cancel", "nightly", "--json").document["cancelled"] == 2
+
+
+def test_close_lets_a_group_end_whose_enqueue_was_cut_short(group: Command, groups: Grouping) -> None:
+    groups.add([NewMember(groups.task("a"))], Into("cut-short", groups.opening(then="end")))
+    groups.run_one(Done())
+    assert group("show", "cut-short", "--json").document["state"] == "open"
+
+    assert group("close", "cut-short").err == "rota: group cut-short is closed: 1/1 (100 %) ended\n"
+    assert group("show", "cut-short", "--json").document["followed_by"] == "end"
+
+
+@pytest.mark.parametrize("verb", ["show", "cancel", "close"])
+def test_an_unknown_group_and_an_impossible_id_are_told(group: Command, verb: str) -> None:
+    unknown = group(verb, "nope")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err == 'rota: error: nothing is known of a group "nope": it ended a minute ago, or never was\n'
+    assert group(verb, "two words").code == 2
+
+
+@pytest.mark.parametrize("verb", ["cancel", "close"])
+def test_what_has_ended_cannot_be_ended_again(group: Command, groups: Grouping, verb: str) -> None:
+    groups.open("nightly", "a")
+    groups.run_one(Done())
+
+    ended = group(verb, "nightly")
+    assert ended.code == 1
+    assert ended.err == "rota: error: group nightly has ended already: see `rota group show nightly`\n"
