@@ -102,6 +102,37 @@ async def linger_in_loop(label: str) -> None:
         raise
 
 
+async def attend_to_the_end(label: str) -> None:
+    """Run beside others until there is a file `release-all`, or it is told to end."""
+    write("start", label)
+    try:
+        while not (FOLDER / "release-all").exists():
+            await asyncio.sleep(0.05)
+    except asyncio.CancelledError:
+        write("told", label)
+        raise
+    write("end", label)
+
+
+attend_briefly = rota.task(name="attend_briefly", retries=0, soft_time_limit=1)(attend_to_the_end)
+attend_too_long = rota.task(name="attend_too_long", retries=0, time_limit=1)(attend_to_the_end)
+
+
+@rota.task(retries=1, base=0)
+async def attend(label: str, how: str = "waits") -> None:
+    """The same; or fail the first time, hold up the others, or kill the worker once others run as well."""
+    if how == "kills":
+        write("start", label)
+        await asyncio.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "fails" and rota.current_task().attempt == 1:
+        write("fail", label)
+        raise ValueError("the first time")
+    if how == "blocks":
+        time.sleep(2.5)
+    await attend_to_the_end(label)
+
+
 @rota.task
 def advance(label: str, note: str) -> None:
     """Tell of its progress, step by step, until there is a file `release-LABEL`."""

@@ -42,7 +42,7 @@ class RunningFleet(FleetProcess):
             "namespace": namespace,
             "redis_url": url,
             "imports": ["tasks"],
-            "workers": 2,
+            **({} if "pools" in settings else {"workers": 2}),
             "http": {"listen": "127.0.0.1:0"},
             "control": {"socket": str(folder / "control")},
             **settings,

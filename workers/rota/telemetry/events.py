@@ -19,6 +19,7 @@ WORKER_KILLED: Final = "worker.killed"
 WORKER_HUNG: Final = "worker.hung"
 WORKER_LOST: Final = "worker.lost"
 WORKER_FENCED: Final = "worker.fenced"
+WORKER_BLOCKED: Final = "worker.blocked"
 WORKER_STACK: Final = "worker.stack"
 HOOK_FAILED: Final = "hook.failed"
 
