@@ -11,14 +11,16 @@ from rota.child.slot_task import TaskTimes
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child, Children, ChildState
-from rota_supervisor.master.core.effects import Order
+from rota_supervisor.master.core.effects import Order, ReportBlocked
 from rota_supervisor.master.core.plan import (
+    BLOCKED_SECONDS,
     DUMP_SECONDS,
     HARD_LIMIT_GRACE_SECONDS,
     SHORTEST_TICK_SECONDS,
     URGENT_SECONDS,
     Action,
     Signal,
+    TellBlocked,
     next_look,
     plan,
 )
@@ -181,6 +183,78 @@ def test_a_task_is_interrupted_in_a_worker_that_leaves_too_and_in_none_that_is_k
     killed = Watched(ChildState.KILLED)
     killed.runs(soft_until=5.0)
     assert killed.step(5.001) == []
+
+
+# Several tasks at once
+
+
+def several() -> Watched:
+    """A worker that may run ten tasks, and has just beaten."""
+    watched = Watched()
+    watched.child.places = 10
+    watched.child.beat_at = 1000.0
+    return watched
+
+
+def test_the_first_hard_limit_of_several_ends_their_process() -> None:
+    watched = several()
+    watched.runs(until=1009.0, place=3)
+    watched.runs(until=1005.0, place=7)
+    over = 1005.0 + HARD_LIMIT_GRACE_SECONDS
+    assert watched.step(over) == []
+    assert watched.step(over + 0.01) == [DUMP]
+    assert watched.step(over + 0.02 + DUMP_SECONDS) == [kill(SLOT, Reason.TIMEOUT)]
+
+
+def test_each_soft_limit_of_several_is_told_once() -> None:
+    watched = several()
+    watched.runs(soft_until=1005.0, place=3)
+    watched.runs(soft_until=1007.0, place=7)
+    assert watched.step(1005.001) == [INTERRUPT]
+    assert watched.step(1006.9) == []
+    assert watched.step(1007.001) == [INTERRUPT]
+    watched.runs(soft_until=1009.0, place=3)
+    assert watched.step(1008.0) == []
+    assert watched.step(1009.001) == [INTERRUPT]
+
+
+def test_soft_limits_that_are_over_at_once_are_told_at_once() -> None:
+    watched = several()
+    watched.runs(soft_until=1005.0, place=3)
+    watched.runs(soft_until=1005.1, place=7)
+    assert watched.step(1006.0) == [INTERRUPT]
+    assert watched.step(1010.0) == []
+
+
+def test_a_worker_of_several_tasks_beats_while_they_run_and_is_hung_when_it_does_not() -> None:
+    alone, beside = several(), several()
+    alone.child.places = 1
+    for watched in (alone, beside):
+        watched.runs(place=0)
+    assert alone.step(1000.01 + BEAT) == []
+    assert beside.step(1000.0 + BEAT) == []
+    assert beside.step(1000.01 + BEAT) == [DUMP]
+    assert beside.step(1000.02 + BEAT + DUMP_SECONDS) == [kill(SLOT, Reason.HUNG)]
+
+
+def test_a_loop_that_a_step_blocks_is_reported_once_for_each_silence() -> None:
+    watched = several()
+    watched.runs(place=3)
+    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []  # nothing steps: it is held up by something else
+    watched.child.stepping = 3
+    assert watched.step(1000.0 + BLOCKED_SECONDS) == []
+    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == [TellBlocked(SLOT)]
+    assert watched.step(1005.0) == []
+    watched.child.beat_at = 1006.0
+    assert watched.step(1006.5) == []
+    assert watched.step(1007.01) == [TellBlocked(SLOT)]
+
+
+def test_the_report_of_a_blocked_loop_says_how_long_it_is_silent() -> None:
+    watched = several()
+    watched.child.stepping = 3
+    [report] = perform(watched.core.state, TellBlocked(SLOT), 1002.5)
+    assert report == ReportBlocked(watched.child.ref, POOL, 2.5)
 
 
 # When to look

@@ -245,10 +245,10 @@ class ConcurrentLoop(Standing):
     # Tasks
 
     def _start(self, claim: Claim, anchor: Anchor) -> None:
+        place = self._ledger.seat(claim.entry.id)
         if not self._in_hand and self._beat_timer is not None:
             self._beat_timer.cancel()
             self._beat()
-        place = self._ledger.seat(claim.entry.id)
         self._attempts += 1
         hand = self._in_hand[place] = InHand(claim.entry, self._slot.record(place))
         claimed = Claimed(claim.entry, claim.body, anchor, 0, _ALWAYS)

@@ -1,0 +1,191 @@
+"""A worker that runs several tasks: which of them a cancel means, and who is charged when it dies."""
+
+import json
+import signal
+
+import pytest
+
+from cores import Core
+from rota.child.slot_memory import SlotMemory
+from rota.child.slot_task import TaskInSlot, TaskTimes, Verdict
+from rota.child.slots import Phase
+from rota.protocol.entry import CrashKind, parse_entry
+from rota.protocol.outcome import RetryOutcome
+from rota.protocol.replies import Retired
+from rota.telemetry import events
+from rota_supervisor.config.model import Config
+from rota_supervisor.layout import Role
+from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core.effects import Order, Retire, Tell, TellCancelled
+from rota_supervisor.master.core.events import CancelOrdered, Died, Look, Looked, OwnerRetired, ProcessEnd, Ticked
+from rota_supervisor.master.core.plan import DUMP_SECONDS
+from rota_supervisor.master.core.reasons import Reason
+from rota_supervisor.master.core.status import Glance, SeenTask, status
+from rota_supervisor.master.effects.orders import cancelled_in
+from rota_supervisor.master.effects.slots import SlotReader
+
+SLOT, PLACES = 8, 4
+KILLED = ProcessEnd(signal.SIGKILL)
+SECOND_NS = 1_000_000_000
+
+
+def task(place: int, *, until: float = 0.0, verdict: Verdict = Verdict()) -> TaskInSlot:  # noqa: B008 - frozen
+    entry = f"id-{place} mail i 1 1 0 0 0 0 -".encode()
+    ends_ns = round(until * SECOND_NS)
+    return TaskInSlot(entry, f"name-{place}", 1, ends_ns, verdict=verdict.to_word(), place=place, number=7)
+
+
+def times_of(ran: TaskInSlot) -> TaskTimes:
+    return TaskTimes(ran.started_ns, ran.deadline_ns, ran.soft_deadline_ns, ran.number, ran.place)
+
+
+class Several:
+    """A worker with these tasks."""
+
+    def __init__(self, core: Core, *tasks: TaskInSlot) -> None:
+        self.core, self.tasks = core, tasks
+        self.child: Child = core.child(Role.WORKER, SLOT)
+        self.child.owner, self.child.pid, self.child.ready_at, self.child.has_stack = "node:8:1", 77, 0.0, True
+        self.child.places = PLACES
+
+    def look(self, now: float) -> list[Order]:
+        """Its slot is looked at, with a beat; what it is told then."""
+        self.core.now = now
+        tasks = tuple(map(times_of, self.tasks))
+        self.core.take(Looked((Look(SLOT, self.child.nonce, Phase.BUSY, tasks, round(now * SECOND_NS)),)))
+        return [effect.order for effect in self.core.take(Ticked()) if isinstance(effect, Tell)]
+
+    def cancel(self, place: int, kill_after: float | None = None) -> None:
+        self.core.take(CancelOrdered(SLOT, self.child.nonce, place, 7, f"id-{place}", kill_after))
+
+    def dies(self, now: float, why: Reason | None = None) -> Retire:
+        if why is not None:
+            self.child.state, self.child.why = ChildState.KILLED, why
+        self.core.now = now
+        self.core.take(Died(SLOT, self.child.nonce, KILLED, self.tasks))
+        (retire,) = self.core.done(Retire)
+        return retire
+
+
+def charged(retire: Retire) -> list[str]:
+    return [task_id for task_id, _ in retire.blame.ran]
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core(Config(imports=("code",), workers=1))
+
+
+def test_all_that_ran_are_charged_when_nobody_knows_which_it_was(core: Core) -> None:
+    retire = Several(core, task(0), task(2)).dies(5.0)
+    assert (charged(retire), retire.blame.crash) == (["id-0", "id-2"], CrashKind.SIGNAL)
+    assert retire.names == {"id-0": "name-0", "id-2": "name-2"}
+    [(_, fields)] = [line for line in core.logged if line[0] == events.WORKER_EXITED]
+    assert (fields["tasks"], "task" in fields) == (2, False)
+
+
+def test_each_that_was_charged_has_an_account_of_its_own(core: Core) -> None:
+    slow, quick = task(0)._replace(started_ns=SECOND_NS), task(2)._replace(started_ns=4 * SECOND_NS)
+    told = [json.loads(account) for _, account in Several(core, slow, quick).dies(5.0).blame.ran]
+    assert [account["elapsed_seconds"] for account in told] == [4.0, 1.0]
+
+
+def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neighbour(core: Core) -> None:
+    over = task(2, until=3.0, verdict=Verdict(True, 1_000_000))
+    retire = Several(core, task(0, until=60.0), over, task(3)).dies(4.2, Reason.TIMEOUT)
+    assert charged(retire) == ["id-2"]
+    (settled,) = retire.over_limit
+    assert (settled.entry.id, type(settled.outcome)) == ("id-2", RetryOutcome)
+    core.take(OwnerRetired(retire, Retired(False, 1, (parse_entry(task(0).entry),), ())))
+    told = {name: fields for name, fields in core.logged if name.startswith("task.")}
+    assert told[events.TASK_RETRIED]["task"] == "name-2"
+    assert "cause" not in told[events.TASK_RECOVERED]
+
+
+def test_all_that_were_over_their_limits_are_judged(core: Core) -> None:
+    verdict = Verdict(True, None)
+    over = task(1, until=3.0, verdict=verdict), task(2, until=3.5, verdict=verdict)
+    retire = Several(core, task(0, until=60.0, verdict=verdict), *over).dies(4.6, Reason.TIMEOUT)
+    assert [settled.entry.id for settled in retire.over_limit] == ["id-1", "id-2"]
+
+
+def test_nobody_is_charged_when_the_one_that_was_over_its_limit_ended_after_all(core: Core) -> None:
+    retire = Several(core, task(0, until=60.0, verdict=Verdict(True, 0))).dies(4.2, Reason.TIMEOUT)
+    assert (charged(retire), retire.over_limit) == ([], ())
+
+
+def test_the_crash_limit_of_the_known_guilty_one_counts(core: Core) -> None:
+    over = task(2, until=3.0, verdict=Verdict(crash_limit=7))
+    assert Several(core, task(0), over).dies(4.2, Reason.TIMEOUT).blame.crash_limit == 7
+
+
+def test_a_cancel_is_told_of_one_place_and_its_time_ends_only_that_one(core: Core) -> None:
+    several = Several(core, task(0), task(2))
+    several.look(10.0)
+    several.cancel(2, kill_after=2.0)
+    several.cancel(0)
+    assert core.done(TellCancelled) == [TellCancelled(several.child.ref, 2, 7), TellCancelled(several.child.ref, 0, 7)]
+    assert several.look(12.0) == []
+    assert several.look(12.1) == [Order.WRITE_STACK]
+    assert several.look(12.2 + DUMP_SECONDS) == [Order.KILL]
+    assert several.child.why is Reason.CANCELLED
+    retire = several.dies(12.4)
+    assert (charged(retire), retire.blame.crash) == (["id-2"], None)
+    [(_, fields)] = [line for line in core.logged if line[0] == events.WORKER_KILLED]
+    assert (fields["task_id"], fields["limit"], fields["limit_value"]) == ("id-2", "kill_after", 2.0)
+
+
+def test_a_cancelled_task_that_ended_takes_nobody_along(core: Core) -> None:
+    several = Several(core, task(0), task(2))
+    several.look(10.0)
+    several.cancel(2, kill_after=2.0)
+    several.tasks = (task(0), task(2)._replace(number=9))
+    assert several.look(15.0) == []
+
+
+def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
+    several = Several(core, task(0))
+    several.child.state, several.child.drain_asked_at = ChildState.DRAINING, 100.0
+    several.look(101.0)
+    assert several.child.drain_awaited_since == 100.0
+
+
+# Slots
+
+
+def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
+    memory, several = SlotMemory.create(SLOT + 1), Several(core)
+    slot = memory.slot(SLOT)
+    slot.begin(several.child.nonce, PLACES)
+    slot.record(1).start(task(1).entry, "send", 1, 2)
+    slot.record(3).start(task(3).entry, "send", 1, 2)
+    slot.record(3).enter_step()
+    reader = SlotReader(memory)
+    (look,) = reader.look([several.child])
+    assert (look.tasks, look.stepping) == ((TaskTimes(1, 2, 0, 1, 1), TaskTimes(1, 2, 0, 1, 3)), 3)
+    assert reader.look([several.child]) == ()
+    slot.record(1).end()
+    assert [len(look.tasks) for look in reader.look([several.child])] == [1]
+
+
+def test_every_task_that_is_meant_is_found_in_its_place(core: Core) -> None:
+    several = Several(core)
+    slot = SlotMemory.create(SLOT + 1).slot(SLOT)
+    slot.begin(several.child.nonce, PLACES)
+    for place in (0, 1, 3):
+        slot.record(place).start(task(place).entry, "send", 1, 2)
+    found = cancelled_in(several.child, slot, lambda each: each.id in ("id-1", "id-3"))
+    assert [(each.place, each.number, each.task_id) for each in found] == [(1, 1, "id-1"), (3, 1, "id-3")]
+
+
+def test_the_status_shows_tasks_one_by_one(core: Core) -> None:
+    several = Several(core)
+    glance = Glance(103.0, 1e9, {SLOT: [SeenTask(task(0)), SeenTask(task(2))]}, {SLOT: SECOND_NS})
+    shown = status(core.state, glance)
+    [row] = [row for row in shown["children"] if row["slot"] == SLOT]  # type: ignore[attr-defined]
+    assert [(each["place"], each["task"], each["task_id"]) for each in row["tasks"]] == [
+        (0, "name-0", "id-0"),
+        (2, "name-2", "id-2"),
+    ]
+    assert (row["task"], row["task_id"]) == ("name-0", "id-0")
+    assert several.child.pool == row["pool"]
