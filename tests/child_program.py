@@ -183,6 +183,19 @@ async def sleep_a_little(text: str) -> None:
 
 
 @task(retries=0)
+async def wait_in_loop(path: str) -> None:
+    tell("waiting")
+    while not Path(path).exists():
+        await asyncio.sleep(0.005)
+    tell("found")
+
+
+@task(crash_limit=0)
+async def once_in_loop() -> None:
+    tell("once")
+
+
+@task(retries=0)
 async def doze(seconds: float) -> None:
     await asyncio.sleep(seconds)
 

@@ -27,8 +27,13 @@ def named(fleet: RunningFleet, task: str) -> rota.Handle[None]:
 
 
 def until_ended(handles: Iterable[rota.Handle[None]], state: str = "done") -> None:
-    for handle in handles:
-        until(lambda handle=handle: handle.status().state == state, lambda handle=handle: handle.status())
+    left = list(handles)
+
+    def all_have() -> bool:
+        left[:] = [handle for handle in left if handle.status().state != state]
+        return not left
+
+    until(all_have, lambda: [handle.status() for handle in left[:3]], 60)
 
 
 def release_all(fleet: RunningFleet) -> None:

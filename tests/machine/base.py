@@ -98,13 +98,15 @@ def wired(name: str, condition: Hours | Rule) -> Condition:
 
 @dataclass
 class Worker:
-    """What a worker believes: the claims it has no outcome for, outcomes that no answer confirmed, swallowed tokens."""
+    """What a worker believes: the claims it has no outcome for, outcomes that no answer confirmed, swallowed tokens,
+    and the entry for which it empties its hands."""
 
     owner: str
     pool: str
     claims: list[Claim] = field(default_factory=list)
     pending: list[tuple[Claim, Outcome]] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
+    alone: bytes = b""
 
     @property
     def serving(self) -> Serving:

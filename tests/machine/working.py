@@ -1,6 +1,7 @@
 """Rules of workers, and of the master that speaks for them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -53,6 +54,7 @@ OUTCOMES: dict[str, Outcome] = {
     "expired": Expired(),
 }
 VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
+PICKS = st.sampled_from([1, 1, 2, 5, 50])
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
@@ -94,15 +96,15 @@ class Working(Polling):
             self.workers[names[0]] = Worker(names[0], pool)
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, delivery=DELIVERIES)
-    def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], delivery: str) -> None:
+    @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, picks=PICKS, delivery=DELIVERIES)
+    def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], picks: int, delivery: str) -> None:
         worker = self.workers[self.pick(data, self.workers)]
         self.bring_if_few(data)
         for claim in list(worker.claims):
             if data.draw(st.booleans()):
                 worker.claims.remove(claim)
                 worker.pending.append((claim, OUTCOMES[data.draw(VERBS)]))
-        self.take_turn(worker, limit, limits, delivery)
+        self.take_turn(worker, limit, limits, delivery, picks)
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=2, max_size=4), limit=st.integers(1, 6))
@@ -116,15 +118,23 @@ class Working(Polling):
             self.take_turn(worker, limit)
 
     def take_turn(
-        self, worker: Worker, limit: int, limits: dict[str, int] | None = None, delivery: str = ANSWERED
+        self,
+        worker: Worker,
+        limit: int,
+        limits: dict[str, int] | None = None,
+        delivery: str = ANSWERED,
+        picks: int = 1,
     ) -> TurnReply | None:
         """What the worker has no answer for it tells again in its next turn."""
         held = [claim.entry.id for claim in worker.claims]
         settled = [Settlement(claim.entry, outcome, ACCOUNT) for claim, outcome in worker.pending]
         reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_is_told_by_itself)]
         turn = turn_of(settled, limit, held, sorted(worker.tokens), pack_limits(limits or {}))
-        check = self._turn_check(Ask(worker.owner, worker.serving, limit, limits or {}), held, reported)
-        command = self.fleet.store.turn(worker.owner, PACKED[worker.pool], turn)
+        ask = Ask(worker.owner, worker.serving, limit, limits or {}, picks=picks, alone=worker.alone.decode())
+        check = self._turn_check(ask, held, reported)
+        command = self.fleet.store.turn(
+            worker.owner, PACKED[worker.pool], replace(turn, picks=picks, alone=worker.alone)
+        )
         reply = self.call(command, check, delivery, worker.owner)
         if reply:
             self._hear(worker, reply)
@@ -137,6 +147,7 @@ class Working(Polling):
             expected = self.model.turn(self.now, ask, held, modelled(reported))
             claims = [(claim.entry.text.decode(), claim.body.decode()) for claim in reply.claims]
             assert (reply.word, texts(reply.stale)) == (expected.word, expected.stale)
+            assert reply.alone.decode() == expected.alone
             assert (claims, texts_of(reply.dropped)) == (expected.claims, expected.dropped)
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
             if expected.word == "lost":  # it rings for all it names, whatever was lost before
@@ -148,6 +159,7 @@ class Working(Polling):
         worker.pending.clear()
         worker.tokens.clear()
         worker.claims += reply.claims
+        worker.alone = reply.alone
         if reply.word is TurnWord.LOST and worker.owner in self.workers:
             self.zombies.append(self.workers.pop(worker.owner))
 

@@ -13,6 +13,7 @@ class TurnAnswer:
     claims: list[tuple[str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     wait: int = 0
+    alone: str = ""
 
 
 @dataclass

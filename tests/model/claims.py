@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from model.conditions import Conditions, Verdict
 from model.items import Bare, Serving, Share, Task
@@ -13,23 +13,33 @@ from model.turns import SHUT, Turns, is_pattern, share_in
 
 @dataclass(frozen=True)
 class Ask:
-    """What an owner that holds `holding` others asks for: `limit`, or what `limits` say of a queue."""
+    """What an owner that holds `holding` others asks for: `limit`, or what `limits` say of a queue; or with several
+    `picks` as many turns of one. `alone`: the entry for which it empties its hands."""
 
     owner: str
     serving: Serving
     limit: int
     limits: Mapping[str, int]
     holding: int = 0
+    picks: int = 1
+    alone: str = ""
 
 
 @dataclass
 class Claimed:
     """Entries with their bodies as they were told, what was dropped, and how long until a rate or a condition is to be
-    looked at again."""
+    looked at again. `alone`: the entry that has to run so, and after or before which nothing was claimed."""
 
     claims: list[tuple[str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     wait: int = 0
+    alone: str = ""
+
+    def follow(self, one: "Claimed") -> None:
+        """Another turn was made."""
+        self.claims += one.claims
+        self.dropped += one.dropped
+        self.wait, self.alone = one.wait, one.alone
 
     def look_again(self, after: int) -> None:
         self.wait = min(after, self.wait or after)
@@ -48,10 +58,33 @@ class Claims:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def claim(self, ask: Ask) -> Claimed:
+        claimed = self._claim_awaited(ask) if ask.alone else Claimed()
+        one = ask if ask.picks == 1 else replace(ask, limit=1, limits={})
+        while len(claimed.claims) < ask.picks and not claimed.alone:
+            before = len(claimed.claims)
+            claimed.follow(self._claim_once(replace(one, holding=ask.holding + before)))
+            if len(claimed.claims) == before:
+                break
+            self.verdicts.clear()
+        return claimed
+
+    def _claim_once(self, ask: Ask) -> Claimed:
         claimed = Claimed()
         self._claim_in_order(ask, claimed)
-        if not claimed.claims and self._mark_unmarked(ask.serving):
+        if not claimed.claims and not claimed.alone and self._mark_unmarked(ask.serving):
             self._claim_in_order(ask, claimed)
+        return claimed
+
+    def _claim_awaited(self, ask: Ask) -> Claimed:
+        """While it is the first of its queue nothing else is claimed."""
+        claimed, queue = Claimed(), ask.alone.split(" ")[1]
+        items = self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"]
+        is_first = bool(items) and isinstance(items[0], Task) and items[0].text == ask.alone
+        for tier in ask.serving:
+            share = share_in(tier, queue)
+            if is_first and share and not self._shut_until(share):
+                domain = frozenset(share.queue for share in tier)
+                self._claim_from(domain, share, replace(ask, limit=1, limits={}), claimed)
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
@@ -73,7 +106,7 @@ class Claims:
             while candidates:
                 share = self.rotation.first(domain, candidates)
                 candidates.remove(share)
-                if self._claim_from(domain, share, ask, claimed):
+                if self._claim_from(domain, share, ask, claimed) or claimed.alone:
                     return
 
     def _claim_in_turn(self, tier: tuple[Share, ...], ask: Ask, claimed: Claimed) -> bool:
@@ -90,7 +123,7 @@ class Claims:
             is_claimed = self._claim_from(turns.domain, share, ask, claimed)
             if not self.places.entries(queue):
                 del turns.placed[queue]
-            if is_claimed:
+            if is_claimed or claimed.alone:
                 return True
         self._note_opening(turns, claimed)
         return False
@@ -179,8 +212,10 @@ class Claims:
                     claimed.dropped.append(item.text)
                     self.places.end(item, "cancelled")
                     continue
-                if isinstance(item, Task) and item.suspicious and (taken or holding):
-                    return taken
+                if isinstance(item, Task) and item.suspicious:
+                    claimed.alone = item.text
+                    if taken or holding:
+                        return taken
                 items.pop(0)
                 task = self.places.adopt(item, queue, kind, self.places.now) if isinstance(item, Bare) else item
                 taken.append(task)

@@ -5,9 +5,10 @@ A call that is repeated, or comes late, is the same method called again, or late
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from model.answers import Promoted, Retired, Settled, TurnAnswer
-from model.claims import Ask, Claims
+from model.claims import Ask, Claimed, Claims
 from model.ends import NO_RUN, Block, End
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, begun_text
 from model.news import reason_in
@@ -128,10 +129,17 @@ class Model(Schedules, Sweeping, Throttling):
         unnamed = [(task.text, task.told_body) for task in holds if task.id not in held]
         if unnamed:
             answer.word, answer.claims = "again", unnamed
-        elif ask.limit > 0 and not any(task.suspicious for task in holds):
-            claimed = self.claims().claim(Ask(ask.owner, ask.serving, ask.limit, ask.limits, len(holds)))
-            answer.claims, answer.dropped, answer.wait = claimed.claims, claimed.dropped, claimed.wait
+        elif ask.limit > 0:
+            self._claim(ask, holds, answer)
         return answer
+
+    def _claim(self, ask: Ask, holds: list[Task], answer: TurnAnswer) -> None:
+        suspicious = [task.text for task in holds if task.suspicious]
+        claimed = Claimed(alone=suspicious[-1]) if suspicious else self.claims().claim(replace(ask, holding=len(holds)))
+        answer.claims, answer.dropped, answer.wait = claimed.claims, claimed.dropped, claimed.wait
+        taken = len(claimed.claims) if ask.picks > 1 else min(len(claimed.claims), 1)
+        if claimed.alone and taken < ask.picks:
+            answer.word, answer.alone = "alone", claimed.alone
 
     def claims(self) -> Claims:
         """What a call may claim by."""

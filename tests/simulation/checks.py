@@ -154,7 +154,7 @@ class Checks:
                 late = now - max(over_at, self._node.awake_since)
                 require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
             case Reason.CANCELLED if isinstance(process, Worker):
-                is_meant = process.running and process.slot.record(0).is_cancelled()
+                is_meant = process.runs_cancelled
                 require(is_meant, f"slot {child.slot} is killed for a cancelled task that it does not run")
                 require(now > child.kill_at, f"slot {child.slot} is killed before the time that its task was given")
                 late = now - max(child.kill_at, self._node.awake_since)
@@ -211,8 +211,8 @@ class Checks:
 
 
 def runs_a_task(process: Process) -> bool:
-    """Whether its task's limit rules."""
-    return isinstance(process, Worker) and process.running
+    """Whether its task's limit rules, and not the beat."""
+    return isinstance(process, Worker) and process.running and not process.several
 
 
 def _check_counts(node: "Node") -> None:
@@ -238,7 +238,7 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
         ran = now - max(process.looked_at, node.awake_since)
         allowed = process.settings.time_limit_seconds + HARD_LIMIT_GRACE_SECONDS + spare
         require(ran <= allowed, f"slot {number} runs its task for {ran:.2f} s")
-        if process.slot.record(0).is_cancelled():
+        if process.runs_cancelled:
             stays = now - max(child.kill_at, node.awake_since)
             require(stays <= spare, f"slot {number} runs on for {stays:.2f} s after the time that was given")
     if isinstance(process, Worker) and process.deaf and child.state is ChildState.DRAINING:

@@ -85,7 +85,7 @@ class SimulatedKernel:
 
     def _fork(self, effect: ForkWorker) -> None:
         slot = self._node.memory.slot(effect.child.slot)
-        slot.begin(effect.child.nonce)
+        slot.begin(effect.child.nonce, effect.places)
         slot.renewed_ns, slot.quiet_asked = effect.renewed_ns, effect.quiet
         self._make_stack(effect.child)
         line = next(line for ref, _, line in self._lines if ref.nonce == effect.zygote.nonce)

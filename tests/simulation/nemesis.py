@@ -40,7 +40,10 @@ def draw_config(random: Random) -> Config:
         restarts=Restarts(backoff_max_seconds=random.choice([2.0, 30.0])),
     )
     if random.random() < 0.2:
-        pools = {"a": PoolConfig(workers=2), "b": PoolConfig(workers=random.choice([0, 1]))}
+        pools = {
+            "a": PoolConfig(workers=2, concurrency=random.choice([1, 4, 4])),
+            "b": PoolConfig(workers=random.choice([0, 1])),
+        }
         config = msgspec.structs.replace(config, workers=None, pools=pools)
     return draw_serving(random, config) if random.random() < 0.3 else config
 

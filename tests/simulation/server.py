@@ -60,10 +60,11 @@ class Witness(Protocol):
 
 @dataclass(slots=True)
 class Parked:
-    """A turn that waits at the doorbells: `answer` is called with what it claimed."""
+    """A turn that waits at the doorbells: `answer` is called with what it claimed. `held`: the ids of what runs."""
 
     owner: str
     answer: Callable[[tuple[str, list[Task]]], None]
+    held: list[str]
 
 
 @dataclass(slots=True)
@@ -141,7 +142,7 @@ class Server:
     def _ring(self) -> None:
         while self.lane and self.parked:
             woken = self.parked.pop(0)
-            woken.answer(self.turn(woken.owner, [], [], 1))
+            woken.answer(self.turn(woken.owner, woken.held, [], 1))
 
     def _settle(self, owner: str, ids: list[str]) -> list[Task]:
         mine = self.inflight.get(owner, [])
@@ -245,10 +246,12 @@ class Server:
         for task in self._end(owner):
             if task.id in blamed:
                 task.crashes += 1
-                self.witness.blamed(task, crash_limit)
             else:
                 task.releases += 1
-            self._give_back(task, dead=task.id in blamed and task.crashes >= crash_limit)
+            is_judged = task.id in blamed and len(blamed) == 1  # of several nobody knows which one it was
+            if is_judged:
+                self.witness.blamed(task, crash_limit)
+            self._give_back(task, dead=is_judged and task.crashes >= crash_limit)
 
     def _go_on(self, task: Task, verb: str) -> None:
         if verb == "retry":

@@ -1,14 +1,13 @@
 """Slots in plain memory, as master and children of one simulated node share them."""
 
-from typing import Final, Protocol
+import mmap
+from typing import Protocol
 
-from rota.child.slot_layout import ROSTER_PART_BYTES
+from rota.child.slot_layout import REGION_BYTES, ROSTER_PART_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Slot
 from rota_supervisor.layout import SLOTS
 from simulation.timeline import NANOSECONDS
-
-_REGION_BYTES: Final = 4096  # the header, both copies of the task, and outcomes of all that a simulated worker holds
 
 
 class Tenant(Protocol):
@@ -62,6 +61,6 @@ class SimulatedMemory(SlotMemory):
         found = self._places.get(number)
         if found is None:
             found = self._places[number] = SimulatedSlot(
-                memoryview(bytearray(_REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES))
+                memoryview(mmap.mmap(-1, REGION_BYTES)), memoryview(bytearray(ROSTER_PART_BYTES))
             )
         return found

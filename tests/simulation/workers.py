@@ -3,12 +3,14 @@
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
+from rota.child.slot_record import TaskRecord
 from rota.child.slot_task import Verdict
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.entry import parse_entry
@@ -35,8 +37,30 @@ def _verdict_on(task: Task) -> Verdict:
     return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
 
 
+@dataclass(slots=True, eq=False)
+class Hand:
+    """A task in its place, seconds of its node's clock. `told_for`: the soft limit of which it was told last."""
+
+    task: Task
+    record: TaskRecord
+    began_at: float
+    looked_at: float
+    soft_seconds: float
+    soft_until: float = math.inf
+    told_for: float = math.inf
+    give_up: Callable[[], None] = field(default=lambda: None)
+
+    def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
+        """It begins or beats: its hard deadline and its soft one."""
+        self.looked_at = from_ns / NANOSECONDS
+        soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
+        self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
+        return from_ns + round(limit_seconds * NANOSECONDS), soft_ns
+
+
 class Worker(Process):
-    """One life of a worker: it looks at its situation, takes one step, and looks again."""
+    """One life of a worker: it looks at its situation, takes one step, and looks again. One that runs several tasks
+    does so meanwhile, and when one of them has ended."""
 
     role = Role.WORKER
 
@@ -46,11 +70,10 @@ class Worker(Process):
         self.fence = Fence(self.slot, settings.lease_seconds)
         self.code = code
         self._waiting: deque[Task] = deque()
-        self._finished: list[str] = []
-        self._lost = self._idle = self.running = False
+        self._finished: list[tuple[str, int]] = []  # ids, and how many bytes each outcome has
+        self._lost = self._idle = False
+        self.hands: dict[int, Hand] = {}
         self._last_turn_ns = 0
-        self.began_at = self.looked_at = 0.0
-        self.soft_until = self.interrupted_for = math.inf
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
         self.deaf = False
@@ -59,6 +82,44 @@ class Worker(Process):
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
         self.world.workers[owner] = self
         self.later(self.world.random.uniform(0.002, 0.006), self._boot)
+
+    # What it runs
+
+    @property
+    def several(self) -> bool:
+        """Whether it runs several at once."""
+        return self.settings.concurrency > 1
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs any."""
+        return bool(self.hands)
+
+    @property
+    def looked_at(self) -> float:
+        """When the task began, or beat last, whose time limit is over first."""
+        return min((hand.looked_at for hand in self.hands.values()), default=0.0)
+
+    @property
+    def began_at(self) -> float:
+        """When the task began in which it hears nothing."""
+        return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
+
+    @property
+    def soft_until(self) -> float:
+        """The first soft limit of which it was not told."""
+        return min(
+            (hand.soft_until for hand in self.hands.values() if hand.told_for != hand.soft_until), default=math.inf
+        )
+
+    @property
+    def runs_cancelled(self) -> bool:
+        """Whether one of its tasks was cancelled."""
+        return any(hand.record.is_cancelled() for hand in self.hands.values())
+
+    @property
+    def _free(self) -> list[int]:
+        return [place for place in range(self.settings.concurrency) if place not in self.hands]
 
     def _boot(self) -> None:
         trouble, draw = self.world.trouble, self.world.random.random()
@@ -82,7 +143,7 @@ class Worker(Process):
             case Step.RUN:
                 self._run_next(now_ns)
             case Step.CLAIM:
-                self._turn(self.world.trouble.claim_limit)
+                self._turn(len(self._free) if self.several else self.world.trouble.claim_limit)
             case Step.SETTLE:
                 self._turn(0)
             case Step.PARK:
@@ -91,6 +152,8 @@ class Worker(Process):
                 self.later(HOLD_SECONDS, self._look)
             case Step.GIVE_BACK:
                 self._give_back()
+            case Step.LEAVE if self.running:
+                self.later(HOLD_SECONDS, self._look)
             case Step.LEAVE:
                 self.exit(EXIT_LOST if self._lost else EXIT_DRAINED)
 
@@ -98,6 +161,8 @@ class Worker(Process):
         if leaving and self.slot.phase is not Phase.DRAINING:
             self.slot.phase = Phase.DRAINING
             self.node.ring()
+        if self.several and not leaving and self.slot.phase in (Phase.IDLE, Phase.BUSY, Phase.DRAINING):
+            self.slot.phase = Phase.BUSY if self.running and not self.slot.quiet_asked else Phase.IDLE
         if self.slot.phase in (Phase.IDLE, Phase.QUIET) and self.slot.quiet_asked is (self.slot.phase is Phase.IDLE):
             self.slot.phase = Phase.QUIET if self.slot.quiet_asked else Phase.IDLE
             self.node.ring()
@@ -112,7 +177,7 @@ class Worker(Process):
             unconfirmed=bool(self._finished),
             unanswered=False,
             turn_due=mode is not Mode.WORKING and now_ns - self._last_turn_ns > FENCED_TURN_NS,
-            nothing_found=self._idle,
+            nothing_found=self._idle or not self._free,
         )
 
     @property
@@ -134,29 +199,34 @@ class Worker(Process):
     # Turns
 
     def _turn(self, limit: int) -> None:
-        held, done = [task.id for task in self._waiting], list(self._finished)
-        server = self.world.server
-        self.world.network.call(self, lambda _: server.turn(self.owner, held, done, limit), self._answered_turn(limit))
+        held, sent = self._held, len(self._finished)
+        done = [task_id for task_id, _ in self._finished]
+        answered = self._answered_turn(limit, sent)
+        self.world.network.call(self, lambda _: self.world.server.turn(self.owner, held, done, limit), answered)
 
-    def _answered_turn(self, limit: int) -> Callable[[tuple[str, list[Task]] | ServerError], None]:
+    @property
+    def _held(self) -> list[str]:
+        return [task.id for task in (*self._waiting, *(hand.task for hand in self.hands.values()))]
+
+    def _answered_turn(self, limit: int, sent: int) -> Callable[[tuple[str, list[Task]] | ServerError], None]:
         def answered(answer: tuple[str, list[Task]] | ServerError) -> None:
             if isinstance(answer, ServerError):
                 self.later(self._backoff.next_seconds(), self._look)
                 return
-            self._take(answer, limit)
+            self._take(answer, limit, sent)
             self._look()
 
         return answered
 
-    def _take(self, answer: tuple[str, list[Task]], limit: int) -> None:
+    def _take(self, answer: tuple[str, list[Task]], limit: int, sent: int) -> None:
         word, claims = answer
         self._backoff.reset()
         if not self.was_ready:
             self.show_ready()
             if self.code is Code.WORKERS_FLAP:
                 self.later(0.01, lambda: self.kill(SEGFAULT_STATUS))
-        self._finished.clear()
-        self.slot.clear_outcomes()
+        self.slot.drop_outcomes(ARGS_PER_SETTLEMENT * sent, sum(size for _, size in self._finished[:sent]))
+        del self._finished[:sent]
         self._waiting.extend(claims)
         self._lost = word == "lost"
         self._idle = limit > 0 and word == "ok" and not claims
@@ -164,16 +234,16 @@ class Worker(Process):
 
     def _park(self) -> None:
         server = self.world.server
-        parked = Parked(self.owner, lambda answer: self.world.network.answer(self, lambda: self._woken(parked, answer)))
-        self._parked = parked
-        if self.place not in self.world.network.cut:
+        woken = lambda answer: self.world.network.answer(self, lambda: self._woken(parked, answer))  # noqa: E731 - one word
+        self._parked = parked = Parked(self.owner, woken, self._held)
+        if self._free and self.place not in self.world.network.cut:
             server.park(parked)
         self.later(PARK_SECONDS, lambda: self._patience_over(parked))
 
     def _woken(self, parked: Parked, answer: tuple[str, list[Task]]) -> None:
         if self._parked is parked:
             self._parked = None
-            self._take(answer, 1)
+            self._take(answer, 1, 0)
             self._look()
 
     def _patience_over(self, parked: Parked) -> None:
@@ -203,86 +273,94 @@ class Worker(Process):
     def _run_next(self, looked_ns: int) -> None:
         task, random, trouble = self._waiting.popleft(), self.world.random, self.world.trouble
         self._attempts += 1
-        self.began_at = self.looked_at = looked_ns / NANOSECONDS
         self.world.witness.allowed(self, task)
-        self._soft_seconds, self._give_up, self._task = 0.0, lambda: None, task
+        soft_seconds, place = 0.0, self._free[0]
         if random.random() < trouble.soft_limits and not task.once:
-            self._soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
-        limit_ns, soft_ns = self._deadlines(looked_ns)
+            soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
+        at = looked_ns / NANOSECONDS
+        hand = self.hands[place] = Hand(task, self.slot.record(place), at, at, soft_seconds)
+        limit_ns, soft_ns = hand.extend(looked_ns, self.settings.time_limit_seconds)
         word = _verdict_on(task).to_word()
-        self.slot.record(0).start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
+        hand.record.start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001
-        self.running = True
-        if self._soft_seconds:
-            self._short_limits.met(round(self._soft_seconds * NANOSECONDS), looked_ns)
+        if soft_seconds:
+            self._short_limits.met(round(soft_seconds * NANOSECONDS), looked_ns)
         start = self._begin if task.once else self._start
-        self.later(random.uniform(0.0, most), lambda: start(task, looked_ns))
+        self.later(random.uniform(0.0, most), lambda: start(hand, looked_ns))
+        if self.several:
+            self._look()
 
-    def _begin(self, task: Task, _looked_ns: int) -> None:
+    def _begin(self, hand: Hand, _looked_ns: int) -> None:
         """It may be started once at most: not before Redis knows, and after another look at the fence."""
-        server = self.world.server
+        server, task = self.world.server, hand.task
 
         def answered(answer: bool | ServerError) -> None:
             now_ns = boottime_ns()
             if answer is True and not self.fence.is_up(now_ns):
                 self.world.witness.allowed(self, task)
-                self.later(self.world.random.uniform(0.0, 0.001), lambda: self._start(task, now_ns))
+                self.later(self.world.random.uniform(0.0, 0.001), lambda: self._start(hand, now_ns))
                 return
-            self.running = False
-            self.slot.record(0).end()
+            self._leave(hand)
             self._waiting.appendleft(task)
-            self.later(self._backoff.next_seconds(), self._look)
+            seconds = self._backoff.next_seconds()
+            self.later(seconds, self.look_up if self.several else self._look)
 
         self.world.network.call(self, lambda _: server.begin(self.owner, task), answered)
 
-    def _deadlines(self, from_ns: int) -> tuple[int, int]:
-        """The hard one and the soft one of a task that begins or beats."""
-        soft_ns = from_ns + round(self._soft_seconds * NANOSECONDS) if self._soft_seconds else 0
-        self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
-        return from_ns + round(self.settings.time_limit_seconds * NANOSECONDS), soft_ns
-
-    def _start(self, task: Task, looked_ns: int) -> None:
-        task.starts += 1
-        self.world.witness.started(self, task, looked_ns)
-        attempt = self._attempts
+    def _start(self, hand: Hand, looked_ns: int) -> None:
+        hand.task.starts += 1
+        self.world.witness.started(self, hand.task, looked_ns)
         if self.world.random.random() < self.world.trouble.beats:
-            self.later(self.settings.time_limit_seconds / 2, lambda: self._beat(attempt))
-        self.later(task.seconds, lambda: self._end_task(task, attempt))
-        self._give_up = lambda: self._end_task(task, attempt)
+            self.later(self.settings.time_limit_seconds / 2, lambda: self._beat(hand))
+        hand.give_up = lambda: self._end_task(hand)
+        self.later(hand.task.seconds, hand.give_up)
         self.told_of_cancel()  # it may have come before the start
 
-    def _beat(self, attempt: int) -> None:
+    def _runs(self, hand: Hand) -> bool:
+        return self.hands.get(hand.record.place) is hand
+
+    def _beat(self, hand: Hand) -> None:
         """The task says that it comes along: its limits begin anew."""
-        if self.running and attempt == self._attempts:
-            now_ns = boottime_ns()
-            self.looked_at = now_ns / NANOSECONDS
-            self.slot.record(0).extend(*self._deadlines(now_ns))
+        if self._runs(hand):
+            hand.record.extend(*hand.extend(boottime_ns(), self.settings.time_limit_seconds))
 
     def interrupt(self) -> None:
-        """The master says that the soft limit is over. Some tasks do not listen."""
+        """The master says that soft limits are over. Some tasks do not listen."""
         self.world.witness.interrupted(self)
-        self.interrupted_for = self.soft_until
-        if self.world.random.random() >= self.world.trouble.swallowed:
-            self.later(0.0, self._give_up)
+        for hand in list(self.hands.values()):
+            if hand.told_for != hand.soft_until < self.boottime():
+                hand.told_for = hand.soft_until
+                self._tell(hand)
 
     def told_of_cancel(self) -> None:
-        """The master says that a task was cancelled, this one or one before. Some do not listen."""
-        if self.running and self.slot.record(0).is_cancelled():
-            self.world.witness.cancelled(self, self._task)
-            if self.world.random.random() >= self.world.trouble.swallowed:
-                self.later(0.0, self._give_up)
+        """The master says that tasks were cancelled, these or some before. Some do not listen."""
+        for hand in list(self.hands.values()):
+            if hand.record.is_cancelled():
+                self.world.witness.cancelled(self, hand.task)
+                self._tell(hand)
 
-    def _end_task(self, task: Task, attempt: int) -> None:
-        if not self.running or attempt != self._attempts:
+    def _tell(self, hand: Hand) -> None:
+        if self.world.random.random() >= self.world.trouble.swallowed:
+            self.later(0.0, hand.give_up)
+
+    def _end_task(self, hand: Hand) -> None:
+        if not self._runs(hand):
             return  # it was interrupted before
-        self._finished.append(task.id)
-        self.slot.add_outcomes(ARGS_PER_SETTLEMENT, pack_settlement(Settlement(parse_entry(task.text), DONE)))
-        self.slot.record(0).end()
+        packed = pack_settlement(Settlement(parse_entry(hand.task.text), DONE))
+        self._finished.append((hand.task.id, len(packed)))
+        self.slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
+        self._leave(hand)
+        if self.several:
+            self.look_up()
+            return
         self.slot.phase = Phase.IDLE
-        self.running = False
         self._look()
+
+    def _leave(self, hand: Hand) -> None:
+        hand.record.end()
+        del self.hands[hand.record.place]
 
     def _give_back(self) -> None:
         released = [task.id for task in reversed(self._waiting)]

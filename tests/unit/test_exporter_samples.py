@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families

@@ -44,6 +44,8 @@ class RosterPart:
     call is sent, so whoever finds an outcome settled already finds this as well."""
     places: int = _word(ROSTER.places)
     """How many tasks its process runs at once, at most."""
+    stacks_asked: int = _word(ROSTER.stacks_asked)
+    """How often its process was asked where its coroutines are. Written first; then comes WAKE_SIGNAL."""
 
     def __init__(self, region: memoryview, roster: memoryview) -> None:
         self._bytes = region

@@ -33,6 +33,7 @@ class RosterFields(NamedTuple):
     watch_granted: int = 1
     watched: int = 1
     places: int = 1
+    stacks_asked: int = 1
 
 
 class MarkFields(NamedTuple):

@@ -2,8 +2,9 @@
 -- One round trip of a worker: settle what ended, then claim what is next.
 -- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation bounds
 -- KEYS[1]  tasks
--- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held, n, n queues whose token it
---          swallowed, limits of queues (` QUEUE=LIMIT`...), n, the lines of so many that are done (as in shared/ends.lua),
+-- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 for n: all claims were
+--          answered, so they need not be named), n, n queues whose token it swallowed, limits of queues
+--          (` QUEUE=LIMIT`...), n, the lines of so many that are done (as in shared/ends.lua),
 --          n, n x (entry verb first second), tiers
 -- returns  word, now, wait us, stale entries, (entry, body)..., entries dropped as cancelled, and behind `alone` an entry
 --   ok     the claims: up to `limit` entries of one queue; with several picks as many entries as so many turns would claim
@@ -24,9 +25,10 @@ local at = 5
 local function read_list()
   local list, size = {}, tonumber(ARGV[at])
   for i = 1, size do list[i] = ARGV[at + i] end
-  at = at + 1 + size
+  at = at + 1 + math.max(size, 0)
   return list
 end
+local names_held = ARGV[at] ~= '-1'
 local held, tokens = read_list(), read_list()
 local limits = ARGV[at]
 local plain_count, plain = tonumber(ARGV[at + 1]), ARGV[at + 2]
@@ -112,7 +114,10 @@ end
 
 -- What the list holds and the worker did not name.
 local alone -- the entry that has to run so
-if holding > 0 then
+if holding == 1 and not names_held then
+  local text = redis.call('LINDEX', inflight, 0) -- what has to run alone has no neighbours
+  alone = select(2, glance(text)) and text or nil
+elseif holding > 0 and names_held then
   local named, claims = {}, {}
   for _, id in ipairs(held) do named[id] = true end
   for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do

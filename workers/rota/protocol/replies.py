@@ -85,9 +85,9 @@ def _parse_enqueued_word(text: str) -> Enqueued:
 
 class TurnWord(StrEnum):
     """`ok`: here is what you hold now (perhaps nothing). `again`: entries you hold and did not name.
-    `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens. `alone`: of
-    what you hold or what would be next one has to run alone, so claim nothing, and listen at no doorbell, until a task of
-    yours has ended."""
+    `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens. `alone`: an
+    entry that you hold, or that is next, has to run alone: listen at no doorbell, and ask again when one of your tasks
+    has ended."""
 
     OK = "ok"
     AGAIN = "again"
@@ -123,8 +123,8 @@ class TurnReply:
 
 
 def parse_turn(raw: Raw) -> TurnReply:
-    """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`, and behind these the entry that has to run
-    alone, if any."""
+    """`[word, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`, and behind these the entry that
+    has to run alone, if any."""
     word, now, wait, stale, pairs, dropped, *alone = raw
     claims = tuple(Claim(parse_entry(text), body) for text, body in _pairs(pairs))
     return TurnReply(TurnWord(word.decode()), int(now), int(wait), tuple(stale), claims, _entries(dropped), *alone)

@@ -154,6 +154,7 @@ class StackReport:
                 state=child.state.value,
                 stack=self._stack_of(child, is_asked=child.nonce in asked),
             )
+            self._stacks.ask_for_tasks(child.ref)
             await asyncio.sleep(_LINE_SECONDS)
 
     def _ask(self, child: Child) -> bool:

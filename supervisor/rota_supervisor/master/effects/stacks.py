@@ -11,7 +11,7 @@ import os
 import resource
 from typing import Final
 
-from rota.child.signals import STACK_SIGNAL
+from rota.child.signals import STACK_SIGNAL, WAKE_SIGNAL
 from rota.child.slot_memory import SlotMemory
 from rota_supervisor.layout import STACK_FILE
 from rota_supervisor.master.core.children import ChildRef
@@ -59,6 +59,14 @@ class Stacks:
         with contextlib.suppress(*UNREACHABLE):
             os.kill(child.pid, STACK_SIGNAL)
         return True
+
+    def ask_for_tasks(self, child: ChildRef) -> None:
+        """Have a worker of several tasks write to its log where each of them is, once its loop comes round."""
+        slot = self._memory.slot(child.slot)
+        if slot.places > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
+            slot.stacks_asked += 1
+            with contextlib.suppress(*UNREACHABLE):
+                os.kill(child.pid, WAKE_SIGNAL)
 
     def text(self, child: ChildRef) -> str:
         """What it has written since it was last asked or read; "" for nothing."""

@@ -82,12 +82,14 @@ class AioBell:
             self._rung(self._bell.queues)
 
     async def _listen(self) -> None:
+        rung: Iterable[str]
         try:
             queue = self._bell.rung(await self._connection.ask(self._bell.call(self._bell.longest_seconds)))
         except ServerError as error:
-            self._rung(() if isinstance(error, PushedBack) else self._bell.queues)
             await asyncio.sleep(self._outages.failed(error))
+            rung = () if isinstance(error, PushedBack) else self._bell.queues
         else:
             self._outages.worked()
-            self._rung((queue,) if queue else ())
+            rung = (queue,) if queue else ()
         self._parked = None
+        self._rung(rung)

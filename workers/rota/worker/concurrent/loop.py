@@ -32,6 +32,7 @@ from rota.worker.concurrent.connections import AioAsker, AioBell, AioLink
 from rota.worker.concurrent.executor import ConcurrentExecutor
 from rota.worker.concurrent.in_hand import InHand
 from rota.worker.concurrent.ledger import Ledger
+from rota.worker.concurrent.stacks import StackTeller
 from rota.worker.concurrent.steps import Steps, belong_to
 from rota.worker.decide import STEPS, Mode, Need, Step, need_of
 from rota.worker.making import AttemptMaker
@@ -54,6 +55,7 @@ class ConcurrentLoop(Standing):
     recorder: Recorder
     _ledger: Ledger = field(init=False)
     _steps: Steps = field(init=False)
+    _stacks: StackTeller = field(init=False)
     _link: AioLink = field(init=False)
     _doorbells: AioBell = field(init=False)
     _executor: ConcurrentExecutor = field(init=False)
@@ -68,6 +70,7 @@ class ConcurrentLoop(Standing):
         Standing.__post_init__(self)
         address, name = parse_address(self.settings.server.redis_url), f"rota:worker:{self.life.owner}"
         self._ledger = Ledger(self.settings.concurrency)
+        self._stacks = StackTeller(self._slot)
         self._steps = Steps(self.maker.alone, self._blocked)
         self._link = AioLink(address, Outages(name, self.recorder))
         self._doorbells = AioBell(self.bell, address, Outages(f"{name}:bell", self.recorder), self._rung)
@@ -89,6 +92,7 @@ class ConcurrentLoop(Standing):
                 raise self._fault
             self._slot.beat()
             self._tell_endings()
+            self._stacks.look(self._in_hand.values())
             mode, need = self._mode_and_need()
             if mode is not Mode.WORKING:
                 self._doorbells.leave()

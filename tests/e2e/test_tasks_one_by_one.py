@@ -1,0 +1,51 @@
+"""What a worker of several tasks shows to people: each of its tasks, and where it is."""
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from fleets import Fleets, RunningFleet
+from masters import ON_ONE_SERVER
+from waiting import until
+
+pytestmark = ON_ONE_SERVER
+
+IDS = ["task-0", "task-1", "task-2"]
+
+
+@pytest.fixture
+def fleet(fleets: Fleets) -> Iterator[RunningFleet]:
+    """A fleet whose one worker runs three tasks."""
+    fleet = fleets.start(pools={"all": {"workers": 1, "concurrency": 10}})
+    for task_id in IDS:
+        fleet.client.enqueue("attend", args=[task_id], queue="default", id=task_id)
+    fleet.wait_for("start", len(IDS))
+    yield fleet
+    (fleet.shared / "release-all").touch()
+
+
+def stacks_of_tasks(fleet: RunningFleet) -> dict[str, str]:
+    return {line["task_id"]: line["stack"] for line in fleet.log("worker.stack") if "task_id" in line}
+
+
+def test_tasks_of_a_worker_are_shown_one_by_one_in_the_status_and_on_the_page(fleet: RunningFleet) -> None:
+    [row] = fleet.children("worker")
+    assert [task["task_id"] for task in row["tasks"]] == IDS
+    assert [(pool["busy"], pool["concurrency"]) for pool in fleet.status()["pools"]] == [(len(IDS), 10)]
+    numbered = [f"{row['slot']}.{task['place']}" for task in row["tasks"]]
+    assert re.findall(r"^ *(\d+\.\d+) ", fleet.rota("status").stdout, re.MULTILINE) == numbered
+    until(lambda: all(f">{number}<" in fleet.get("/")[1] for number in numbered), "rows of the page")
+    processes = json.loads(fleet.get("/status.json")[1])["processes"]
+    assert [task["task"]["id"] for process in processes for task in process["tasks"]] == IDS
+
+
+def test_usr1_writes_to_the_log_where_each_task_of_a_worker_is(fleet: RunningFleet) -> None:
+    fleet.signal(signal.SIGUSR1)
+    until(lambda: len(stacks_of_tasks(fleet)) == len(IDS), "a stack of each")
+    stacks = stacks_of_tasks(fleet)
+    assert sorted(stacks) == IDS
+    for stack in stacks.values():
+        assert re.fullmatch(r"sleep \(.* < attend_to_the_end \(.* < attend \(.*", stack), stack

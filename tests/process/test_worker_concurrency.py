@@ -1,0 +1,123 @@
+"""A worker process that runs several tasks at once: its way out, its connections, its copies, its span."""
+
+import functools
+import signal
+from pathlib import Path
+
+from child_harness import Child, ChildHarness, settings_for
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED
+from rota.child.signals import WAKE_SIGNAL
+from rota.child.slots import Phase, RecycleReason, boottime_ns
+from rota.protocol.store import Blame
+from waiting import until
+
+PLACES = 3
+
+
+def start(harness: ChildHarness, slot: int = 1, **changes: object) -> Child:
+    settings = settings_for(harness.server, harness.namespace, **{"concurrency": PLACES, **changes})
+    return harness.start(settings, slot).until_phase(Phase.IDLE)
+
+
+def fill(harness: ChildHarness, go: Path) -> list[str]:
+    """Have all places taken until there is that file."""
+    held = [harness.enqueue("wait_in_loop", str(go)) for _ in range(PLACES)]
+    until(lambda: harness.ran().count("waiting") == PLACES)
+    return held
+
+
+def test_a_stop_signal_lets_all_that_runs_end_and_claims_no_other(harness: ChildHarness, tmp_path: Path) -> None:
+    worker, go = start(harness), tmp_path / "go"
+    held, waiting = fill(harness, go), harness.enqueue("note", "never")
+    assert worker.slot.phase is Phase.BUSY
+    assert sorted(task.id for task in worker.slot.running()) == sorted(held)
+    worker.terminate()
+    worker.until_phase(Phase.DRAINING)
+    go.touch()
+    assert worker.exit_code() == 0
+    assert [harness.state(task_id) for task_id in (*held, waiting)] == ["done"] * PLACES + ["ready"]
+    assert (harness.ran()[-1], harness.inflight(worker.owner)) == ("worker stop", 0)
+
+
+def test_outcomes_stay_while_the_server_is_away_and_each_counts_once(harness: ChildHarness, tmp_path: Path) -> None:
+    worker, go = start(harness), tmp_path / "go"
+    held = fill(harness, go)
+    for line in harness.connection.execute("CLIENT", "LIST").splitlines():
+        if b"name=rota:worker" in line:
+            harness.connection.execute("CLIENT", "KILL", "ID", line.split(b"id=")[1].split(b" ")[0])
+    go.touch()
+    until(lambda: all(harness.state(task_id) == "done" for task_id in held))
+    harness.enqueue("note", "after")
+    until(lambda: "after" in harness.ran())
+    until(lambda: worker.slot.outcomes() == (0, b""))
+    assert harness.ran().count("found") == PLACES
+    assert harness.run(harness.store.audit()).done == PLACES + 1
+
+
+def test_a_copy_of_the_process_leaves_at_the_end_of_its_step(harness: ChildHarness, tmp_path: Path) -> None:
+    worker, go = start(harness), tmp_path / "go"
+    beside = harness.enqueue("wait_in_loop", str(go))
+    until(lambda: "waiting" in harness.ran())
+    for how, code in (("return", 0), ("raise", 1), ("exit", 3)):
+        forked = harness.enqueue("fork_in_loop", how)
+        until(functools.partial(lambda task_id: harness.state(task_id) == "done", forked))
+        assert f"copy {how} {code}" in harness.ran()
+    go.touch()
+    until(lambda: harness.state(beside) == "done")
+    assert harness.ran().count("found") == 1
+    worker.terminate()
+    assert worker.exit_code() == 0
+
+
+def test_behind_its_fence_it_starts_nothing_and_settles_what_ends(harness: ChildHarness, tmp_path: Path) -> None:
+    worker, go = start(harness), tmp_path / "go"
+    held = fill(harness, go)
+    worker.slot.renewed_ns = boottime_ns() - 3600 * 10**9
+    worker.process.send_signal(WAKE_SIGNAL)
+    until(lambda: harness.events("worker.fenced"))
+    waiting = harness.enqueue("note", "later")
+    go.touch()
+    until(lambda: all(harness.state(task_id) == "done" for task_id in held))
+    assert harness.state(waiting) == "ready"
+    worker.slot.renewed_ns = boottime_ns()
+    until(lambda: harness.state(waiting) == "done")
+
+
+def test_an_owner_that_is_no_longer_registered_ends_what_runs_and_leaves(harness: ChildHarness, tmp_path: Path) -> None:
+    worker, go = start(harness), tmp_path / "go"
+    fill(harness, go)
+    harness.run(harness.store.retire_exited(worker.owner, Blame()))
+    go.touch()
+    assert worker.exit_code() == EXIT_LOST
+    assert harness.events("worker.lost")
+
+
+def test_without_a_master_it_leaves_at_once_whatever_runs(harness: ChildHarness, tmp_path: Path) -> None:
+    worker = start(harness)
+    fill(harness, tmp_path / "never")
+    harness.die()
+    assert worker.exit_code() == EXIT_ORPHANED
+
+
+def test_it_makes_no_more_attempts_than_its_span_and_asks_for_a_successor(harness: ChildHarness) -> None:
+    worker = start(harness, max_tasks=PLACES + 1)
+    for number in range(3 * PLACES):
+        harness.enqueue("note", str(number))
+    until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
+    until(lambda: len(harness.ran()) == 1 + PLACES + 1)
+    worker.terminate()
+    assert worker.exit_code() == 0
+    assert harness.ran()[1:-1] == [str(number) for number in range(PLACES + 1)]
+
+
+def test_who_was_rung_and_leaves_leaves_the_task_to_another(harness: ChildHarness) -> None:
+    worker = start(harness)
+    until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
+    worker.process.send_signal(signal.SIGSTOP)
+    task_id = harness.enqueue("once_in_loop")  # its token is on the way to a process that is stopped
+    worker.terminate()
+    worker.process.send_signal(signal.SIGCONT)
+    assert worker.exit_code() == 0
+    start(harness, slot=2)
+    until(lambda: harness.state(task_id) == "done")
+    assert harness.ran().count("once") == 1
