@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class SlowHandler(BaseHTTPRequestHandler):
     """Answers each GET a second later."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_GET(self) -> None:
         time.sleep(1)
         self.send_response(200)
         self.end_headers()
