@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rota.child.settings import WorkerSettings
 from rota.child.slot_record import TaskRecord
+from rota.child.slot_task import Verdict
 from rota_supervisor.master.core.children import Child
 from simulation.process import Process
 from simulation.server import Task
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from simulation.node import Node
 
 
+_RETRIES: Final = 1
+
+
+def verdict_on(task: Task) -> Verdict:
+    """What its worker says of a task that begins."""
+    if task.once:
+        return Verdict()
+    return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
+
+
 @dataclass(slots=True, eq=False)
 class Hand:
     """A task in its place, seconds of its node's clock. `told_for`: the soft limit of which it was told last."""
@@ -23,8 +34,8 @@ class Hand:
     task: Task
     record: TaskRecord
     began_at: float
-    looked_at: float
     soft_seconds: float
+    looked_at: float = 0.0
     soft_until: float = math.inf
     told_for: float = math.inf
     give_up: Callable[[], None] = field(default=lambda: None)

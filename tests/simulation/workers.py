@@ -8,7 +8,6 @@ from typing import Final
 from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
-from rota.child.slot_task import Verdict
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Settlement, pack_settlement
@@ -17,7 +16,7 @@ from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
 from rota.worker.limits import ShortLimits
 from rota_supervisor.layout import Role
 from simulation.process import SEGFAULT_STATUS, Code
-from simulation.running import Hand, Running
+from simulation.running import Hand, Running, verdict_on
 from simulation.server import Parked, Task
 from simulation.timeline import NANOSECONDS
 
@@ -25,14 +24,7 @@ PARK_SECONDS: Final = 5.0
 HOLD_SECONDS: Final = 0.2
 FENCED_TURN_NS: Final = 1_000_000_000
 START_WITHIN_SHARE: Final = 0.09  # of a lease: a start comes so much later than the look that allowed it, at most
-_RETRIES: Final = 1
 settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
-
-
-def _verdict_on(task: Task) -> Verdict:
-    if task.once:
-        return Verdict()
-    return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
 
 
 class Worker(Running):
@@ -137,8 +129,7 @@ class Worker(Running):
     # Turns
 
     def _turn(self, limit: int) -> None:
-        held, sent = self._held, len(self._finished)
-        done = [task_id for task_id, _ in self._finished]
+        held, sent, done = self._held, len(self._finished), [task_id for task_id, _ in self._finished]
         answered = self._answered_turn(limit, sent)
         self.world.network.call(self, lambda _: self.world.server.turn(self.owner, held, done, limit), answered)
 
@@ -215,10 +206,9 @@ class Worker(Running):
         soft_seconds, place = 0.0, self.free[0]
         if random.random() < trouble.soft_limits and not task.once:
             soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
-        at = looked_ns / NANOSECONDS
-        hand = self.hands[place] = Hand(task, self.slot.record(place), at, at, soft_seconds)
+        hand = self.hands[place] = Hand(task, self.slot.record(place), looked_ns / NANOSECONDS, soft_seconds)
         limit_ns, soft_ns = hand.extend(looked_ns, self.settings.time_limit_seconds)
-        word = _verdict_on(task).to_word()
+        word = verdict_on(task).to_word()
         hand.record.start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
@@ -242,8 +232,7 @@ class Worker(Running):
                 return
             self._leave(hand)
             self._waiting.appendleft(task)
-            seconds = self._backoff.next_seconds()
-            self.later(seconds, self.look_up if self.several else self._look)
+            self.later(self._backoff.next_seconds(), self.look_up if self.several else self._look)
 
         self.world.network.call(self, lambda _: server.begin(self.owner, task), answered)
 
