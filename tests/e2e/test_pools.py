@@ -15,10 +15,7 @@ URGENT = 20
 
 
 def fleet_of(fleets: Fleets, **pools: object) -> RunningFleet:
-    fleet = fleets.make(tiers=TIERS, pools=pools)
-    del fleet.settings["workers"]
-    fleet.edit()
-    return fleet
+    return fleets.make(tiers=TIERS, pools=pools)
 
 
 def workers_of(fleet: RunningFleet, pool: str) -> set[int]:

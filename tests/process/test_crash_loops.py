@@ -43,7 +43,6 @@ def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
         tiers=[["mail"], ["default"]],
         pools={"mail": {"workers": 2, "queues": ["mail"]}, "rest": {"queues": ["default"]}},
     )
-    del fleet.settings["workers"]
     (fleet.folder / "moody.py").write_text(MOODY)
     fleet.edit(imports=["tasks", "moody"])
     return fleet.start()
@@ -134,7 +133,6 @@ def test_whoever_asks_for_a_reload_has_it_tried_at_once(fleets: Fleets) -> None:
 
 def test_a_first_boot_of_which_one_pool_works_is_not_given_up_for_the_other(fleets: Fleets) -> None:
     fleet = fleets.make(restarts=QUICK, pools={"mail": {}, "rest": {}})
-    del fleet.settings["workers"]
     (fleet.folder / "picky.py").write_text(PICKY)
     fleet.edit(imports=["tasks", "picky"])
     fleet.launch()

@@ -1,17 +1,13 @@
 """The worker: `decide` and `Fence` are the product's; what lies between the decisions, and takes time, is simulated."""
 
-import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
-from rota.child.slot_record import TaskRecord
-from rota.child.slot_task import Verdict
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Settlement, pack_settlement
@@ -19,7 +15,8 @@ from rota.server.server_errors import ServerError
 from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
 from rota.worker.limits import ShortLimits
 from rota_supervisor.layout import Role
-from simulation.process import SEGFAULT_STATUS, Code, Process
+from simulation.process import SEGFAULT_STATUS, Code
+from simulation.running import Hand, Running, verdict_on
 from simulation.server import Parked, Task
 from simulation.timeline import NANOSECONDS
 
@@ -27,38 +24,10 @@ PARK_SECONDS: Final = 5.0
 HOLD_SECONDS: Final = 0.2
 FENCED_TURN_NS: Final = 1_000_000_000
 START_WITHIN_SHARE: Final = 0.09  # of a lease: a start comes so much later than the look that allowed it, at most
-_RETRIES: Final = 1
 settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
 
 
-def _verdict_on(task: Task) -> Verdict:
-    if task.once:
-        return Verdict()
-    return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
-
-
-@dataclass(slots=True, eq=False)
-class Hand:
-    """A task in its place, seconds of its node's clock. `told_for`: the soft limit of which it was told last."""
-
-    task: Task
-    record: TaskRecord
-    began_at: float
-    looked_at: float
-    soft_seconds: float
-    soft_until: float = math.inf
-    told_for: float = math.inf
-    give_up: Callable[[], None] = field(default=lambda: None)
-
-    def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
-        """It begins or beats: its hard deadline and its soft one."""
-        self.looked_at = from_ns / NANOSECONDS
-        soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
-        self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
-        return from_ns + round(limit_seconds * NANOSECONDS), soft_ns
-
-
-class Worker(Process):
+class Worker(Running):
     """One life of a worker: it looks at its situation, takes one step, and looks again. One that runs several tasks
     does so meanwhile, and when one of them has ended."""
 
@@ -72,7 +41,6 @@ class Worker(Process):
         self._waiting: deque[Task] = deque()
         self._finished: list[tuple[str, int]] = []  # ids, and how many bytes each outcome has
         self._lost = self._idle = False
-        self.hands: dict[int, Hand] = {}
         self._last_turn_ns = 0
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
@@ -82,44 +50,6 @@ class Worker(Process):
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
         self.world.workers[owner] = self
         self.later(self.world.random.uniform(0.002, 0.006), self._boot)
-
-    # What it runs
-
-    @property
-    def several(self) -> bool:
-        """Whether it runs several at once."""
-        return self.settings.concurrency > 1
-
-    @property
-    def running(self) -> bool:
-        """Whether it runs any."""
-        return bool(self.hands)
-
-    @property
-    def looked_at(self) -> float:
-        """When the task began, or beat last, whose time limit is over first."""
-        return min((hand.looked_at for hand in self.hands.values()), default=0.0)
-
-    @property
-    def began_at(self) -> float:
-        """When the task began in which it hears nothing."""
-        return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
-
-    @property
-    def soft_until(self) -> float:
-        """The first soft limit of which it was not told."""
-        return min(
-            (hand.soft_until for hand in self.hands.values() if hand.told_for != hand.soft_until), default=math.inf
-        )
-
-    @property
-    def runs_cancelled(self) -> bool:
-        """Whether one of its tasks was cancelled."""
-        return any(hand.record.is_cancelled() for hand in self.hands.values())
-
-    @property
-    def _free(self) -> list[int]:
-        return [place for place in range(self.settings.concurrency) if place not in self.hands]
 
     def _boot(self) -> None:
         trouble, draw = self.world.trouble, self.world.random.random()
@@ -143,7 +73,7 @@ class Worker(Process):
             case Step.RUN:
                 self._run_next(now_ns)
             case Step.CLAIM:
-                self._turn(len(self._free) if self.several else self.world.trouble.claim_limit)
+                self._turn(len(self.free) if self.several else self.world.trouble.claim_limit)
             case Step.SETTLE:
                 self._turn(0)
             case Step.PARK:
@@ -177,7 +107,7 @@ class Worker(Process):
             unconfirmed=bool(self._finished),
             unanswered=False,
             turn_due=mode is not Mode.WORKING and now_ns - self._last_turn_ns > FENCED_TURN_NS,
-            nothing_found=self._idle or not self._free,
+            nothing_found=self._idle or not self.free,
         )
 
     @property
@@ -199,8 +129,7 @@ class Worker(Process):
     # Turns
 
     def _turn(self, limit: int) -> None:
-        held, sent = self._held, len(self._finished)
-        done = [task_id for task_id, _ in self._finished]
+        held, sent, done = self._held, len(self._finished), [task_id for task_id, _ in self._finished]
         answered = self._answered_turn(limit, sent)
         self.world.network.call(self, lambda _: self.world.server.turn(self.owner, held, done, limit), answered)
 
@@ -236,7 +165,7 @@ class Worker(Process):
         server = self.world.server
         woken = lambda answer: self.world.network.answer(self, lambda: self._woken(parked, answer))  # noqa: E731 - one word
         self._parked = parked = Parked(self.owner, woken, self._held)
-        if self._free and self.place not in self.world.network.cut:
+        if self.free and self.place not in self.world.network.cut:
             server.park(parked)
         self.later(PARK_SECONDS, lambda: self._patience_over(parked))
 
@@ -274,13 +203,12 @@ class Worker(Process):
         task, random, trouble = self._waiting.popleft(), self.world.random, self.world.trouble
         self._attempts += 1
         self.world.witness.allowed(self, task)
-        soft_seconds, place = 0.0, self._free[0]
+        soft_seconds, place = 0.0, self.free[0]
         if random.random() < trouble.soft_limits and not task.once:
             soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
-        at = looked_ns / NANOSECONDS
-        hand = self.hands[place] = Hand(task, self.slot.record(place), at, at, soft_seconds)
+        hand = self.hands[place] = Hand(task, self.slot.record(place), looked_ns / NANOSECONDS, soft_seconds)
         limit_ns, soft_ns = hand.extend(looked_ns, self.settings.time_limit_seconds)
-        word = _verdict_on(task).to_word()
+        word = verdict_on(task).to_word()
         hand.record.start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, verdict=word)
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
@@ -304,8 +232,7 @@ class Worker(Process):
                 return
             self._leave(hand)
             self._waiting.appendleft(task)
-            seconds = self._backoff.next_seconds()
-            self.later(seconds, self.look_up if self.several else self._look)
+            self.later(self._backoff.next_seconds(), self.look_up if self.several else self._look)
 
         self.world.network.call(self, lambda _: server.begin(self.owner, task), answered)
 
