@@ -16,7 +16,6 @@
 --   more   500 things were looked at, and picks are left; call again at once with the same tokens
 -- Invariant: only a registered owner's list grows; each outcome is gated on its entry being in that list.
 local EXAMINE = 500
-local PREFIX = PREFIX -- for each function that names it Lua looks for a name from the latest one back
 local now = redis_now()
 local owner, limit, left, awaited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local several = left > 1
@@ -59,10 +58,6 @@ for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
     guard_places()
     break
   end
-end
-
-local function paused(queue)
-  return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
 end
 
 -- How many entries of this queue to claim at once, where any may start. Where starts are bounded they are claimed one at a
@@ -226,17 +221,6 @@ local function claim_from(share, n)
   return has_more
 end
 
--- The places of a domain's queues that are marked ready and may be served now.
-local function candidates(domain)
-  local places = {}
-  for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
-    local place = domain.first + i - 1
-    local is_open = marked == 1 and not paused(ARGV[place])
-    if is_open and (domain.settings == '' or bounds.has_room(domain, place)) then places[#places + 1] = place end
-  end
-  return places
-end
-
 -- With patterns.
 local claim_in_turn
 if any_patterns then
@@ -268,13 +252,13 @@ local claim_planned = several and not any_former and make_planner(inflight, boun
 local function claim_in_order()
   for _, domain in ipairs(domains) do
     if domain.has_patterns then claim_in_turn(domain) end
-    local places = domain.has_patterns and {} or candidates(domain)
+    local places = domain.has_patterns and {} or candidates(domain, bounds)
     while #places > 0 and goes_on() do
       local found, looked = 0, 0
       if claim_planned and #places > 1 then found, looked = claim_planned(domain, places, left) end
       left, examined = left - found, examined + looked
       if found > 0 then
-        places = candidates(domain)
+        places = candidates(domain, bounds)
       else
         local i = next_in_rotation(domain, places)
         local share = share_in(domain, ARGV[places[i]])

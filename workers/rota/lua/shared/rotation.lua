@@ -4,7 +4,7 @@
 -- leading zeros: as texts they stand in the order of their numbers, and a hundred queues are compared without reading one.
 -- They stand in `rotation`, in the fields `DOMAIN` and `DOMAIN QUEUE`; those of a domain with patterns, whose queues come
 -- and go, in a hash of its own: see shared/turns.lua.
--- with: turns
+-- with: turns in_use
 -- Of these places of queues in ARGV the one to serve next, as an index. `states`: theirs, where they are known.
 local function next_in_rotation(domain, places, states)
   if #places == 1 then return 1 end
@@ -59,4 +59,19 @@ local function mark_unmarked(domains)
     end
   end)
   return found
+end
+
+local function paused(queue)
+  return any_paused and redis.call('SISMEMBER', PREFIX .. 'paused', queue) == 1
+end
+
+-- The places of a domain's queues that are marked ready and may be served now.
+local function candidates(domain, bounds)
+  local places = {}
+  for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
+    local place = domain.first + i - 1
+    local is_open = marked == 1 and not paused(ARGV[place])
+    if is_open and (domain.settings == '' or bounds.has_room(domain, place)) then places[#places + 1] = place end
+  end
+  return places
 end
