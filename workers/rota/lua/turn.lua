@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers planning bounds
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers rotation planning
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 for n: all claims were
 --          answered, so they need not be named), n, n queues whose token it swallowed, limits of queues
