@@ -75,7 +75,7 @@ end
 local stale, by_queue, to_ring = {}, {}, {}
 if any_members then
   -- This turn may claim what follows, and rings if it does not. Of a queue that is shut for now others are to learn.
-  ring_for_following = function(queue)
+  following.ring = function(queue)
     local share = share_of(domains, queue)
     if not share or share.is_bounded then return ring_if_served(queue) end
     to_ring[queue] = true
