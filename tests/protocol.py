@@ -1,5 +1,6 @@
 """A driver for protocol tests: runs transitions on a real server and looks behind them with plain commands."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -7,7 +8,7 @@ import redis
 
 from rota.protocol.command import Command
 from rota.protocol.ends import Run, account_of, ran_by
-from rota.protocol.outcome import Outcome, Settlement, join_settlements, pack_settlement, plain_lines
+from rota.protocol.outcome import DONE, Outcome, Settlement, join_settlements, pack_settlement, plain_lines
 from rota.protocol.replies import Claim, Enqueued, Promoted, Retired, TurnReply
 from rota.protocol.store import Blame, NewTask, Store, Turn
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
@@ -64,7 +65,10 @@ def body_of(task_id: str, queue: str = "q") -> bytes:
 
 
 class Fleet:
-    """The protocol, one call at a time. `redis` looks behind it; `keys` spells the keys."""
+    """The protocol, one call at a time. `redis` looks behind it; `keys` spells the keys. `picks`: how many a turn makes
+    in which the order of claims is looked at."""
+
+    picks = 1
 
     def __init__(self, server: Server, namespace: str) -> None:
         self.store = Store(namespace)
@@ -111,6 +115,18 @@ class Fleet:
     def claim(self, owner: str, serving: Packed, limit: int = 1) -> list[str]:
         """The ids a turn claims."""
         return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
+
+    def served(self, serving: Packed, times: int, *owners: str) -> list[str]:
+        """The queues of up to so many claims in their order; the owners take turns, and settle at once."""
+        order: list[str] = []
+        for owner in itertools.cycle(owners):
+            turn = Turn(1, picks=min(self.picks, times - len(order)))
+            claims = self.run(self.store.turn(owner, serving, turn)).claims
+            self.turn(owner, serving, *((claim, DONE) for claim in claims), limit=0)
+            order += [claim.entry.queue for claim in claims]
+            if not claims or len(order) == times:
+                break
+        return order
 
     def claimed(self, *ids: str) -> tuple[str, Claim]:
         """Push these, and have a new owner claim the first; returns both."""

@@ -98,8 +98,8 @@ def wired(name: str, condition: Hours | Rule) -> Condition:
 
 @dataclass
 class Worker:
-    """What a worker believes: the claims it has no outcome for, outcomes that no answer confirmed, swallowed tokens, and
-    the entry for which it empties its hands."""
+    """What a worker believes: the claims it has no outcome for, outcomes that no answer confirmed, swallowed tokens,
+    and the entry for which it empties its hands."""
 
     owner: str
     pool: str

@@ -1,4 +1,5 @@
-"""Fixtures of schedules. Assertions of the modules that the model test is made of are explained as those of a test."""
+"""Fixtures of picks and schedules. Assertions of the modules that the model test is made of are explained as those of a
+test."""
 
 from collections.abc import Iterator
 
@@ -9,6 +10,13 @@ from rota.protocol.schedules import ScheduleStore
 from schedule_pollers import Pollers
 
 pytest.register_assert_rewrite("machine", "model")
+
+
+@pytest.fixture(params=[1, 50], ids=["one pick", "50 picks"])
+def picks(fleet: Fleet, request: pytest.FixtureRequest) -> int:
+    """How many picks a turn makes: the order of claims is the same."""
+    fleet.picks = request.param
+    return fleet.picks
 
 
 @pytest.fixture

@@ -42,15 +42,11 @@ def flood(fleet: TimedFleet, *queues: str, each: int = 10) -> None:
 
 def order_of(fleet: TimedFleet, serving: Packed, times: int, owner: str | None = None) -> list[str]:
     """The queue of each of so many claims, "" where there is nothing."""
-    owner = owner or fleet.register()
-    order = []
-    for _ in range(times):
-        claims = fleet.turn(owner, serving).claims
-        order.append(claims[0].entry.queue if claims else "")
-        fleet.turn(owner, serving, *((claim, Done()) for claim in claims), limit=0)
-    return order
+    order = fleet.served(serving, times, owner or fleet.register())
+    return order + [""] * (times - len(order))
 
 
+@pytest.mark.usefixtures("picks")
 def test_queues_of_a_pattern_are_served_in_turn(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
@@ -60,6 +56,7 @@ def test_queues_of_a_pattern_are_served_in_turn(fleet: TimedFleet) -> None:
     assert order_of(fleet, serving, 1) == [""]
 
 
+@pytest.mark.usefixtures("picks")
 def test_a_flood_of_one_tenant_delays_the_others_by_one_round(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     for number in range(40):
@@ -71,6 +68,7 @@ def test_a_flood_of_one_tenant_delays_the_others_by_one_round(fleet: TimedFleet)
         assert sorted(order[at : at + 3]) == ["t-1", "t-2", "t-large"]
 
 
+@pytest.mark.usefixtures("picks")
 def test_a_tenant_that_comes_back_gains_nothing_by_having_been_empty(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=60)
@@ -92,6 +90,7 @@ def test_leaving_and_coming_back_at_once_gives_no_second_turn(fleet: TimedFleet)
     assert served.count("t-0") <= 3
 
 
+@pytest.mark.usefixtures("picks")
 def test_weights_of_patterns_divide_the_claims(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([QueueShare("gold-*", weight=3), QueueShare("t-*")]))
     flood(fleet, "gold-1", "t-1", each=40)
@@ -100,6 +99,7 @@ def test_weights_of_patterns_divide_the_claims(fleet: TimedFleet) -> None:
         assert order[at : at + 4].count("gold-1") == 3
 
 
+@pytest.mark.usefixtures("picks")
 def test_an_exact_name_wins_and_then_the_longest_pattern(fleet: TimedFleet) -> None:
     names = ["t-vip", "t-big-*", "t-*"]
     tier = [domain_of([QueueShare(name)], names) for name in names]
@@ -111,6 +111,7 @@ def test_an_exact_name_wins_and_then_the_longest_pattern(fleet: TimedFleet) -> N
     assert order_of(fleet, high, 2) == ["t-vip", ""]
 
 
+@pytest.mark.usefixtures("picks")
 def test_patterns_and_names_share_a_tier(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS, QueueShare("default")]))
     flood(fleet, "default", "t-1", each=10)
@@ -174,6 +175,7 @@ def test_a_queue_under_its_cap_is_looked_at_again_when_one_of_its_tasks_has_ende
     assert order_of(fleet, serving, 2, other) == ["t-1", ""]
 
 
+@pytest.mark.usefixtures("picks")
 def test_each_queue_of_a_pattern_has_the_rate_and_opens_in_time(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([QueueShare("t-*", interval_us=SECOND_US)]))
     flood(fleet, "t-1", "t-2", each=2)

@@ -3,9 +3,11 @@
 import pytest
 
 from protocol import Fleet, one_tier, tiers
-from rota.protocol.outcome import Done, Release
+from rota.protocol.outcome import Release
 from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import Packed
+
+pytestmark = pytest.mark.usefixtures("picks")
 
 
 def flood(fleet: Fleet, *queues: str, each: int = 40) -> None:
@@ -15,14 +17,7 @@ def flood(fleet: Fleet, *queues: str, each: int = 40) -> None:
 
 def serve(fleet: Fleet, serving: Packed, times: int, owners: int = 1) -> list[str]:
     """The queue of each of the next claims of a fleet of so many owners."""
-    names = [fleet.register(f"node:{place}") for place in range(owners)]
-    order = []
-    for number in range(times):
-        owner = names[number % owners]
-        claim = fleet.turn(owner, serving).claims[0]
-        order.append(claim.entry.queue)
-        fleet.turn(owner, serving, (claim, Done()), limit=0)
-    return order
+    return fleet.served(serving, times, *(fleet.register(f"node:{place}") for place in range(owners)))
 
 
 @pytest.mark.parametrize("owners", [1, 3])

@@ -86,8 +86,8 @@ def _parse_enqueued_word(text: str) -> Enqueued:
 class TurnWord(StrEnum):
     """`ok`: here is what you hold now (perhaps nothing). `again`: entries you hold and did not name.
     `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens. `alone`: an
-    entry that you hold, or that is next, has to run alone: listen at no doorbell, and ask again when a task of yours has
-    ended."""
+    entry that you hold, or that is next, has to run alone: listen at no doorbell, and ask again when one of your tasks
+    has ended."""
 
     OK = "ok"
     AGAIN = "again"

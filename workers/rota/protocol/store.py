@@ -72,11 +72,12 @@ class Turn:
     doorbell this worker emptied since its last turn, `settlements` packed by `outcome.join_settlements`,
     `limits` of queues that have one of their own, packed by `pack_limits`. `plain`: of what has some, the
     `outcome.plain_lines` in place of its settlement.
-    `picks`: how often a queue is chosen; with more than one each takes one entry, as so many turns would. `alone`: that
-    of the answer before, the entry for which this worker empties its hands."""
+    `held` None: all claims were answered, so there is nothing held to be told of. `picks`: how often a queue is chosen;
+    with more than one each takes one entry, as so many turns would. `alone`: that of the answer before, the entry for
+    which this worker empties its hands; then it names what it holds."""
 
     limit: int
-    held: Sequence[str] = ()
+    held: Sequence[str] | None = ()
     tokens: Sequence[str] = ()
     settlements: Packed = NOTHING
     limits: Packed = NO_LIMITS
@@ -149,7 +150,8 @@ class Store(Looks, Operations, Dependents):
         """Settle what ended and claim up to `turn.limit` entries of one queue, or as many as `turn.limits` says of it;
         with several `turn.picks` one entry of as many; `limit` 0 only settles."""
         args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone]
-        args += (len(turn.held), *turn.held, len(turn.tokens), *turn.tokens)
+        args += (-1,) if turn.held is None else (len(turn.held), *turn.held)
+        args += (len(turn.tokens), *turn.tokens)
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers
         return self._command("turn", packed, replies.parse_turn)

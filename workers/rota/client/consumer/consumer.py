@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_PAUSE_SECONDS: Final = 2.0
+_ALONE_SECONDS: Final = 1.0  # by then somebody else may have taken what has to run alone
 _SHORTEST_PARK_SECONDS: Final = 0.02  # below this the server's timers are no use
 
 
@@ -63,7 +64,7 @@ class Consumer(Iterator[LeasedTask]):
         self._tokens: list[str] = []
         self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
         self._is_in_trouble = False
-        self._rung_in_vain = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
+        self._alone = b""  # the entry that has to run alone, for which what is held has to end
         self._stopped = False
         self._closed = False
         try:
@@ -142,15 +143,17 @@ class Consumer(Iterator[LeasedTask]):
         return None
 
     def _look_for_work(self) -> None:
-        had_token = bool(self._tokens)
         reply = self._turn(1)
         self._say_trouble(None)
-        if reply.word is TurnWord.OK and not reply.claims:
-            self._wait_for_work(reply.wait_us, had_token=had_token)
+        if reply.word is TurnWord.ALONE:
+            self._wakeup.wait(_ALONE_SECONDS)
+        elif reply.word is TurnWord.OK and not reply.claims:
+            self._wait_for_work(reply.wait_us)
 
     def _turn(self, limit: int) -> TurnReply:
         life = self._lease.life
-        turn = Turn(limit, self._holds.ids_of(life), tuple(self._tokens), join_settlements(self._unfit))
+        held, settled = self._holds.ids_of(life), join_settlements(self._unfit)
+        turn = Turn(limit, held, tuple(self._tokens), settled, alone=self._alone)
         reply = self._connected().run(self._lines.store.turn(life.owner, life.tiers, turn))
         self._now_us = reply.now_us
         self._unfit.clear()
@@ -158,6 +161,7 @@ class Consumer(Iterator[LeasedTask]):
             self._tokens.clear()
         life.lost |= reply.word is TurnWord.LOST
         self._claims.extend(reply.claims)
+        self._alone = reply.alone
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:
@@ -174,7 +178,6 @@ class Consumer(Iterator[LeasedTask]):
             self._begin(claim)
             return None
         self._claims.popleft()
-        self._rung_in_vain.reset()
         if not isinstance(task, LeasedTask):
             self._unfit.append(pack_settlement(task))
             return None
@@ -205,12 +208,8 @@ class Consumer(Iterator[LeasedTask]):
             with contextlib.suppress(ServerError):
                 self._turn(0)
 
-    def _wait_for_work(self, wait_us: int, *, had_token: bool) -> None:
-        """Listen at the doorbells. A queue with an entry that is to run alone rings on as long as this consumer holds
-        another one: then it listens less and less, so that somebody else hears it."""
-        if had_token and len(self._holds):
-            self._wakeup.wait(self._rung_in_vain.next_seconds())
-            return
+    def _wait_for_work(self, wait_us: int) -> None:
+        """Listen at the doorbells."""
         patience = min(PARK_SECONDS, wait_us / MICROSECONDS) if wait_us else float(PARK_SECONDS)
         if patience < _SHORTEST_PARK_SECONDS:
             self._wakeup.wait(patience)

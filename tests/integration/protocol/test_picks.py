@@ -1,0 +1,275 @@
+"""Claims about a turn of several picks: it claims what as many turns would, and leaves what they leave."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from clock import TimedFleet
+from protocol import SECOND_US, Fleet, body_of, one_tier, tiers, turn_of
+from rota.protocol.condition import Condition
+from rota.protocol.outcome import DONE, Outcome, RetryOutcome, Settlement
+from rota.protocol.replies import Claim, TurnReply, TurnWord
+from rota.protocol.store import Announced, NewTask, Turn
+from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
+from rota.protocol.wire import Packed
+from servers import Server
+
+TTL_MS = 600_000
+MOST = 50
+Q = one_tier("q")
+
+
+@pytest.fixture
+def fleets(server: Server, namespace: str) -> Iterator[tuple[TimedFleet, TimedFleet]]:
+    pair = TimedFleet(server, namespace), TimedFleet(server, f"{namespace}-twin")
+    yield pair
+    for fleet in pair:
+        fleet.forget()
+        fleet.close()
+
+
+def flood(fleet: Fleet, each: int, *queues: str) -> None:
+    for queue in queues:
+        fleet.push(*(f"{queue}.{number}" for number in range(each)), queue=queue)
+
+
+def tiers_and_weights(fleet: Fleet) -> None:
+    flood(fleet, 4, "high")
+    flood(fleet, 20, "x", "y", "z")
+
+
+def cancelled_delayed_and_bare(fleet: Fleet) -> None:
+    flood(fleet, 6, "high", "x", "y")
+    for task_id in ("high.0", "x.1", "x.2", "x.3", "x.4", "x.5", "y.5"):
+        fleet.run(fleet.store.cancel(task_id))
+    fleet.enqueue(NewTask("soon", "y", body_of("soon", "y"), "+1"), NewTask("soon.too", "x", b"[]", "+1"))
+    fleet.promote()
+    fleet.redis.rpush(fleet.keys.ready_lane("z"), '["bare","z","work",[]]', "no name")
+
+
+def bounded(fleet: Fleet) -> None:
+    flood(fleet, 20, "capped", "rated", "few", "plain")
+
+
+def one_bounded(fleet: Fleet) -> None:
+    flood(fleet, 20, "capped")
+
+
+def paused(fleet: Fleet) -> None:
+    flood(fleet, 5, "high", "x", "y")
+    fleet.run(fleet.store.pause("high"))
+
+
+def a_tenant(fleet: Fleet) -> None:
+    flood(fleet, 30, "t-1")
+
+
+def tenants(fleet: Fleet) -> None:
+    flood(fleet, 9, "t-1", "t-2", "t-big-1", "t-big-2", "named")
+    fleet.run(fleet.store.cancel("t-2.0"))
+
+
+NAMED = (
+    domain_of([QueueShare("high")]),
+    domain_of([QueueShare("x", weight=3), QueueShare("y"), QueueShare("z", weight=2)]),
+)
+BOUNDED = (
+    domain_of([QueueShare("capped", cap=3), QueueShare("rated", interval_us=SECOND_US, burst=4)]),
+    domain_of([QueueShare("few", condition="few"), QueueShare("plain", weight=2)]),
+)
+TENANTS = (
+    domain_of([QueueShare("t-*"), QueueShare("t-big-*", weight=2, cap=3, condition="few"), QueueShare("named")]),
+)
+
+
+SCENES = [
+    (NAMED, tiers_and_weights),
+    (NAMED, cancelled_delayed_and_bare),
+    (NAMED, paused),
+    (BOUNDED, bounded),
+    (BOUNDED, one_bounded),
+    (TENANTS, a_tenant),
+    (TENANTS, tenants),
+]
+
+
+def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str], int]:
+    """What a worker claims in one moment that has room for 50, and for how long it may sleep then."""
+    claimed: list[str] = []
+    owner, moment = fleet.register(), fleet.clock_us
+    while True:
+        fleet.clock_us = moment
+        reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, claimed, picks=picks)))
+        claimed += [claim.entry.id for claim in reply.claims]
+        if picks > 1 or not reply.claims or len(claimed) == MOST:
+            return claimed, reply.wait_us
+
+
+def left_in(fleet: Fleet) -> dict[str, str]:
+    """What stands in the namespace, but for its bells: one turn rings once, where many ring again and again."""
+    prefix = f"{{{fleet.keys.namespace}}}:"
+    found = {key.removeprefix(prefix): value for key, value in fleet.snapshot().items()}
+    return {key: value for key, value in found.items() if not key.startswith(("doorbell", "sent:"))}
+
+
+@pytest.mark.parametrize(("domains", "fill"), SCENES, ids=[fill.__name__ for _, fill in SCENES])
+def test_a_turn_of_many_picks_claims_and_leaves_what_as_many_turns_do(
+    fleets: tuple[TimedFleet, TimedFleet], domains: tuple[Domain, ...], fill: Callable[[Fleet], None]
+) -> None:
+    found = []
+    for fleet, picks in zip(fleets, (1, MOST), strict=True):
+        with_patterns = tuple(domain for domain in domains if domain.has_patterns)
+        fleet.run(fleet.store.announce("node", b"{}", TTL_MS, [], Announced(domains=with_patterns)))
+        fleet.run(fleet.store.look_at_closed(TTL_MS, [Condition("few", "lua", "return running < 4")]))
+        fill(fleet)
+        found.append((claimed_by(fleet, pack_tiers(domains), picks), left_in(fleet)))
+    assert found[0] == found[1]
+    assert len(found[0][0][0]) > 1
+
+
+def test_fewer_claims_than_picks_say_that_there_is_nothing_more(fleet: Fleet) -> None:
+    flood(fleet, 300, "q")
+    fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})  # they were cancelled
+    reply = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
+    assert (reply.word, len(reply.claims), len(reply.dropped)) == (TurnWord.OK, 10, 290)
+
+
+def test_a_turn_of_many_picks_is_bounded_and_says_more(fleet: Fleet) -> None:
+    for at in range(0, 900, 300):
+        fleet.push(*(str(number) for number in range(at, at + 300)))
+    fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})  # they were cancelled
+    owner = fleet.register()
+    first = fleet.run(fleet.store.turn(owner, Q, Turn(1, tokens=["q"], picks=50)))
+    assert (first.word, len(first.claims)) == (TurnWord.MORE, 5)
+    held = [claim.entry.id for claim in first.claims]
+    rest = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, tokens=["q"], picks=45)))
+    assert (rest.word, len(rest.claims), rest.claims[0].entry.id) == (TurnWord.OK, 45, "600")
+
+
+def test_a_lost_answer_of_many_picks_is_given_again(fleet: Fleet) -> None:
+    flood(fleet, 5, "x", "y")
+    owner, serving = fleet.register(), one_tier("x", "y")
+    claims = fleet.run(fleet.store.turn(owner, serving, Turn(1, picks=50))).claims
+    again = fleet.run(fleet.store.turn(owner, serving, Turn(1, picks=50)))
+    assert (again.word, again.claims, len(claims)) == (TurnWord.AGAIN, claims, 10)
+
+
+def test_queues_with_entries_left_ring_and_others_do_not(fleet: Fleet) -> None:
+    flood(fleet, 4, "x")
+    flood(fleet, 2, "y")
+    for queue in ("x", "y"):
+        fleet.silence(queue)
+    fleet.run(fleet.store.turn(fleet.register(), one_tier("x", "y"), Turn(1, picks=5)))
+    assert (fleet.bell("x"), fleet.bell("y")) == (1, 0)
+
+
+def test_who_names_nothing_as_all_was_answered_is_told_of_nothing(fleet: Fleet) -> None:
+    flood(fleet, 9, "q")
+    owner = fleet.register()
+    fleet.claim(owner, Q, limit=3)
+    reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, None, picks=50)))
+    assert (reply.word, len(reply.claims)) == (TurnWord.OK, 6)
+
+
+# Entries that have to run alone
+
+
+def crashed(fleet: Fleet, task_id: str, queue: str = "q") -> bytes:
+    """Put a task with a crash on record to the head of its queue; returns its entry."""
+    fleet.push(task_id, queue=queue)
+    owner = fleet.register("node:crash")
+    while fleet.claim(owner, one_tier(queue)) != [task_id]:
+        pass
+    fleet.exit(owner, [task_id])
+    return str(fleet.redis.lindex(fleet.keys.ready_lane(queue), 0)).encode()
+
+
+def test_who_holds_others_claims_nothing_until_its_hands_are_empty_and_then_that_one_alone(fleet: Fleet) -> None:
+    guilty = crashed(fleet, "guilty")
+    serving = tiers([QueueShare("high")], [QueueShare("q"), QueueShare("r")])
+    flood(fleet, 2, "high", "q", "r")
+    owner = fleet.register()
+
+    def turn(*held: Claim, settled: Claim | None = None, alone: bytes = b"") -> TurnReply:
+        turn = turn_of([Settlement(settled.entry, DONE)] if settled else [], 1, [claim.entry.id for claim in held])
+        return fleet.run(fleet.store.turn(owner, serving, replace(turn, picks=50, alone=alone)))
+
+    first = turn()
+    assert (first.word, first.alone) == (TurnWord.ALONE, guilty)
+    assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
+    fleet.push("high.2", queue="high")  # as its turn has come, not even this one is claimed
+    one, other = first.claims
+    fewer = turn(other, settled=one, alone=first.alone)
+    assert (fewer.word, fewer.claims, fewer.alone) == (TurnWord.ALONE, (), guilty)
+    then = turn(settled=other, alone=fewer.alone)
+    assert (then.word, [claim.entry.id for claim in then.claims]) == (TurnWord.ALONE, ["guilty"])
+    beside = turn(*then.claims, alone=then.alone)
+    assert (beside.word, beside.claims) == (TurnWord.ALONE, ())
+    last = turn(settled=then.claims[0], alone=beside.alone)
+    assert (last.word, len(last.claims), last.claims[0].entry.id) == (TurnWord.OK, 5, "high.2")
+
+
+@pytest.mark.parametrize("held", [None, ["guilty"]], ids=["unnamed", "named"])
+def test_it_is_left_alone_however_many_are_asked_for(fleet: Fleet, held: list[str] | None) -> None:
+    guilty = crashed(fleet, "guilty")
+    fleet.push("a")
+    owner = fleet.register()
+    assert fleet.claim(owner, Q) == ["guilty"]
+    reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50)))
+    assert (reply.word, reply.claims, reply.alone) == (TurnWord.ALONE, (), guilty)
+
+
+def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) -> None:
+    fleet.push("a")
+    owner = fleet.register()
+    held = fleet.claim(owner, Q)
+    guilty = crashed(fleet, "guilty")
+    fleet.push("b")
+    fleet.silence()
+    blocked = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50)))
+    assert (blocked.word, blocked.alone, fleet.bell()) == (TurnWord.ALONE, guilty, 1)
+    assert fleet.claim(fleet.register("node:2"), Q) == ["guilty"]
+    reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50, alone=guilty)))
+    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["b"])
+
+
+def test_a_queue_that_was_closed_meanwhile_is_not_waited_for(fleet: Fleet) -> None:
+    serving = one_tier("q", "r")
+    fleet.push("a", queue="r")
+    owner = fleet.register()
+    held = fleet.claim(owner, serving)
+    guilty = crashed(fleet, "guilty")
+    fleet.push("b", queue="r")
+    fleet.run(fleet.store.pause("q"))
+    reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, held, picks=50, alone=guilty)))
+    assert (reply.word, [claim.entry.id for claim in reply.claims]) == (TurnWord.OK, ["b"])
+
+
+def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_order(fleet: Fleet) -> None:
+    """One call, and the next worker finds each of them with one crash, to be run alone."""
+    ids = [f"t{number}" for number in range(500)]
+    fleet.push(*ids)
+    owner = fleet.register()
+    assert len(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=500))).claims) == 500
+    retired = fleet.exit(owner, ids, Q)
+    assert [(entry.id, entry.crashes, entry.releases) for entry in retired.requeued] == [(id_, 1, 0) for id_ in ids]
+    assert fleet.lane() == ids
+    alone = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
+    assert (alone.word, len(alone.claims)) == (TurnWord.ALONE, 1)
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.live, audit.missing) == (500, 0)
+
+
+@pytest.mark.parametrize("outcome", [DONE, RetryOutcome(0)], ids=["done", "retry"])
+def test_outcomes_count_in_whatever_order_they_come(fleet: Fleet, outcome: Outcome) -> None:
+    flood(fleet, 200, "q")
+    owner = fleet.register()
+    claims = list(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=200))).claims)
+    random.Random(3).shuffle(claims)
+    for _ in range(4):
+        ended, claims = claims[:50], claims[50:]
+        reply = fleet.turn(owner, Q, *((claim, outcome) for claim in ended), limit=0)
+        assert (reply.stale, set(fleet.inflight(owner))) == ((), {claim.entry.id for claim in claims})
+    assert fleet.redis.hget(fleet.keys.counts, "running:q") == "0"
