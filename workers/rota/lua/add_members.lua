@@ -16,14 +16,14 @@
 -- nothing.
 local FIRST, FIELDS = 8, 7
 local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(asked, 1, FIRST - 1)
-local now, key = redis_now(), group_key(group)
+local now, key = redis_now(), following.group_key(group)
 
-local function fault_in(following)
-  local at, most = 1, #following
+local function fault_in(text)
+  local at, most = 1, #text
   while at <= most do
-    local id, queue, size, body_at = string.match(following, '^(%S+) (%S+) [%d+@^-]+ (%d+)\n()', at)
+    local id, queue, size, body_at = string.match(text, '^(%S+) (%S+) [%d+@^-]+ (%d+)\n()', at)
     if not (name_or_nil(id) and queue_or_nil(queue)) or body_at + size > most + 1 then
-      return redis.error_reply('ROTA not what can follow: ' .. string.sub(following, at, at + 199))
+      return redis.error_reply('ROTA not what can follow: ' .. string.sub(text, at, at + 199))
     end
     at = body_at + size
   end
@@ -34,7 +34,7 @@ local has_group = group ~= ''
 if has_group and not name_or_nil(group) then return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200)) end
 guard_places()
 redis.call('HLEN', MEMBERS)
-redis.call('SCARD', members_key(group))
+redis.call('SCARD', following.members_key(group))
 redis.call('ZCARD', PREFIX .. 'groups')
 local known = has_group and redis.call('HMGET', key, 'phase', 'ended_us', 'cursor') or {}
 local accepted = whole(known[3]) or 0
@@ -63,12 +63,12 @@ if is_repeated then return { 'ok', accepted, words } end
 local members, ids = {}, {}
 for i, word in ipairs(words) do
   local at = FIRST + (i - 1) * FIELDS
-  local id, following = asked[at], asked[at + 6]
+  local id, rest = asked[at], asked[at + 6]
   local is_accepted = word == 'ok' or word == 'unserved' or word == 'unseen'
   if is_accepted and has_group then ids[#ids + 1] = id end
-  if is_accepted and (has_group or following ~= '') then
+  if is_accepted and (has_group or rest ~= '') then
     members[#members + 1] = id
-    members[#members + 1] = (has_group and group or '-') .. (following ~= '' and '\n' .. following or '')
+    members[#members + 1] = (has_group and group or '-') .. (rest ~= '' and '\n' .. rest or '')
   end
 end
 if #members > 0 then redis.call('HSET', MEMBERS, unpack(members)) end
@@ -78,12 +78,12 @@ if not known[1] then
   redis.call('ZADD', PREFIX .. 'groups', to_score(now), group)
 end
 if #ids > 0 then
-  redis.call('SADD', members_key(group), unpack(ids))
+  redis.call('SADD', following.members_key(group), unpack(ids))
   redis.pcall('HINCRBY', key, 'total', #ids)
 end
 redis.call('HSET', key, 'cursor', digits_of(accepted))
 if closes == '1' then
   redis.call('HSET', key, 'phase', 'closed')
-  end_group_if_over(group, now)
+  following.end_group_if_over(group, now)
 end
 return { 'ok', accepted, words }

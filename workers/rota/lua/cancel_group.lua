@@ -9,15 +9,15 @@ local PORTION = 500
 local group, cursor, now = ARGV[1], ARGV[2], redis_now()
 guard_places()
 redis.call('HLEN', MEMBERS)
-local known = redis.call('HMGET', group_key(group), 'phase', 'ended_us')
+local known = redis.call('HMGET', following.group_key(group), 'phase', 'ended_us')
 if not known[1] or known[2] then return { 0, '0', {} } end
-local portion = redis.call('SSCAN', members_key(group), cursor, 'COUNT', PORTION)
-redis.call('HSET', group_key(group), 'phase', 'cancelled')
+local portion = redis.call('SSCAN', following.members_key(group), cursor, 'COUNT', PORTION)
+redis.call('HSET', following.group_key(group), 'phase', 'cancelled')
 for i, member in ipairs(#portion[2] > 0 and redis.call('HMGET', MEMBERS, unpack(portion[2])) or {}) do
   if not member then -- somebody took it away: nobody would tell of its end
     redis.call('HSET', MEMBERS, portion[2][i], group)
     follow('purged', now, { portion[2][i] })
   end
 end
-end_group_if_over(group, now)
+following.end_group_if_over(group, now)
 return { 1, portion[1], portion[2] }

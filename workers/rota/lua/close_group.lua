@@ -7,9 +7,9 @@
 local group, now = ARGV[1], redis_now()
 guard_places()
 redis.call('HLEN', MEMBERS)
-redis.call('SCARD', members_key(group))
-local known = redis.call('HMGET', group_key(group), 'phase', 'ended_us')
+redis.call('SCARD', following.members_key(group))
+local known = redis.call('HMGET', following.group_key(group), 'phase', 'ended_us')
 if not known[1] or known[2] then return 0 end
-if known[1] == 'open' then redis.call('HSET', group_key(group), 'phase', 'closed') end
-end_group_if_over(group, now)
+if known[1] == 'open' then redis.call('HSET', following.group_key(group), 'phase', 'closed') end
+following.end_group_if_over(group, now)
 return 1

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers planning bounds
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters following settle adopt tiers rotation planning
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 for n: all claims were
 --          answered, so they need not be named), n, n queues whose token it swallowed, limits of queues
@@ -80,7 +80,7 @@ end
 local stale, by_queue, to_ring = {}, {}, {}
 if any_members then
   -- This turn may claim what follows, and rings if it does not. Of a queue that is shut for now others are to learn.
-  ring_for_following = function(queue)
+  following.ring = function(queue)
     local share = share_of(domains, queue)
     if not share or share.is_bounded then return ring_if_served(queue) end
     to_ring[queue] = true

@@ -56,62 +56,65 @@ local function keep_account(e, mark, account)
   if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end
 end
 
--- Remembering ends. What cannot be written stops no transition half way, so this never raises.
-local keep -- asked for when the first task of a call may have ended
-local function remembers()
-  local KEEP, MOST_KEPT = 10000, 1000000 -- without a master's word; what a foreign hand may write
-  keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
-  return keep > 0 and keep <= MOST_KEPT
-end
-
--- `known`: the number of all ends so far; what is no such number was overwritten, and counts anew. The oldest texts go when
--- `keep` are known without them; and what a foreign hand put among their numbers.
-local function seal(known)
-  local open, sealed = PREFIX .. ENDS, PREFIX .. SEALED
-  if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', sealed, known)) ~= 'number' then
-    redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
-    redis.call('UNLINK', open)
-    return
+local note_ends
+do -- as Lua knows no more than 200 names of a script
+  -- Remembering ends. What cannot be written stops no transition half way, so this never raises.
+  local keep -- asked for when the first task of a call may have ended
+  local function remembers()
+    local KEEP, MOST_KEPT = 10000, 1000000 -- without a master's word; what a foreign hand may write
+    keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
+    return keep > 0 and keep <= MOST_KEPT
   end
-  redis.call('RENAME', open, open .. ':' .. string.format('%.0f', known))
-  repeat
-    local first = redis.call('LINDEX', sealed, 0)
-    local number = tonumber(first or '')
-    if not first or number and number <= known and known - number < keep then return end
-    redis.call('UNLINK', open .. ':' .. first)
-    redis.call('LPOP', sealed)
-  until false
-end
 
-local function remember(how, now, owner, count, text)
-  local LONG, SHORTEST = 32768, 16 -- bytes of a text that is sealed; a small memory has shorter ones, of so many an end
-  local SHORT = 2048 -- a text that is put behind its head at little cost
-  local open, head = PREFIX .. ENDS, string.format('\n!%d %s %.0f %s', count, how, now, owner)
-  if #text > SHORT then redis.pcall('APPEND', open, head) else text = head .. text end
-  local size = redis.pcall('APPEND', open, text)
-  local known = redis.pcall('HINCRBY', PREFIX .. 'meta', 'ended', count)
-  if type(size) == 'number' and size >= math.min(LONG, keep * SHORTEST) then seal(known) end
-end
+  -- `known`: the number of all ends so far; what is no such number was overwritten, and counts anew. The oldest texts go when
+  -- `keep` are known without them; and what a foreign hand put among their numbers.
+  local function seal(known)
+    local open, sealed = PREFIX .. ENDS, PREFIX .. SEALED
+    if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', sealed, known)) ~= 'number' then
+      redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
+      redis.call('UNLINK', open)
+      return
+    end
+    redis.call('RENAME', open, open .. ':' .. string.format('%.0f', known))
+    repeat
+      local first = redis.call('LINDEX', sealed, 0)
+      local number = tonumber(first or '')
+      if not first or number and number <= known and known - number < keep then return end
+      redis.call('UNLINK', open .. ':' .. first)
+      redis.call('LPOP', sealed)
+    until false
+  end
 
-local function tell_nothing_of(ids, now)
-  local LONG = 32768
-  local untold, at = PREFIX .. UNTOLD, string.format(' %.0f', now)
-  local size = redis.pcall('APPEND', untold, '\n' .. table.concat(ids, at .. '\n') .. at)
-  if type(size) ~= 'number' or size < LONG then return end
-  redis.call('SET', untold, string.match(redis.call('GETRANGE', untold, -LONG / 2, -1), '\n.*') or '')
-end
+  local function remember(how, now, owner, count, text)
+    local LONG, SHORTEST = 32768, 16 -- bytes of a text that is sealed; a small memory has shorter ones, of so many an end
+    local SHORT = 2048 -- a text that is put behind its head at little cost
+    local open, head = PREFIX .. ENDS, string.format('\n!%d %s %.0f %s', count, how, now, owner)
+    if #text > SHORT then redis.pcall('APPEND', open, head) else text = head .. text end
+    local size = redis.pcall('APPEND', open, text)
+    local known = redis.pcall('HINCRBY', PREFIX .. 'meta', 'ended', count)
+    if type(size) == 'number' and size >= math.min(LONG, keep * SHORTEST) then seal(known) end
+  end
 
--- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted here,
--- while their bodies are still there. `ended` has their `ids`; `lines`, of those that are to be remembered: a text of `count`
--- of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing is to be told.
-local function note_ends(how, now, owner, ended)
-  if tell_waiters then tell_waiters(how, ended.ids) end
-  if follow then follow(how, now, ended.ids) end
-  if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end -- one at a time, and of an earlier life
-  if not remembers() then return end
-  local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
-  if count > 0 then remember(how, now, owner, count, #lines > 1 and table.concat(lines, '\n') or lines[1]) end
-  if #ended.untold > 0 then tell_nothing_of(ended.untold, now) end
+  local function tell_nothing_of(ids, now)
+    local LONG = 32768
+    local untold, at = PREFIX .. UNTOLD, string.format(' %.0f', now)
+    local size = redis.pcall('APPEND', untold, '\n' .. table.concat(ids, at .. '\n') .. at)
+    if type(size) ~= 'number' or size < LONG then return end
+    redis.call('SET', untold, string.match(redis.call('GETRANGE', untold, -LONG / 2, -1), '\n.*') or '')
+  end
+
+  -- Tasks have ended, all of them `how`: done, cancelled, expired, purged or dead. Whichever way they came, it is noted here,
+  -- while their bodies are still there. `ended` has their `ids`; `lines`, of those that are to be remembered: a text of `count`
+  -- of them as it came, or '', then entry, account, entry, account...; `untold`: ids of which nothing is to be told.
+  note_ends = function(how, now, owner, ended)
+    if tell_waiters then tell_waiters(how, ended.ids) end
+    if follow then follow(how, now, ended.ids) end
+    if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end -- one at a time, and of an earlier life
+    if not remembers() then return end
+    local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
+    if count > 0 then remember(how, now, owner, count, #lines > 1 and table.concat(lines, '\n') or lines[1]) end
+    if #ended.untold > 0 then tell_nothing_of(ended.untold, now) end
+  end
 end
 
 -- The same of one. `text`: its entry's, or of a dead task its id and ticket; `account`: of its run and of earlier attempts, ''

@@ -3,14 +3,16 @@
 -- its body. In `group-members:GROUP` stand the members of a group that have not ended, of a chain the task whose turn it is:
 -- who leaves that set has ended, once. While there are no members there is nothing of this: a call pays for one look.
 -- with: ending
-local group_key, members_key, ring_for_following, end_group_if_over
+local following -- what scripts may use of it
 if any_members then
+  following = {}
   local ENDED_MS = 50000 -- for so long a group that has ended can be looked at
   local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'
   local MEMBER = '^(%S+)\n?(.*)$'
-  group_key = function(group) return PREFIX .. 'group:' .. group end
-  members_key = function(group) return PREFIX .. 'group-members:' .. group end
-  ring_for_following = ring_if_served -- a turn, which claims as well, has another way
+  local function group_key(group) return PREFIX .. 'group:' .. group end
+  local function members_key(group) return PREFIX .. 'group-members:' .. group end
+  following.group_key, following.members_key = group_key, members_key
+  following.ring = ring_if_served -- a turn, which claims as well, has another way
 
   -- The life that an id begins: its number, '' for the first; nil when the id is taken, if only by a task that was cancelled
   -- and of which an entry stands.
@@ -33,16 +35,16 @@ if any_members then
     if not is_list(lane) then return bury(e, UNUSABLE, now) end
     redis.call(e.front and 'LPUSH' or 'RPUSH', lane, entry_text(e))
     redis.call('SADD', PREFIX .. 'ready', e.queue)
-    ring_for_following(e.queue)
+    following.ring(e.queue)
   end
 
   -- Enqueue the first of what is to follow, as a member of this group or none, `-`; what stands behind it follows that.
   -- Returns its id, nil when that is taken.
-  local function put_what_follows(following, group, now)
-    local id, queue, sign, digits, front, size, at = string.match(following, ITEM)
+  local function put_what_follows(text, group, now)
+    local id, queue, sign, digits, front, size, at = string.match(text, ITEM)
     local life = name_or_nil(id) and queue_or_nil(queue) and life_to_begin(id)
     if not life then return nil end
-    local body, rest = string.sub(following, at, at + size - 1), string.sub(following, at + size)
+    local body, rest = string.sub(text, at, at + size - 1), string.sub(text, at + size)
     local due = math.min((tonumber(digits) or 0) + (sign ~= '@' and now or 0), LATEST)
     local e = {
       id = id, queue = queue, kind = due > now and 'd' or 'i', due = math.max(due, now), ready = now,
@@ -84,13 +86,13 @@ if any_members then
     redis.call('PEXPIRE', key, ENDED_MS)
     redis.pcall('ZREM', PREFIX .. 'groups', group)
     total('groups-ended:' .. how, 1)
-    local following = how == 'then' and on_end[1] or how == 'on_dead' and on_end[2] or ''
-    redis.call('HSET', key, 'followed_by', put_what_follows(following, '-', now) or '')
+    local text = how == 'then' and on_end[1] or how == 'on_dead' and on_end[2] or ''
+    redis.call('HSET', key, 'followed_by', put_what_follows(text, '-', now) or '')
   end
 
   local function is_over(phase, left) return left == 0 and phase ~= 'open' end
 
-  end_group_if_over = function(group, now)
+  local function end_group_if_over(group, now)
     local known = redis.pcall('HMGET', group_key(group), 'phase', 'ended_us', 'awaited')
     local left = redis.pcall('SCARD', members_key(group))
     if known.err or type(left) ~= 'number' or not known[1] or known[2] then return end
@@ -98,6 +100,8 @@ if any_members then
     if has_ended then end_group(group, known[1], now) end
     if (known[3] or '') ~= '' then wake_for(group, known[3], left, has_ended) end
   end
+
+  following.end_group_if_over = end_group_if_over
 
   -- These have left their group, unless they had before.
   local function leave_group(group, how, ids)

@@ -4,7 +4,9 @@ local any_former = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1
 local any_events = in_use and redis.call('EXISTS', EVENTS_ON) == 1
-local waiters = in_use and redis.pcall('HLEN', WAITERS)
-local any_waiters = type(waiters) == 'number' and waiters > 0 -- of another type it stops waits, and nothing else
-local members = in_use and redis.pcall('HLEN', MEMBERS)
-local any_members = type(members) == 'number' and members > 0 -- likewise
+local any_waiters, any_members = false, false -- what is of another type stops them, and nothing else
+if in_use then
+  local waiters, members = redis.pcall('HLEN', WAITERS), redis.pcall('HLEN', MEMBERS)
+  any_waiters = type(waiters) == 'number' and waiters > 0
+  any_members = type(members) == 'number' and members > 0
+end

@@ -2,7 +2,7 @@
 -- each queue is read and written once. Only ordinary entries are claimed so: live ones, without a crash or a loss on record.
 -- What comes behind another one is left to the claim of one at a time.
 -- A turn says in its third argument how many picks it has, and with one there is nothing of this: each function costs it.
--- with: entry doorbell books condition rotation
+-- with: entry doorbell books condition rotation bounds
 local make_planner
 if ARGV[3] ~= '1' then
   make_planner = function(inflight, bounds, to_ring, claimed, claims)
