@@ -1,16 +1,13 @@
 """The worker: `decide` and `Fence` are the product's; what lies between the decisions, and takes time, is simulated."""
 
-import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from rota.backoff import Backoff
 from rota.child.life import EXIT_DRAINED, EXIT_LOST, Fence
 from rota.child.settings import WorkerSettings, worker_settings_from_json
-from rota.child.slot_record import TaskRecord
 from rota.child.slot_task import Verdict
 from rota.child.slots import Phase, RecycleReason, boottime_ns
 from rota.protocol.entry import parse_entry
@@ -19,7 +16,8 @@ from rota.server.server_errors import ServerError
 from rota.worker.decide import STEPS, Mode, Need, Step, mode_of, need_of
 from rota.worker.limits import ShortLimits
 from rota_supervisor.layout import Role
-from simulation.process import SEGFAULT_STATUS, Code, Process
+from simulation.process import SEGFAULT_STATUS, Code
+from simulation.running import Hand, Running
 from simulation.server import Parked, Task
 from simulation.timeline import NANOSECONDS
 
@@ -37,28 +35,7 @@ def _verdict_on(task: Task) -> Verdict:
     return Verdict(True, 0 if task.failures < _RETRIES else None, task.crash_limit)
 
 
-@dataclass(slots=True, eq=False)
-class Hand:
-    """A task in its place, seconds of its node's clock. `told_for`: the soft limit of which it was told last."""
-
-    task: Task
-    record: TaskRecord
-    began_at: float
-    looked_at: float
-    soft_seconds: float
-    soft_until: float = math.inf
-    told_for: float = math.inf
-    give_up: Callable[[], None] = field(default=lambda: None)
-
-    def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
-        """It begins or beats: its hard deadline and its soft one."""
-        self.looked_at = from_ns / NANOSECONDS
-        soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
-        self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
-        return from_ns + round(limit_seconds * NANOSECONDS), soft_ns
-
-
-class Worker(Process):
+class Worker(Running):
     """One life of a worker: it looks at its situation, takes one step, and looks again. One that runs several tasks
     does so meanwhile, and when one of them has ended."""
 
@@ -72,7 +49,6 @@ class Worker(Process):
         self._waiting: deque[Task] = deque()
         self._finished: list[tuple[str, int]] = []  # ids, and how many bytes each outcome has
         self._lost = self._idle = False
-        self.hands: dict[int, Hand] = {}
         self._last_turn_ns = 0
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
@@ -82,44 +58,6 @@ class Worker(Process):
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
         self.world.workers[owner] = self
         self.later(self.world.random.uniform(0.002, 0.006), self._boot)
-
-    # What it runs
-
-    @property
-    def several(self) -> bool:
-        """Whether it runs several at once."""
-        return self.settings.concurrency > 1
-
-    @property
-    def running(self) -> bool:
-        """Whether it runs any."""
-        return bool(self.hands)
-
-    @property
-    def looked_at(self) -> float:
-        """When the task began, or beat last, whose time limit is over first."""
-        return min((hand.looked_at for hand in self.hands.values()), default=0.0)
-
-    @property
-    def began_at(self) -> float:
-        """When the task began in which it hears nothing."""
-        return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
-
-    @property
-    def soft_until(self) -> float:
-        """The first soft limit of which it was not told."""
-        return min(
-            (hand.soft_until for hand in self.hands.values() if hand.told_for != hand.soft_until), default=math.inf
-        )
-
-    @property
-    def runs_cancelled(self) -> bool:
-        """Whether one of its tasks was cancelled."""
-        return any(hand.record.is_cancelled() for hand in self.hands.values())
-
-    @property
-    def _free(self) -> list[int]:
-        return [place for place in range(self.settings.concurrency) if place not in self.hands]
 
     def _boot(self) -> None:
         trouble, draw = self.world.trouble, self.world.random.random()
@@ -143,7 +81,7 @@ class Worker(Process):
             case Step.RUN:
                 self._run_next(now_ns)
             case Step.CLAIM:
-                self._turn(len(self._free) if self.several else self.world.trouble.claim_limit)
+                self._turn(len(self.free) if self.several else self.world.trouble.claim_limit)
             case Step.SETTLE:
                 self._turn(0)
             case Step.PARK:
@@ -177,7 +115,7 @@ class Worker(Process):
             unconfirmed=bool(self._finished),
             unanswered=False,
             turn_due=mode is not Mode.WORKING and now_ns - self._last_turn_ns > FENCED_TURN_NS,
-            nothing_found=self._idle or not self._free,
+            nothing_found=self._idle or not self.free,
         )
 
     @property
@@ -236,7 +174,7 @@ class Worker(Process):
         server = self.world.server
         woken = lambda answer: self.world.network.answer(self, lambda: self._woken(parked, answer))  # noqa: E731 - one word
         self._parked = parked = Parked(self.owner, woken, self._held)
-        if self._free and self.place not in self.world.network.cut:
+        if self.free and self.place not in self.world.network.cut:
             server.park(parked)
         self.later(PARK_SECONDS, lambda: self._patience_over(parked))
 
@@ -274,7 +212,7 @@ class Worker(Process):
         task, random, trouble = self._waiting.popleft(), self.world.random, self.world.trouble
         self._attempts += 1
         self.world.witness.allowed(self, task)
-        soft_seconds, place = 0.0, self._free[0]
+        soft_seconds, place = 0.0, self.free[0]
         if random.random() < trouble.soft_limits and not task.once:
             soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
         at = looked_ns / NANOSECONDS

@@ -201,6 +201,7 @@ def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
     """A field of the settings whose name is no key's would be given as the reason under a name nobody knows."""
     config = Config(
         tiers=(("default",),),
+        pools={"default": PoolConfig(concurrency=2)},
         queues={"default": QueueConfig(weight=2.0, lag_objective_seconds=3.0)},
         tasks={"note": TaskConfig(retries=1)},
         limits=Limits(
@@ -219,7 +220,8 @@ def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
     before, after = worker_settings(Config())["default"], worker_settings(config)["default"]
     same = {each for each in WorkerSettings.__slots__ if getattr(before, each) == getattr(after, each)}
     assert same == {"server", "pool", "durability"}  # what a reload cannot change
-    given = {"queues.default.weight": "", "queues.default.lag_objective_seconds": "", "tasks.note.retries": ""}
+    keys = ("queues.default.weight", "queues.default.lag_objective_seconds", "tasks.note.retries")
+    given = dict.fromkeys((*keys, "pools.default.concurrency"), "")
     preview = _preview(Generation(1, 1, Config()), Loaded(config, given, ()))
     [line] = [line for line in preview["plan"] if REPLACED in line]
     assert all("." in reason for reason in line.partition(f"{REPLACED}: ")[2].split(", "))

@@ -177,6 +177,7 @@ def _page() -> str:
         "beat_age_seconds": 1.0,
         "task_age_seconds": 1.0,
         "progress": {"done": 1, "total": None, "note": HOSTILE},
+        "tasks": [],
     }
     queue: dict[str, Any] = {
         "name": HOSTILE,

@@ -97,7 +97,8 @@ SCENES = [
 
 def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str], int]:
     """What a worker claims in one moment that has room for 50, and for how long it may sleep then."""
-    owner, moment, claimed = fleet.register(), fleet.clock_us, []
+    claimed: list[str] = []
+    owner, moment = fleet.register(), fleet.clock_us
     while True:
         fleet.clock_us = moment
         reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, claimed, picks=picks)))
@@ -136,8 +137,8 @@ def test_fewer_claims_than_picks_say_that_there_is_nothing_more(fleet: Fleet) ->
 
 
 def test_a_turn_of_many_picks_is_bounded_and_says_more(fleet: Fleet) -> None:
-    for first in range(0, 900, 300):
-        fleet.push(*(str(number) for number in range(first, first + 300)))
+    for at in range(0, 900, 300):
+        fleet.push(*(str(number) for number in range(at, at + 300)))
     fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})  # they were cancelled
     owner = fleet.register()
     first = fleet.run(fleet.store.turn(owner, Q, Turn(1, tokens=["q"], picks=50)))

@@ -73,7 +73,8 @@ class Slot(RosterPart):
 
     def __init__(self, region: memoryview, roster: memoryview) -> None:
         super().__init__(region, roster)
-        self._records: dict[int, TaskRecord] = {}
+        self._first = TaskRecord(0, self._bytes, self._words, self._roster)
+        self._records = {0: self._first}
 
     # Life
 
@@ -172,6 +173,9 @@ class Slot(RosterPart):
 
     def running_times(self) -> tuple[TaskTimes, ...]:
         """Of the tasks that run, without their texts: the master looks at all slots many times a second."""
+        if self._roster[ROSTER.places] <= 1:
+            times = self._first.times()
+            return () if times is None else (times,)
         return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
 
     def busy_records(self) -> list[TaskRecord]:
@@ -181,13 +185,13 @@ class Slot(RosterPart):
     @property
     def has_worked(self) -> bool:
         """Whether a task has ended in this life."""
-        return any(number > 1 for number in self.numbers())
+        return self._first.number > 1 or (self.places > 1 and any(number > 1 for number in self.numbers()))
 
     @property
     def stepping(self) -> int | None:
         """The place whose coroutine takes a step just now, where several run; None when none does."""
-        place = self._words[HEADER.stepping] - 1
-        return place if 0 <= place < self.places else None
+        place, places = self._words[HEADER.stepping] - 1, self._roster[ROSTER.places]
+        return place if 0 <= place < places and places > 1 else None
 
     # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies. They stand in a ring
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- One round trip of a worker: settle what ended, then claim what is next.
--- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation bounds
+-- with: prefix clock entry doorbell lists books in_use former bare news waiters ending settle adopt tiers rotation planning
 -- KEYS[1]  tasks
 -- ARGV     owner, limit, picks, the entry for which it empties its hands or '', n, n ids held (-1 for n: all claims were
 --          answered, so they need not be named), n, n queues whose token it swallowed, limits of queues
@@ -16,6 +16,7 @@
 --   more   500 things were looked at, and picks are left; call again at once with the same tokens
 -- Invariant: only a registered owner's list grows; each outcome is gated on its entry being in that list.
 local EXAMINE = 500
+local PREFIX = PREFIX -- for each function that names it Lua looks for a name from the latest one back
 local now = redis_now()
 local owner, limit, left, awaited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local several = left > 1
@@ -254,31 +255,27 @@ if any_patterns then
   end
 end
 
+local claim_planned = several and not any_former and make_planner(inflight, bounds, to_ring, texts, claims)
 local function claim_in_order()
   for _, domain in ipairs(domains) do
     if domain.has_patterns then claim_in_turn(domain) end
     local places = domain.has_patterns and {} or candidates(domain)
     while #places > 0 and goes_on() do
-      local i = next_in_rotation(domain, places)
-      local share = share_in(domain, ARGV[places[i]])
-      local has_more = claim_from(share, most_of(share, #places > 1))
-      local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
-      if is_shut or not has_more then table.remove(places, i) end
+      local found, looked = 0, 0
+      if claim_planned and #places > 1 then found, looked = claim_planned(domain, places, left) end
+      left, examined = left - found, examined + looked
+      if found > 0 then
+        places = candidates(domain)
+      else
+        local i = next_in_rotation(domain, places)
+        local share = share_in(domain, ARGV[places[i]])
+        local has_more = claim_from(share, most_of(share, #places > 1))
+        local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
+        if is_shut or not has_more then table.remove(places, i) end
+      end
     end
     if not goes_on() then return end
   end
-end
-
--- A bare push does not mark its queue ready, so look at the lanes once before the worker sleeps.
-local function mark_unmarked()
-  local found = false
-  each_queue(domains, function(queue)
-    if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then
-      if any_patterns then mark(queue) end
-      found = true
-    end
-  end)
-  return found
 end
 
 -- It was told before that this entry has to run alone. While it lies first in its queue nothing else is claimed, and it is when
@@ -292,7 +289,7 @@ if awaited ~= '' then
   if is_first and is_open then claim_from(share, 1) end
 end
 if goes_on() then claim_in_order() end
-if goes_on() and mark_unmarked() then claim_in_order() end
+if goes_on() and mark_unmarked(domains) then claim_in_order() end
 if tell_waiters and #texts > 0 then tell_waiters('started', ids_in(texts)) end
 for i, text in ipairs(tell and texts or {}) do
   tell('started', text, owner, task_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)

@@ -22,6 +22,7 @@ from rota_supervisor.master.core.stopping import Stop
 
 # The keys that a field of WorkerSettings is made from, unless it is `limits.FIELD`. QUEUE: each served queue.
 _KEYS_OF: Final = {
+    "concurrency": ("pools.POOL.concurrency",),
     "tiers": ("tiers", "pools.POOL.queues", *(f"queues.QUEUE.{key}" for key in ("weight", "cap", "rate", "condition"))),
     "overrides": ("tasks.",),
     "lease_seconds": ("lease.seconds",),

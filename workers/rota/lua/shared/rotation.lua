@@ -5,13 +5,13 @@
 -- They stand in `rotation`, in the fields `DOMAIN` and `DOMAIN QUEUE`; those of a domain with patterns, whose queues come
 -- and go, in a hash of its own: see shared/turns.lua.
 -- with: turns
--- Of these places of queues in ARGV the one to serve next, as an index.
-local function next_in_rotation(domain, places)
+-- Of these places of queues in ARGV the one to serve next, as an index. `states`: theirs, where they are known.
+local function next_in_rotation(domain, places, states)
   if #places == 1 then return 1 end
   local fields, prefix = {}, domain.name .. ' '
-  for i, place in ipairs(places) do fields[i] = prefix .. ARGV[place] end
+  for i, place in ipairs(states and {} or places) do fields[i] = prefix .. ARGV[place] end
   local best, best_state
-  for i, state in ipairs(redis.call('HMGET', PREFIX .. 'rotation', unpack(fields))) do
+  for i, state in ipairs(states or redis.call('HMGET', PREFIX .. 'rotation', unpack(fields))) do
     if not state or #state ~= STATE_BYTES then return i end -- never served, or not written here: before all others
     if not best or state < best_state then best, best_state = i, state end
   end
@@ -47,4 +47,16 @@ local function credit(share, entries)
   local state = state_of(time - entries * share.cost, turn)
   redis.call('HSET', key, field, state)
   if share.in_turn then move_in_turn(share, before, state) end
+end
+
+-- A bare push does not mark its queue ready, so look at the lanes once before the worker sleeps.
+local function mark_unmarked(domains)
+  local found = false
+  each_queue(domains, function(queue)
+    if entries_in(queue) > 0 and redis.call('SADD', PREFIX .. 'ready', queue) == 1 then
+      if any_patterns then mark(queue) end
+      found = true
+    end
+  end)
+  return found
 end

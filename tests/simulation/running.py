@@ -1,0 +1,84 @@
+"""What a simulated worker runs: tasks in their places."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rota.child.settings import WorkerSettings
+from rota.child.slot_record import TaskRecord
+from rota_supervisor.master.core.children import Child
+from simulation.process import Process
+from simulation.server import Task
+from simulation.timeline import NANOSECONDS
+
+if TYPE_CHECKING:
+    from simulation.node import Node
+
+
+@dataclass(slots=True, eq=False)
+class Hand:
+    """A task in its place, seconds of its node's clock. `told_for`: the soft limit of which it was told last."""
+
+    task: Task
+    record: TaskRecord
+    began_at: float
+    looked_at: float
+    soft_seconds: float
+    soft_until: float = math.inf
+    told_for: float = math.inf
+    give_up: Callable[[], None] = field(default=lambda: None)
+
+    def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
+        """It begins or beats: its hard deadline and its soft one."""
+        self.looked_at = from_ns / NANOSECONDS
+        soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
+        self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
+        return from_ns + round(limit_seconds * NANOSECONDS), soft_ns
+
+
+class Running(Process):
+    """A process with tasks in hand."""
+
+    settings: WorkerSettings
+
+    def __init__(self, node: "Node", child: Child) -> None:
+        super().__init__(node, child)
+        self.hands: dict[int, Hand] = {}
+
+    @property
+    def several(self) -> bool:
+        """Whether it runs several at once."""
+        return self.settings.concurrency > 1
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs any."""
+        return bool(self.hands)
+
+    @property
+    def looked_at(self) -> float:
+        """When the task began, or beat last, whose time limit is over first."""
+        return min((hand.looked_at for hand in self.hands.values()), default=0.0)
+
+    @property
+    def began_at(self) -> float:
+        """When the task began in which it hears nothing."""
+        return math.inf if self.several else min((hand.began_at for hand in self.hands.values()), default=0.0)
+
+    @property
+    def soft_until(self) -> float:
+        """The first soft limit of which it was not told."""
+        return min(
+            (hand.soft_until for hand in self.hands.values() if hand.told_for != hand.soft_until), default=math.inf
+        )
+
+    @property
+    def runs_cancelled(self) -> bool:
+        """Whether one of its tasks was cancelled."""
+        return any(hand.record.is_cancelled() for hand in self.hands.values())
+
+    @property
+    def free(self) -> list[int]:
+        """The places in which nothing runs."""
+        return [place for place in range(self.settings.concurrency) if place not in self.hands]
