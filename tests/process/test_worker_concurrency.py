@@ -47,8 +47,8 @@ def test_outcomes_stay_while_the_server_is_away_and_each_counts_once(harness: Ch
             harness.connection.execute("CLIENT", "KILL", "ID", line.split(b"id=")[1].split(b" ")[0])
     go.touch()
     until(lambda: all(harness.state(task_id) == "done" for task_id in held))
-    harness.enqueue("note", "after")
-    until(lambda: "after" in harness.ran())
+    after = harness.enqueue("note", "after")
+    until(lambda: harness.state(after) == "done")
     until(lambda: worker.slot.outcomes() == (0, b""))
     assert harness.ran().count("found") == PLACES
     assert harness.run(harness.store.audit()).done == PLACES + 1

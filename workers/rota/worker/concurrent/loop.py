@@ -40,7 +40,6 @@ from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, S
 from rota.worker.starting import Starting
 from rota.worker.times import Anchor
 
-_PACE_NS: Final = 1_000_000  # from turn to turn: what ends meanwhile shares the next one
 _BEAT_SECONDS: Final = 0.25  # while tasks run: a loop that does not come back for a second is noticed
 _ALWAYS: Final = 1 << 62  # of what is claimed nothing is recalled, so it may be started however late
 
@@ -194,9 +193,6 @@ class ConcurrentLoop(Standing):
     # Turns
 
     async def _take_turn(self, picks: int) -> None:
-        left_ns = self._last_turn_ns + _PACE_NS - boottime_ns()
-        if left_ns > 0 and not self._ledger.tokens:
-            await asyncio.sleep(left_ns / NANOSECONDS)
         error = await self._try_turn(picks)
         if error is not None:
             await self._rest(self._link.failed(error))
