@@ -178,6 +178,10 @@ class Fleet:
     def inflight(self, owner: str) -> list[str]:
         return self._ids(self.keys.inflight(owner))
 
+    def inflight_entries(self, owner: str) -> list[bytes]:
+        """The texts of what it holds."""
+        return [str(text).encode() for text in self.redis.lrange(self.keys.inflight(owner), 0, -1)]
+
     def _ids(self, key: str) -> list[str]:
         return [str(text).split(" ")[0] for text in self.redis.lrange(key, 0, -1)]
 

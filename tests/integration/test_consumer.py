@@ -201,6 +201,20 @@ def test_a_cancelled_task_is_told_at_once_and_not_at_the_next_renewal(client: Cl
         assert not fleet.redis.exists(fleet.keys.orders(consumer.owner.rpartition(":")[0].rpartition(":")[0]))
 
 
+def test_a_cancelled_task_says_nothing_of_the_next_one_of_its_id(client: Client, fleet: Fleet) -> None:
+    with client.consumer("q", lease_seconds=3600) as consumer:
+        push(client, "a")
+        with next(consumer) as task:
+            client.cancel("a")
+            until(lambda: task.cancelled)
+            raise rota.Cancelled
+        push(client, "a")
+        with next(consumer) as following:
+            assert (task.cancelled, following.cancelled) == (True, False)
+    audit = fleet.run(fleet.store.audit())
+    assert (audit.cancelled, audit.done) == (1, 1)
+
+
 # How many, and whose
 
 

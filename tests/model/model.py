@@ -252,12 +252,12 @@ class Model(Schedules, Sweeping, Throttling):
             self.leases.begin(owners[-1], now)
         return owners
 
-    def renew(self, now: int, owners: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The lost ones, and the cancelled tasks of the others."""
+    def renew(self, now: int, owners: Sequence[str]) -> tuple[list[str], set[str]]:
+        """The lost ones, and the entries that the others hold of cancelled tasks."""
         lost = [owner for owner in owners if not self.leases.renew(owner, now)]
         held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
         cancelled = [task.id for task in self.places.tasks.values() if task.cancelled]
-        return lost, [task.id for task in held if task.id in cancelled]
+        return lost, {task.text for task in held if task.id in cancelled}
 
     def adopt_orphans(self, now: int, owners: Sequence[str]) -> int:
         orphans = [owner for owner in owners if self.places.inflight.get(owner) and owner not in self.leases.expires]

@@ -57,7 +57,7 @@ class Calls(Store):
         return _call(lambda server: tuple(server.register(lease_ms, list(places))))
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
-        return _call(lambda server: Renewed(*map(tuple, server.renew(lease_ms, list(owners)))))
+        return _call(lambda server: Renewed(*server.renew(lease_ms, owners)))
 
     def retire_exited(
         self,

@@ -4,7 +4,7 @@ That the scripts do this is the business of the model test of the protocol; here
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -221,15 +221,16 @@ class Server:
             self.witness.registered(names[-1])
         return names
 
-    def renew(self, lease_ms: int, owners: list[str]) -> tuple[list[str], list[str]]:
-        """Answers those that are lost, and which tasks that they hold were cancelled."""
+    def renew(self, lease_ms: int, owners: Sequence[str]) -> tuple[tuple[str, ...], frozenset[bytes]]:
+        """Answers those that are lost, and the entries that they hold of cancelled tasks."""
         expires = self.now_us + lease_ms * 1000
         self._note_lease(lease_ms * 1000)
         for owner in owners:
             if owner in self.owners:
                 self.owners[owner] = expires
-        cancelled = [task.id for owner in owners for task in self.inflight.get(owner, []) if task.cancelled]
-        return [owner for owner in owners if owner not in self.owners], cancelled
+        held = (task for owner in owners for task in self.inflight.get(owner, []))
+        lost = tuple(owner for owner in owners if owner not in self.owners)
+        return lost, frozenset(task.text for task in held if task.cancelled)
 
     def _longest_in_use(self) -> int:
         return self.longest_us if abs(self.now_us - self.longest_at) <= 2 * self.longest_us else 0

@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -10,18 +11,32 @@ from cores import Core
 from rota.child.slot_memory import SlotMemory
 from rota.child.slot_task import TaskInSlot, TaskTimes
 from rota.child.slots import Phase, Slot
-from rota.protocol.replies import CancelOrder, parse_order
+from rota.protocol.replies import CancelOrder, parse_order, parse_renewed
+from rota.protocol.store import Announced, Store
+from rota.server.aio_connection import AioConnection
+from rota.server.server_errors import ServerError
 from rota.telemetry import events
 from rota_supervisor.config.model import Config
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, ChildState
-from rota_supervisor.master.core.effects import Order, Retire, Tell, TellCancelled
-from rota_supervisor.master.core.events import CancelOrdered, Died, Event, Look, Looked, ProcessEnd, Ticked
+from rota_supervisor.master.core.effects import HeldLease, Order, RenewLeases, Retire, Tell, TellCancelled
+from rota_supervisor.master.core.events import (
+    CancelOrdered,
+    Died,
+    Event,
+    LeasesRenewed,
+    Look,
+    Looked,
+    ProcessEnd,
+    Ticked,
+)
 from rota_supervisor.master.core.plan import DUMP_SECONDS, next_look
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.targets import Desired
 from rota_supervisor.master.effects.background import Background
+from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.orders import Orders, cancelled_in
+from rota_supervisor.master.effects.redis_calls import RedisCalls
 
 SLOT, OWNER = 8, "node:8:1"
 ENTRY = b"id mail i 1 1 0 0 0 0 -"
@@ -217,3 +232,53 @@ def test_the_task_that_a_worker_runs_is_found_if_it_is_meant(place: _Place, work
     assert found("other") == []
     place.slot.record(0).end()
     assert found("id") == []
+
+
+# Renewals: from the answer to the event
+
+
+class _Renewal:
+    """The connection of renewals: its first answer names what was cancelled when it was asked; there is no second."""
+
+    def __init__(self, cancelled: bytes, meanwhile: Callable[[], object]) -> None:
+        self.answers = [parse_renewed([[], [cancelled]])]
+        self.meanwhile = meanwhile
+
+    async def run(self, _command: object) -> Any:
+        if not self.answers:
+            raise ServerError("gone")
+        self.meanwhile()
+        return self.answers.pop()
+
+
+def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable[[], object]) -> list[CancelOrdered]:
+    """What follows from a renewal that names this entry; `meanwhile`: what its worker does while it is on its way."""
+
+    async def run() -> None:
+        connection, nobody = cast("AioConnection", _Renewal(cancelled, meanwhile)), cast("Declaring", None)
+        background = Background()
+        calls = RedisCalls(connection, Store("n"), "node", place.memory, background, nobody, place.told.append)
+        held = (HeldLease(OWNER, 20.0, SLOT, worker.nonce),)
+        calls.handlers[RenewLeases](RenewLeases(held, (), {}, 20.0, Announced(), {}))
+        while not any(isinstance(each, LeasesRenewed) for each in place.told):
+            await asyncio.sleep(0)
+        await background.cancel()
+
+    asyncio.run(run())
+    return [each for each in place.told if isinstance(each, CancelOrdered)]
+
+
+def test_a_renewal_that_names_a_running_task_has_its_worker_told(place: _Place, worker: Child) -> None:
+    place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
+    assert _renewed(place, worker, ENTRY, lambda: None) == [CancelOrdered(SLOT, worker.nonce, 0, 1, "id")]
+
+
+def test_a_renewal_ends_no_task_that_took_the_id_of_the_cancelled_one_meanwhile(place: _Place, worker: Child) -> None:
+    record = place.slot.record(0)
+    record.start(ENTRY, "send", 1, FOREVER_NS)
+
+    def another_begins() -> None:
+        record.end()
+        record.start(b"id mail i 2 2 0 0 0 0 -", "send", 2, FOREVER_NS)
+
+    assert _renewed(place, worker, ENTRY, another_begins) == []

@@ -3,8 +3,8 @@
 -- with: prefix clock numbers lists leases renewal shares
 -- KEYS[1]  tasks
 -- ARGV     lease ms, owner, queues
--- returns  1, or 0 when the owner is no longer registered and nothing was done; ids in flight that somebody asked to
---          cancel; for each queue its share (see shared/shares.lua), or '' for the plain ones
+-- returns  1, or 0 when the owner is no longer registered and nothing was done; entries in flight that somebody asked
+--          to cancel; for each queue its share (see shared/shares.lua), or '' for the plain ones
 local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local untill = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')

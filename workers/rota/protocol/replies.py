@@ -86,7 +86,7 @@ def _parse_enqueued_word(text: str) -> Enqueued:
 class TurnWord(StrEnum):
     """`ok`: here is what you hold now (perhaps nothing). `again`: entries you hold and did not name.
     `lost`: you are no longer registered. `more`: work was bounded, call again at once with the same tokens. `alone`: an
-    entry that you hold, or that is next, has to run alone: listen at no doorbell, and ask again when one of your tasks
+    entry that you hold, or that is next, has to run alone: listen at no doorbell, and ask again when a task of yours
     has ended."""
 
     OK = "ok"
@@ -174,13 +174,13 @@ def parse_promoted(raw: Raw) -> Promoted:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """`lost`: owners no longer registered. `cancelled`: ids in flight that somebody asked to cancel."""
+    """`lost`: owners no longer registered. `cancelled`: texts of entries in flight that somebody asked to cancel."""
 
     lost: tuple[str, ...]
-    cancelled: tuple[str, ...]
+    cancelled: frozenset[bytes]
 
 
-parse_renewed = reply(Renewed, names_of, names_of)
+parse_renewed = reply(Renewed, names_of, frozenset)
 
 
 class CancelOrder(NamedTuple):

@@ -110,11 +110,12 @@ class Blame:
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """What a consumer is told. `registered`: whether it still is; if not, the rest is empty. `cancelled`: ids it holds
-    that somebody asked to cancel. `shares`: how the fleet's masters serve its queues; plain ones where none does."""
+    """What a consumer is told. `registered`: whether it still is; if not, the rest is empty. `cancelled`: texts
+    of entries it holds that somebody asked to cancel. `shares`: how the fleet's masters serve its queues; plain ones
+    where none does."""
 
     registered: bool
-    cancelled: frozenset[str]
+    cancelled: frozenset[bytes]
     shares: tuple[QueueShare, ...]
 
 
@@ -267,7 +268,7 @@ class Store(Looks, Operations, Dependents):
         def parse(raw: replies.Raw) -> Attended:
             registered, cancelled, settings = raw
             shares = tuple(map(read_share, queues, settings)) if registered else ()
-            return Attended(bool(registered), frozenset(replies.names_of(cancelled)), shares)
+            return Attended(bool(registered), frozenset(cancelled), shares)
 
         return self._command("attend", pack((lease_ms, owner, *queues)), parse)
 

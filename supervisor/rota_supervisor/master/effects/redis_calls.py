@@ -135,10 +135,10 @@ class RedisCalls:
             self._look_for(batch, renewed.cancelled)
         return tuple(renewed.lost)
 
-    def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[str]) -> None:
-        """Report those of these tasks that run. For most, an order has been there before."""
+    def _look_for(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
+        """Report those of these entries that run. For most, an order has been there before."""
         for each in batch:
-            for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.id in cancelled):
+            for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:

@@ -42,7 +42,7 @@ class HeldTask:
 
     @property
     def cancelled(self) -> bool:
-        return self.entry.id in self.life.cancelled
+        return self.entry.text in self.life.cancelled
 
     def settle(self, settlement: Settlement) -> None:
         with self.settling:

@@ -61,12 +61,12 @@ def terms_of(queues: tuple[str, ...], limit: int, lease_seconds: Duration, most_
 
 
 class OwnerLife:
-    """One life as an owner, until its lease is lost. `tiers` in wire form."""
+    """One life as an owner, until its lease is lost. `tiers` in wire form. `cancelled`: texts of entries."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.tiers: Packed
-        self.cancelled: frozenset[str] = frozenset()
+        self.cancelled: frozenset[bytes] = frozenset()
         self.lost = False
 
 

@@ -5,11 +5,12 @@ local function extend_lease(owner, expires)
   return true
 end
 
--- Adds to `ids` those that the owner holds and somebody asked to cancel.
-local function add_cancelled(owner, ids)
+-- Adds to `entries` those that the owner holds and somebody asked to cancel. Not their ids: when the answer is read, another
+-- task of that id may run there.
+local function add_cancelled(owner, entries)
   local tasks = PREFIX .. 'tasks'
   for _, line in ipairs(lines_of(PREFIX .. 'inflight:' .. owner)) do
     local id = id_of(line)
-    if redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1 then ids[#ids + 1] = id end
+    if redis.call('HSTRLEN', tasks, id) == 0 and redis.call('HEXISTS', tasks, id) == 1 then entries[#entries + 1] = line end
   end
 end
