@@ -15,7 +15,7 @@ from faulty_link import FaultyLink
 from protocol import Fleet
 from rota.client.answers import Answer, Exchange, Unanswered
 from rota.client.client import Client
-from rota.client.flow_sending import PORTION
+from rota.client.flow.sending import PORTION
 from rota.registry import default_registry
 from servers import Server
 from waiting import until

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rota.client.accounts import AttemptAccount
     from rota.client.aio import AsyncClient, AsyncHandle, AsyncTaskEvents
     from rota.client.aio.consumer import AsyncConsumer, AsyncLeasedTask
-    from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
+    from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.call import Call
     from rota.client.client import Client
     from rota.client.consumer import Consumer, LeasedTask
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         status,
     )
     from rota.client.explain import Explanation
-    from rota.client.flow import Chain, Group, chain, group
-    from rota.client.flow_handles import ChainHandle, GroupHandle
-    from rota.client.group_status import GroupStatus
+    from rota.client.flow.group_status import GroupStatus
+    from rota.client.flow.handles import ChainHandle, GroupHandle
+    from rota.client.flow.values import Chain, Group, chain, group
     from rota.client.mapping import amap, map  # noqa: A004 - `rota.map`, as the built-in one
     from rota.client.peek import QueuedTask
     from rota.client.periodic import Cron, Every
@@ -156,7 +156,7 @@ _HOMES = {
     "client.accounts": ("AttemptAccount",),
     "client.aio": ("AsyncClient", "AsyncHandle", "AsyncTaskEvents"),
     "client.aio.consumer": ("AsyncConsumer", "AsyncLeasedTask"),
-    "client.aio.flow_handles": ("AsyncChainHandle", "AsyncGroupHandle"),
+    "client.aio.flow.handles": ("AsyncChainHandle", "AsyncGroupHandle"),
     "client.call": ("Call",),
     "client.client": ("Client",),
     "client.consumer": ("Consumer", "LeasedTask"),
@@ -173,9 +173,9 @@ _HOMES = {
     "protocol.progress": ("Progress",),
     "hooks": ("around_task", "on_dead", "on_worker_start", "on_worker_stop"),
     "client.explain": ("Explanation",),
-    "client.flow": ("Chain", "Group", "chain", "group"),
-    "client.flow_handles": ("ChainHandle", "GroupHandle"),
-    "client.group_status": ("GroupStatus",),
+    "client.flow.values": ("Chain", "Group", "chain", "group"),
+    "client.flow.handles": ("ChainHandle", "GroupHandle"),
+    "client.flow.group_status": ("GroupStatus",),
     "client.mapping": ("amap", "map"),
     "client.peek": ("QueuedTask",),
     "client.periodic": ("Cron", "Every"),

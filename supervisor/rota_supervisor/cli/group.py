@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from rota.client.flows import cancelling_portion
-from rota.client.group_status import GroupStanding, GroupStatus, group_status_of, looking_at_group
+from rota.client.flow.doing import cancelling_portion
+from rota.client.flow.group_status import GroupStanding, GroupStatus, group_status_of, looking_at_group
 from rota.protocol.command import follow
 from rota.protocol.progress import progress_words
 from rota.protocol.store import BATCH, Store

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 from rota.client import settings
 from rota.client.answers import Exchange, value_of
 from rota.client.call import Call, CallOptions, call_of, many, why_not_positional
-from rota.client.flowing import Flowing
+from rota.client.flow.methods import Flowing
 from rota.client.interception import interception
 from rota.client.on_commit import OnceSent, OnCommit, OnCommitOption, check_on_commit
 from rota.client.open_waits import Goal, GroupQuestion, Question, WaitAnswer, WaitQuestion
@@ -36,8 +36,8 @@ from rota.soft_limit import time_limit_deferred
 
 if TYPE_CHECKING:
     from rota.client.consumer import Consumer, Terms
-    from rota.client.flow import Chain, Group
-    from rota.client.flow_handles import ChainHandle, GroupHandle
+    from rota.client.flow.handles import ChainHandle, GroupHandle
+    from rota.client.flow.values import Chain, Group
     from rota.client.schedules import Schedules
 
 R = TypeVar("R")

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rota.client.declarable import showing
 from rota.client.default import default_async_client, default_client
-from rota.client.filling import MapOptions, MapPlan
+from rota.client.flow.filling import MapOptions, MapPlan
 
 if TYPE_CHECKING:
-    from rota.client.aio.flow_handles import AsyncGroupHandle
-    from rota.client.flow_handles import GroupHandle
+    from rota.client.aio.flow.handles import AsyncGroupHandle
+    from rota.client.flow.handles import GroupHandle
     from rota.client.tasks import Task, Using
 
 

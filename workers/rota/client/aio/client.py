@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from rota.client import settings
 from rota.client.aio.connections import Connections
-from rota.client.aio.flowing import AsyncFlowing
+from rota.client.aio.flow.methods import AsyncFlowing
 from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.portions import in_portions
 from rota.client.answers import Exchange, value_of
@@ -34,9 +34,9 @@ from rota.server.durability import Durability, confirmation, level_of
 
 if TYPE_CHECKING:
     from rota.client.aio.consumer import AsyncConsumer
-    from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
+    from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.aio.schedules import AsyncSchedules
-    from rota.client.flow import Chain, Group
+    from rota.client.flow.values import Chain, Group
 
 R = TypeVar("R")
 T = TypeVar("T")

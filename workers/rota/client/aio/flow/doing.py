@@ -1,19 +1,19 @@
-"""What an asyncio client does with chains and groups: as `rota.client.flows`."""
+"""What an asyncio client does with chains and groups: as `rota.client.flow.doing`."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
+from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
 from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.looking import FollowAsync
 from rota.client.aio.portions import in_portions
 from rota.client.call import Call
-from rota.client.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
-from rota.client.flow import Chain, members_of
-from rota.client.flow_sending import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
-from rota.client.flows import cancelling_portion
-from rota.client.group_status import GroupStatus, looking_at_group
+from rota.client.flow.doing import cancelling_portion
+from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
+from rota.client.flow.group_status import GroupStatus, looking_at_group
+from rota.client.flow.sending import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
+from rota.client.flow.values import Chain, members_of
 from rota.client.on_commit import OnCommitOption
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import require_name

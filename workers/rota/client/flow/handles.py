@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.client.call import Call
-from rota.client.flow import Chain
-from rota.client.group_status import GroupStatus
+from rota.client.flow.group_status import GroupStatus
+from rota.client.flow.values import Chain
 from rota.client.status import Handle, State, TaskStatus
 from rota.durations import Duration, seconds
 from rota.habits import OF_A_HANDLE, KnowsHabits
@@ -15,7 +15,7 @@ from rota.protocol.replies import CancelWord
 
 if TYPE_CHECKING:
     from rota.client.client import Client
-    from rota.client.flows import Flows
+    from rota.client.flow.doing import Flows
 
 PASSED: Final = (State.DONE, State.UNKNOWN)
 """A task of a chain that stands so has the next one behind it, or had: `unknown` is one that is not remembered."""

@@ -14,9 +14,9 @@ from rota.registry import default_registry
 
 if TYPE_CHECKING:
     from rota.client.aio import AsyncClient
-    from rota.client.aio.flow_handles import AsyncChainHandle, AsyncGroupHandle
+    from rota.client.aio.flow.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.client import Client
-    from rota.client.flow_handles import ChainHandle, GroupHandle
+    from rota.client.flow.handles import ChainHandle, GroupHandle
 
 _NOT_UNIQUE: Final = "when it is enqueued another one may hold its key, and nobody is there to be told"
 

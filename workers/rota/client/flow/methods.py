@@ -13,9 +13,9 @@ from rota.protocol.groups import Room
 
 if TYPE_CHECKING:
     from rota.client.client import Client
-    from rota.client.filling import MapOptions
-    from rota.client.flow_handles import GroupHandle
-    from rota.client.flows import Flows
+    from rota.client.flow.doing import Flows
+    from rota.client.flow.filling import MapOptions
+    from rota.client.flow.handles import GroupHandle
     from rota.client.tasks import Task, Using
 
 H = TypeVar("H", bound=WithId)
@@ -47,8 +47,8 @@ class Flowing(Steering):
     @property
     def _flows(self) -> "Flows":
         # Imported only here: it brings what a program that only enqueues tasks does without.
-        from rota.client.flow_sending import terms_of  # noqa: PLC0415
-        from rota.client.flows import Flows, Ways  # noqa: PLC0415 - as above
+        from rota.client.flow.doing import Flows, Ways  # noqa: PLC0415 - as above
+        from rota.client.flow.sending import terms_of  # noqa: PLC0415
 
         terms = terms_of(self._store, self._sender, self._max_payload_kb, self._warned)
         return Flows(

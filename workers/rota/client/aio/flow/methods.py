@@ -1,4 +1,4 @@
-"""The asyncio client's side of work that follows other work: as `rota.client.flowing`."""
+"""The asyncio client's side of work that follows other work: as `rota.client.flow.methods`."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ from rota.protocol.groups import Room
 
 if TYPE_CHECKING:
     from rota.client.aio.client import AsyncClient
-    from rota.client.aio.flow_handles import AsyncGroupHandle
-    from rota.client.aio.flows import AsyncFlows
-    from rota.client.filling import MapOptions
+    from rota.client.aio.flow.doing import AsyncFlows
+    from rota.client.aio.flow.handles import AsyncGroupHandle
+    from rota.client.flow.filling import MapOptions
     from rota.client.tasks import Task, Using
 
 H = TypeVar("H", bound=WithId)
@@ -50,8 +50,8 @@ class AsyncFlowing(AsyncSteering):
 
     @property
     def _flows(self) -> "AsyncFlows":
-        from rota.client.aio.flows import AsyncFlows, AsyncWays  # noqa: PLC0415 - as in Client
-        from rota.client.flow_sending import terms_of  # noqa: PLC0415 - as above
+        from rota.client.aio.flow.doing import AsyncFlows, AsyncWays  # noqa: PLC0415 - as in Client
+        from rota.client.flow.sending import terms_of  # noqa: PLC0415 - as above
 
         terms = terms_of(self._store, self._sender, self._max_payload_kb, self._warned)
         ways = AsyncWays(self._send_flow, self._follow, self._await_group, self._check_nothing_waits)

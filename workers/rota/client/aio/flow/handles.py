@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rota.client.aio.handle import AsyncHandle
 from rota.client.call import Call
-from rota.client.flow import Chain
-from rota.client.flow_handles import PASSED, TimeLeft
-from rota.client.group_status import GroupStatus
+from rota.client.flow.group_status import GroupStatus
+from rota.client.flow.handles import PASSED, TimeLeft
+from rota.client.flow.values import Chain
 from rota.client.status import TaskStatus
 from rota.durations import Duration
 from rota.habits import OF_A_HANDLE, KnowsHabits
@@ -16,7 +16,7 @@ from rota.protocol.replies import CancelWord
 
 if TYPE_CHECKING:
     from rota.client.aio.client import AsyncClient
-    from rota.client.aio.flows import AsyncFlows
+    from rota.client.aio.flow.doing import AsyncFlows
 
 
 @dataclass(frozen=True)

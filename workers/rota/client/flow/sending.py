@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rota.client.call import Call, why_no_call
-from rota.client.flow import Chain, Group
+from rota.client.flow.values import Chain, Group
 from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.warned import Warned

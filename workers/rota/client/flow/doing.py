@@ -5,10 +5,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rota.client.call import Call
-from rota.client.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
-from rota.client.flow import Chain, members_of
-from rota.client.flow_handles import ChainHandle, GroupHandle
-from rota.client.flow_sending import (
+from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
+from rota.client.flow.group_status import GroupStatus, looking_at_group
+from rota.client.flow.handles import ChainHandle, GroupHandle
+from rota.client.flow.sending import (
     AddSending,
     FlowSending,
     FlowTerms,
@@ -17,7 +17,7 @@ from rota.client.flow_sending import (
     group_ended,
     ids_of,
 )
-from rota.client.group_status import GroupStatus, looking_at_group
+from rota.client.flow.values import Chain, members_of
 from rota.client.on_commit import (
     MAP_WAITS_NOT,
     OnceSent,

@@ -8,8 +8,8 @@ from typing import Any, Final, TypedDict
 
 from rota.client.call import Call, why_no_call
 from rota.client.failures import Denied
-from rota.client.flow import Chain, check_group
-from rota.client.flow_sending import Checks, Filling, FlowTerms, group_ended
+from rota.client.flow.sending import Checks, Filling, FlowTerms, group_ended
+from rota.client.flow.values import Chain, check_group
 from rota.client.open_waits import GroupQuestion
 from rota.client.prepare import fresh_id
 from rota.client.sender import Sending

@@ -1,0 +1,1 @@
+"""Work that follows other work, on the application's side: chains, groups, and `rota.map`."""
