@@ -204,6 +204,33 @@ class TestGroups:
             assert client.enqueue(group).duplicate
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == PORTION + 100
 
+    def test_an_addition_in_doubt_that_came_too_late_is_told_when_it_is_repeated(
+        self, server: Server, namespace: str, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        handle = client.enqueue(rota.group([call("a")], id="g"))
+        with Client(server.url, namespace) as other, monkeypatch.context() as cut_off:
+            unanswered: list[Answer[Any]] = [Unanswered("it was cut off")]
+            cut_off.setattr(other._pool, "exchange", lambda _asked: unanswered)
+            with pytest.raises(rota.Uncertain) as caught:
+                other.group("g").add([call("b")])
+            cut_off.undo()
+            handle.cancel()
+            with pytest.raises(rota.GroupEnded, match="0 of 1 were added"):
+                caught.value.repeat()
+
+    def test_repeated_after_it_ended_and_was_forgotten_no_member_comes_twice(
+        self, server: Server, namespace: str, fleet: Fleet, take: Take
+    ) -> None:
+        with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=0.5) as client:
+            client.enqueue(rota.group([]))
+            link.lose_replies(2)
+            with pytest.raises(rota.Uncertain) as caught:
+                client.enqueue(rota.group([call("a"), call("b")], id="g"))
+            assert take(2) == ["a", "b"]
+            fleet.redis.delete(fleet.keys.group("g"))  # as its time does
+            [repeated] = caught.value.repeat()
+        assert (repeated.id, fleet.lane("default")) == ("g", [])
+
     def test_a_commit_sends_it(self, server: Server, namespace: str, client: Client, take: Take) -> None:
         callbacks: list[Callable[[], None]] = []
         group = client.enqueue(rota.group([call("a")], then=call("then")), on_commit=callbacks.append)
@@ -246,8 +273,12 @@ class TestMap:
             yield from range(250)
             raise OSError("the database went away")
 
-        with pytest.raises(OSError, match="went away"):
+        with pytest.raises(OSError, match="went away") as caught:
             client.map(work, broken(), id="m")
+        assert (
+            "group m has 200 items for certain, and is not complete: mapped again with id='m'"
+            in (caught.value.__notes__[0])
+        )
         assert (client.group("m").status().state, client.group("m").status().cursor) == ("open", 200)
         with pytest.raises(rota.InvalidArguments, match=r"items\[230\]"):
             client.map(work, [*range(230), {1: 2}], id="m", chunk=10)
@@ -258,8 +289,11 @@ class TestMap:
     def test_the_same_items_once_more_add_nothing(self, client: Client, take: Take) -> None:
         client.map(work, range(3), id="m")
         assert client.map(work, range(3), id="m").status().total == 3
+        assert client.map(work, range(3), id="m").duplicate
         take(3)
         assert client.map(work, range(3), id="m").duplicate
+        with pytest.raises(rota.GroupEnded, match="3 items were accepted, and there are more"):
+            client.map(work, range(4), id="m")
 
     def test_a_cancelled_group_takes_no_more(self, client: Client) -> None:
         def items() -> Iterator[int]:

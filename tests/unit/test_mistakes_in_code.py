@@ -198,6 +198,7 @@ CALLED: list[Row] = [
     ("client.group('a b')", rota.InvalidName, "id 'a b'"),
     ("rota.map(print, [7])", TypeError, "the function print is no task", "rota.map(resize.using("),
     ("rota.map('resize', [7])", TypeError, "'resize'", "a declared task"),
+    ("rota.map(resize.call(7), [7])", TypeError, "a declared task, and makes the calls, got Call(", "rota.map(resize."),
     ("rota.map(resize, 7)", TypeError, "a task and its items", "got 7"),
     ("rota.map(resize, [7], chunksize=5)", TypeError, "'chunksize'", "write chunk="),
     ("rota.map(resize, [7], chunk=501)", ValueError, "chunk must be from 1 to 500, got 501"),

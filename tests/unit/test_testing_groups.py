@@ -101,6 +101,21 @@ def test_enqueued_again_a_group_is_a_duplicate() -> None:
         assert len(calls) == 1
 
 
+def test_a_cleared_capture_and_a_later_day_know_a_group_no_more() -> None:
+    with capture() as calls:
+        group = rota.group(words("a"), id="g")
+        group.enqueue()
+        calls.clear()
+        assert not (handle := group.enqueue()).duplicate
+        calls.drain()
+        calls.clock.move(49)
+        assert (handle.status().state, group.enqueue().duplicate) == ("ended", True)
+        calls.clock.move(1)
+        assert (handle.wait().state, handle.cancel(), group.enqueue().duplicate) == ("unknown", False, False)
+        calls.drain()
+        assert ran == ["a", "a"]
+
+
 def test_a_map_is_captured_whole_and_goes_on_where_it_was() -> None:
     told: list[Any] = []
     with capture() as calls:

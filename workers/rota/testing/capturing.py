@@ -66,7 +66,7 @@ class Capture(Sequence[CapturedCall]):
     def clear(self) -> None:
         """Forget all calls and their tasks; the clock stays where it is."""
         self._calls.clear()
-        self._books.clear()
+        self._stand_in.clear()
         self._waiting.clear()
 
     def of(self, task: "Task[..., Any] | str", **expected: Unpack[Expected]) -> list[CapturedCall]:

@@ -24,6 +24,7 @@ from rota.testing.books import Accepted, Books, KeptTask
 
 _FIRST: Final = 7
 _FIELDS: Final = 7  # of a member
+_REMEMBERED_US: Final = 50_000_000  # ENDED_MS of lua/shared/following.lua
 _OVER: Final = (GroupPhase.CANCELLED, GroupPhase.ENDED)
 
 
@@ -81,17 +82,29 @@ class KeptGroups:
             "group": self._state_of,
         }
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._places.clear()
+        self._groups.clear()
+
     def wait(self, namespace: str, question: GroupQuestion) -> Room | None:
         """There is always room, as nothing runs meanwhile; None for a group that has not ended."""
-        found = self._groups.get((namespace, question.group))
+        found = self._find(namespace, question.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
         return None if question.most_left is None else Room(has_come=True, left=0)
 
+    def _find(self, namespace: str, group_id: str) -> KeptGroup | None:
+        """A group that has not ended, or did so lately."""
+        found = self._groups.get((namespace, group_id))
+        if found is None or found.ended_us is None or self._books.now_us() < found.ended_us + _REMEMBERED_US:
+            return found
+        return None
+
     def _add_members(self, namespace: str, args: Sequence[bytes]) -> Added:
         _, name, opens, then, on_dead, cursor, closes = args[:_FIRST]
         group_id = text_of(name)
-        found = self._groups.get((namespace, group_id))
+        found = self._find(namespace, group_id)
         if found is None and opens == b"1":
             found = self._groups[namespace, group_id] = KeptGroup(then, on_dead, self._books.now_us())
         if group_id and (found is None or found.phase in _OVER):
@@ -165,7 +178,7 @@ class KeptGroups:
             found.followed_by = self._follow(namespace, _Place("", list(followers_of(last))))
 
     def _close(self, namespace: str, args: Sequence[bytes]) -> bool:
-        found = self._groups.get((namespace, text_of(args[0])))
+        found = self._find(namespace, text_of(args[0]))
         if found is None or found.phase is GroupPhase.ENDED:
             return False
         found.phase = GroupPhase.CLOSED if found.phase is GroupPhase.OPEN else found.phase
@@ -173,7 +186,7 @@ class KeptGroups:
         return True
 
     def _cancel(self, namespace: str, args: Sequence[bytes]) -> CancelledGroup:
-        found = self._groups.get((namespace, text_of(args[0])))
+        found = self._find(namespace, text_of(args[0]))
         if found is None or found.phase is GroupPhase.ENDED:
             return CancelledGroup(is_known=False, cursor="0", ids=())
         found.phase, found.is_cancelled = GroupPhase.CANCELLED, True
@@ -182,7 +195,7 @@ class KeptGroups:
         return CancelledGroup(is_known=True, cursor="0", ids=ids)
 
     def _state_of(self, namespace: str, args: Sequence[bytes]) -> GroupState | None:
-        found = self._groups.get((namespace, text_of(args[0])))
+        found = self._find(namespace, text_of(args[0]))
         return None if found is None else found.state(text_of(args[0]))
 
 

@@ -41,6 +41,11 @@ class StandIn:
         self._how_to_run = how_to_run
         self._groups = KeptGroups(books, accepted)
 
+    def clear(self) -> None:
+        """Forget all that was taken."""
+        self._books.clear()
+        self._groups.clear()
+
     def enqueue(self, namespace: str, tasks: Sequence[NewTask]) -> list[Enqueued]:
         """Take the tasks of one call; what the server would answer of each."""
         taken = [(new, *self._books.accept(namespace, new)) for new in tasks]
@@ -56,8 +61,8 @@ class StandIn:
             return cast("T", answer(namespace, args[0].decode()))
         if name not in self._groups.answers:
             raise NotAnswered(
-                f"{name!r} needs a server: capture() and eager() answer enqueue, status, wait, result and cancel "
-                "alone. The fixture rota_client has one"
+                f"{name!r} needs a server: capture() and eager() answer enqueue, status, wait, result and cancel, and "
+                "what is done with groups, alone. The fixture rota_client has one"
             )
         return cast("T", self._groups.answers[name](namespace, args))
 

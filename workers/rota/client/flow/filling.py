@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from dataclasses import dataclass
+from inspect import isroutine
 from itertools import islice
 from typing import Any, Final, TypedDict
 
@@ -98,9 +99,9 @@ class Items:
 def caller_of(task: Any) -> Callable[[Any], Call[Any]]:
     """What makes a call of an item. Raises TypeError for what is no task."""
     call = getattr(task, "call", None)
-    if isinstance(task, str) or not callable(call):
-        name = f"rota.map({task!r}, ...): it takes a declared task" if isinstance(task, str) else why_no_call(task)
-        raise TypeError(f"{name}; or one with options, as in rota.map(resize.using(queue='bulk'), items)")
+    if not callable(call):
+        why = why_no_call(task) if isroutine(task) else f"it takes a declared task, and makes the calls, got {task!r}"
+        raise TypeError(f"rota.map: {why}; or one with options, as in rota.map(resize.using(queue='bulk'), items)")
     made: Callable[[Any], Call[Any]] = call
     return made
 
@@ -118,12 +119,14 @@ def filling_of(terms: FlowTerms, plan: MapPlan) -> Filling:
 
 
 def filled(filling: Filling, items: Items, plan: MapPlan, tell: Tell) -> MapSteps:
-    """Open the group, add items as room comes, from where it was left, and close it. Raises GroupEnded when it was
-    cancelled meanwhile."""
+    """Open the group, add items as room comes, from where it was left, and close it. Raises GroupEnded when it takes no
+    more, and there are more."""
     yield from _sent(filling, filling.open)
+    items.skip_to(filling.cursor)
+    if filling.has_ended and items.take(1):
+        raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted, and there are more")
     if filling.has_ended:
         return
-    items.skip_to(filling.cursor)
     tell(filling.cursor)
     room = 0
     while members := items.take(plan.chunk):

@@ -14,7 +14,7 @@ from rota.client.flow.values import Chain, Group
 from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.warned import Warned
-from rota.errors import GroupEnded, RotaError, Unavailable, Uncertain
+from rota.errors import GroupEnded, RotaError
 from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text, followers_of
 from rota.protocol.replies import Enqueued
@@ -147,26 +147,33 @@ class AddSending(Generic[H]):
         self._members = members
         self._handle_of = handle_of
         self._has_ended = False
+        self._added = 0
         into = Into(group_id)
         self._sender: Sender[NewMember, Added, H] = terms.sender.of(
-            lambda batch: terms.store.add_members(batch.nonce, batch.items, into), self._told
+            lambda batch: terms.store.add_members(batch.nonce, batch.items, into), self._told, self._checked
         )
 
     def send(self) -> Sending[H]:
         """Send them. Raises as `Sender.send`, and GroupEnded."""
-        handles = yield from self._sender.send(self._members)
+        return self._checked(self._sender.send(self._members))
+
+    def _checked(self, sending: Sending[H]) -> Sending[H]:
+        handles = yield from sending
         if self._has_ended:
-            raise group_ended(self._group_id, f"{len(handles):,} of {len(self._members):,} were added")
+            raise group_ended(self._group_id, f"{self._added:,} of {len(self._members):,} were added")
         return handles
 
     def _told(self, members: Sequence[NewMember], added: Added) -> list[H]:
-        self._has_ended = self._has_ended or added.word is AddWord.ENDED
-        return self._terms.handles(self._handle_of, members, added) if added.word is AddWord.OK else []
+        if added.word is AddWord.ENDED:
+            self._has_ended = True
+            return []
+        self._added += len(members)
+        return self._terms.handles(self._handle_of, members, added)
 
 
 class Filling:
-    """Items on their way into a group. `cursor`: how many the server has accepted; `is_new`: some by this filling;
-    `has_ended`: the group takes no more. `go_on`: what follows when what is in doubt was repeated."""
+    """Items on their way into a group. `cursor`: how many the server has accepted; `is_new`: some by this filling, or
+    there are none; `has_ended`: the group takes no more. `go_on`: what follows when what is in doubt was repeated."""
 
     def __init__(self, terms: FlowTerms, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
         self.group_id = group_id
@@ -202,7 +209,7 @@ class Filling:
         self.has_ended = self.has_ended or added.word is AddWord.ENDED
         if added.word is not AddWord.OK:
             return []
-        self.is_new = True
+        self.is_new = self.is_new or bool(members) or not added.cursor
         return self._terms.handles(_member_of, members, added)
 
 
@@ -218,22 +225,22 @@ class GroupSending(Generic[H]):
     def send(self) -> Sending[H]:
         """Send what the server does not have yet. Raises as `Sender.send`, with a note that says how to go on; and
         GroupEnded when it ended before all were there."""
-        filling, members = self._filling, self._members
-        while not filling.has_ended:
-            begin = filling.cursor
-            portion = members[begin : begin + PORTION]
-            with going_on(filling, "enqueued"):
-                yield from filling.send(portion, are_last=begin + len(portion) == len(members))
-            if filling.cursor >= len(members):
-                break
-        if filling.cursor < len(members):
-            raise group_ended(filling.group_id, f"{filling.cursor:,} of {len(members):,} members were accepted")
-        return [self._handle_of(filling.group_id, not filling.is_new)]
+        return self._go_on(self._portion())
 
-    def _go_on(self, repeated: Sending[NewMember]) -> Sending[H]:
-        with going_on(self._filling, "enqueued"):
-            yield from repeated
-        return (yield from self.send())
+    def _portion(self) -> Sending[NewMember]:
+        begin = self._filling.cursor
+        portion = self._members[begin : begin + PORTION]
+        return self._filling.send(portion, are_last=begin + len(portion) == len(self._members))
+
+    def _go_on(self, sending: Sending[NewMember]) -> Sending[H]:
+        filling, count = self._filling, len(self._members)
+        with going_on(filling, "enqueued"):
+            yield from sending
+            while not filling.has_ended and filling.cursor < count:
+                yield from self._portion()
+        if filling.cursor < count:
+            raise group_ended(filling.group_id, f"{filling.cursor:,} of {count:,} members were accepted")
+        return [self._handle_of(filling.group_id, not filling.is_new)]
 
 
 def flow_of(
@@ -259,10 +266,12 @@ def going_on(filling: Filling, done_again: str) -> Iterator[None]:
     """Note at what is raised how the same group goes on."""
     try:
         yield
-    except (Unavailable, Uncertain) as error:
+    except GroupEnded:
+        raise
+    except BaseException as error:  # also Ctrl-C, and whatever an iterator raises: nobody else knows an id of our own
         error.add_note(
-            f"group {filling.group_id} is open and has {filling.cursor:,} items for certain: {done_again} again with "
-            f"id={filling.group_id!r} it goes on exactly where it is"
+            f"group {filling.group_id} has {filling.cursor:,} items for certain, and is not complete: {done_again} again "
+            f"with id={filling.group_id!r} it goes on exactly where it is"
         )
         raise
 
