@@ -29,8 +29,8 @@ def check_on_commit(value: OnCommit) -> OnCommit:
 
 
 AWAITED_NOW: Final = (
-    "nobody awaits what its commit calls back: enqueue() waits for the commit, using(on_commit=None).aenqueue() does "
-    "not"
+    "nobody awaits what its commit calls back: what is enqueued by a rota.Client waits for the commit, and what is "
+    "awaited with on_commit=None waits for none"
 )
 MAP_WAITS_NOT: Final = "map() begins at once: call it after the commit, or on a rota.Client without on_commit"
 

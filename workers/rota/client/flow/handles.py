@@ -57,7 +57,8 @@ class ChainHandle(KnowsHabits, habits=OF_A_HANDLE):
         return found
 
     def cancel(self, kill_after: Duration | None = None) -> CancelWord:
-        """Cancel the task at which the chain stands, which drops the rest: see `Client.cancel`."""
+        """Cancel the task at which the chain stands, which drops the rest, unless it `running` is done before it hears
+        of it: see `Client.cancel`."""
         for task_id in self.ids:  # in order: one that is not there any more has the next one behind it
             word = self.client.cancel(task_id, kill_after)
             if word is not CancelWord.UNKNOWN:
@@ -83,8 +84,8 @@ class GroupHandle(KnowsHabits, habits=OF_A_HANDLE):
         return self.flows.status(self.id)
 
     def wait(self, timeout: Duration | None = None) -> GroupStatus:
-        """Wait until the group has ended: all its members, and what follows is enqueued. Waits and raises as
-        `Client.wait`."""
+        """Wait until the group has ended: all its members, and what follows is enqueued; `unknown` as of `status`.
+        Waits and raises as `Client.wait`."""
         return self.flows.wait(self.id, timeout)
 
     def add(self, members: "Iterable[Call[Any] | Chain]") -> "list[Handle[Any] | ChainHandle]":

@@ -14,7 +14,7 @@ from rota.client.flow.values import Chain, Group
 from rota.client.prepare import fresh_id, prepare, prepare_each
 from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.warned import Warned
-from rota.errors import GroupEnded, RotaError
+from rota.errors import GroupEnded, RotaError, Unavailable
 from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddWord, Into, NewMember, Opening, follow_text, followers_of
 from rota.protocol.replies import Enqueued
@@ -269,10 +269,11 @@ def going_on(filling: Filling, done_again: str) -> Iterator[None]:
     except GroupEnded:
         raise
     except BaseException as error:  # also Ctrl-C, and whatever an iterator raises: nobody else knows an id of our own
-        error.add_note(
-            f"group {filling.group_id} has {filling.cursor:,} items for certain, and is not complete: {done_again} again "
-            f"with id={filling.group_id!r} it goes on exactly where it is"
-        )
+        if filling.cursor or not isinstance(error, Unavailable):  # else it is not there
+            error.add_note(
+                f"group {filling.group_id} has {filling.cursor:,} items for certain, and is not complete: {done_again} "
+                f"again with id={filling.group_id!r} it goes on exactly where it is"
+            )
         raise
 
 
