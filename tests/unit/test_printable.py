@@ -189,6 +189,7 @@ def _page() -> str:
     }
     held = {"role": "worker", "pool": HOSTILE, "state": HOSTILE, "failures_in_a_row": 3, "next_try_seconds": 1.0}
     schedule = {**dict.fromkeys(("name", "task", "when", "state", "last_at", "error"), HOSTILE), "next_in_seconds": 1.0}
+    group = {**dict.fromkeys(("id", "state", "opened_at"), HOSTILE), "total": 2, "left": 1, "dead": 0}
     html = page(
         {
             "fleet": HOSTILE,
@@ -200,6 +201,7 @@ def _page() -> str:
             "processes": [{**process, "task": {"id": HOSTILE, "name": HOSTILE}}],
             "queues": [queue],
             "schedules": [schedule],
+            "groups": [group],
             "restarts": [{"role": HOSTILE, "reason": HOSTILE, "count": 1}],
         }
     )

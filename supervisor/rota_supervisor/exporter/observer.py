@@ -182,8 +182,8 @@ def put_reading(samples: Samples, reading: QueueReading) -> None:
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
     samples.put(m.GROUPS_OPEN, (), reading.groups.total)
-    for how, count in reading.groups.ended.items():
-        samples.put(m.GROUPS_ENDED, (how,), count)
+    for outcome, count in reading.groups.ended.items():
+        samples.put(m.GROUPS_ENDED, (outcome,), count)
     samples.put(m.AUDIT_MISSING, (), reading.missing_tasks)
     samples.put(m.REDIS_CLOCK_OFFSET, (), reading.clock_offset_seconds)
 

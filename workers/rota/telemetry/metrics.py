@@ -144,7 +144,7 @@ GROUPS_ENDED = _counter(
     "rota_groups_ended_total",
     _EXPORTER,
     "Groups that ended, over the whole fleet: with then, on_dead, nothing that follows, or cancelled.",
-    "how",
+    "outcome",
 )
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")
 
