@@ -5,7 +5,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -165,6 +165,21 @@ class TestGroups:
         assert fleet.redis.hlen(fleet.keys.tasks) == 2  # what is cancelled stays a shell until a claim meets it
         with pytest.raises(rota.GroupEnded):
             handle.add([call("late")])
+
+    def test_each_command_of_a_cancel_has_all_the_time_of_a_call(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        handle = client.enqueue(rota.group([call("a"), call("b")]))
+        exchange = client._pool.exchange
+        deadlines: list[float] = []
+
+        def noting(asked: Exchange[Any]) -> list[Answer[Any]]:
+            deadlines.append(asked.deadline)
+            return exchange(asked)
+
+        monkeypatch.setattr(client._pool, "exchange", noting)
+        assert handle.cancel()
+        assert len(set(deadlines)) == 3
 
     def test_of_one_that_never_was_nothing_is_known(self, client: Client) -> None:
         handle = client.group("nobody")
@@ -355,11 +370,12 @@ class TestMap:
 
 
 def test_the_client_for_asyncio_does_the_same(server: Server, namespace: str, client: Client) -> None:
-    async def program() -> None:
+    async def program(consuming: ExitStack) -> list[int]:
         async with rota.AsyncClient(server.url, namespace) as other:
             chain = await other.enqueue(rota.chain(call("work", 1), call("work", 2)))
             group = await other.enqueue(rota.group([call("work", 3), call("work", 4)], then=call("work", 5)))
             added = await group.add([call("work", 6), rota.chain(call("work", 7), call("work", 8))])
+            taken = await asyncio.to_thread(consuming.enter_context, taking(client))
             mapped = await other.map(work, iter(range(10, 40)), chunk=5, max_waiting=10, then=call("work", 40))
             assert (await chain.wait(20)).id == chain.ids[1]
             assert [(await each.wait(20)).state for each in added] == ["done", "done"]
@@ -367,11 +383,23 @@ def test_the_client_for_asyncio_does_the_same(server: Server, namespace: str, cl
             assert (await chain.status()).state == "done"
             assert (await chain.cancel(), await group.cancel()) == ("unknown", False)
             assert (await mapped.status()).state == "ended"
+            return taken
 
-    with taking(client) as taken:
-        asyncio.run(program())
+    with ExitStack() as consuming:
+        taken = asyncio.run(program(consuming))
         until(lambda: len(taken) == 39, "all, with what follows")
     assert sorted(taken) == [*range(1, 9), *range(10, 41)]
+
+
+def test_awaited_a_cancel_ends_all_members(server: Server, namespace: str) -> None:
+    async def program() -> None:
+        async with rota.AsyncClient(server.url, namespace) as client:
+            group = await client.enqueue(rota.group([call("a"), call("b")], then=call("then")))
+            assert await group.cancel()
+            ended = await group.wait(5)
+            assert (ended.state, ended.cancelled, ended.is_cancelled) == ("ended", 2, True)
+
+    asyncio.run(program())
 
 
 def test_awaited_and_in_doubt_a_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from rota.client.flow.doing import cancelling_portion
+from rota.client.flow.doing import cancelling_group
 from rota.client.flow.group_status import GroupStanding, GroupStatus, group_status_of, looking_at_group
 from rota.protocol.command import follow
 from rota.protocol.progress import progress_words
@@ -93,9 +93,7 @@ def cancel(group_id: str) -> None:
     state = command.current_state()
     with state.redis() as (_, store, connection):
         _require_going_on(group_id, store, connection)
-        cursor = ""
-        while cursor != "0":
-            cursor = follow(connection.run, cancelling_portion(store, group_id, cursor or "0")).cursor
+        follow(connection.run, cancelling_group(store, group_id))
         found = follow(connection.run, looking_at_group(store, group_id))
     told = f"; still running, and told to end: {output.counted(found.left, 'member')}" if found.left else ""
     state.answer(output.facts_of(found), f"cancelled group {group_id}{told}")

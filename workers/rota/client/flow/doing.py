@@ -33,8 +33,8 @@ from rota.client.status import Handle
 from rota.client.telling import telling
 from rota.durations import Duration
 from rota.errors import Unavailable, Uncertain
-from rota.protocol.command import FollowSteps, Steps, ask
-from rota.protocol.groups import CancelledGroup, NewMember, Room
+from rota.protocol.command import FollowSteps, Steps, ask, follow
+from rota.protocol.groups import NewMember, Room
 from rota.protocol.replies import Enqueued
 from rota.protocol.store import Store
 
@@ -119,12 +119,8 @@ class Flows:
 
     def cancel(self, group_id: str) -> bool:
         """See `GroupHandle.cancel`."""
-        cursor, is_known = "0", False
-        while True:
-            portion = self._ways.follow(cancelling_portion(self._terms.store, group_id, cursor))
-            cursor, is_known = portion.cursor, is_known or portion.is_known
-            if cursor == "0":
-                return is_known
+        # Each of its commands has all the time of a call: they may be many.
+        return follow(lambda command: self._ways.follow(ask(command)), cancelling_group(self._terms.store, group_id))
 
     def _send(self, flow: FlowSending[Any]) -> list[Any]:
         return self._ways.send(flow.send())
@@ -156,9 +152,13 @@ class Flows:
         return Handle(word.holder or member.id, word.duplicate, self.client)
 
 
-def cancelling_portion(store: Store, group_id: str, cursor: str) -> Steps[CancelledGroup]:
-    """Cancel a group, from the cursor on, up to the next one."""
-    portion = yield from ask(store.cancel_group(group_id, cursor))
-    for task_id in portion.ids:
-        yield store.cancel(task_id)
-    return portion
+def cancelling_group(store: Store, group_id: str) -> Steps[bool]:
+    """Cancel a group, and each of its members; False when it has ended, or never was."""
+    cursor, is_known = "0", False
+    while True:
+        portion = yield from ask(store.cancel_group(group_id, cursor))
+        cursor, is_known = portion.cursor, is_known or portion.is_known
+        for task_id in portion.ids:
+            yield store.cancel(task_id)
+        if cursor == "0":
+            return is_known

@@ -9,7 +9,7 @@ from rota.client.aio.handle import AsyncHandle
 from rota.client.aio.looking import FollowAsync
 from rota.client.aio.portions import in_portions
 from rota.client.call import Call
-from rota.client.flow.doing import cancelling_portion
+from rota.client.flow.doing import cancelling_group
 from rota.client.flow.filling import Items, MapOptions, MapSteps, caller_of, count_of, filled, filling_of, plan_of
 from rota.client.flow.group_status import GroupStatus, looking_at_group
 from rota.client.flow.sending import AddSending, FlowTerms, flow_of, going_on, group_ended, ids_of
@@ -21,6 +21,7 @@ from rota.client.sender import Sending, WithId
 from rota.client.telling import telling
 from rota.durations import Duration
 from rota.errors import Unavailable, Uncertain
+from rota.protocol.command import ask
 from rota.protocol.groups import NewMember, Room
 from rota.protocol.replies import Enqueued
 
@@ -102,12 +103,13 @@ class AsyncFlows:
 
     async def cancel(self, group_id: str) -> bool:
         """See `GroupHandle.cancel`."""
-        cursor, is_known = "0", False
-        while True:
-            portion = await self._ways.follow(cancelling_portion(self._terms.store, group_id, cursor))
-            cursor, is_known = portion.cursor, is_known or portion.is_known
-            if cursor == "0":
-                return is_known
+        steps, answer = cancelling_group(self._terms.store, group_id), None
+        try:
+            while True:  # as in Flows
+                answer = await self._ways.follow(ask(steps.send(answer)))
+        except StopIteration as end:
+            is_known: bool = end.value
+            return is_known
 
     async def _take(self, steps: MapSteps) -> None:
         answer: Room | None = None
