@@ -241,8 +241,8 @@ class ConcurrentLoop(Standing):
             self._take_claims(reply.claims, anchor)
 
     def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
-        """Start all of them; or give them back, when this worker claims no more since it has asked, or a server that has
-        lost writes brings more than places."""
+        """Start them; or give back, when this worker claims no more since it has asked, or when a server that has lost
+        writes brings more than there are places."""
         starts = self._ledger.free if self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING else 0
         for claim in claims[:starts]:
             self._start(claim, anchor)
