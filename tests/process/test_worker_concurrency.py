@@ -102,7 +102,12 @@ def test_what_comes_beyond_its_places_is_given_back_and_runs_when_there_is_room(
     more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
     claim_for(worker, harness, held, 2)  # as a server has it that lost what was settled
     first.touch()
-    until(lambda: harness.ran().count("waiting") == PLACES + 1)
+
+    def is_told() -> bool:
+        harness.enqueue("note", "brings it to its next turn")
+        return harness.ran().count("waiting") == PLACES + 1
+
+    until(is_told)
     until(lambda: harness.inflight(worker.owner) == PLACES)
     others.touch()
     until(lambda: all(harness.state(task_id) == "done" for task_id in (*held, *more)))
