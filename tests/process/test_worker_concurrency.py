@@ -7,6 +7,7 @@ from pathlib import Path
 
 from child_harness import Child, ChildHarness, settings_for
 from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN
+from rota.child.settings import TaskOverride
 from rota.child.signals import WAKE_SIGNAL
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import region_at
@@ -166,6 +167,15 @@ def test_it_makes_no_more_attempts_than_its_span_and_asks_for_a_successor(harnes
     worker.terminate()
     assert worker.exit_code() == 0
     assert harness.ran()[1:-1] == [str(number) for number in range(PLACES + 1)]
+
+
+def test_what_its_rate_did_not_let_start_is_no_attempt(harness: ChildHarness) -> None:
+    start(harness, max_tasks=2, overrides={"note": TaskOverride(rate="1/h")})
+    for _ in range(PLACES):
+        harness.enqueue("note", "in time")
+    last = harness.enqueue("once_in_loop")
+    until(lambda: harness.state(last) == "done")
+    assert sorted(harness.ran()[1:]) == ["in time", "once"]
 
 
 def test_who_was_rung_and_leaves_leaves_the_task_to_another(harness: ChildHarness) -> None:
