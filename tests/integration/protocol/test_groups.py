@@ -203,6 +203,15 @@ def test_what_follows_is_left_out_where_its_id_is_that_of_a_live_task(groups: Gr
     assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
 
 
+def test_a_group_after_which_nothing_came_is_told_as_that(groups: Grouping) -> None:
+    """Its `then` has the id of a live task."""
+    groups.open("g", "a", then="b")
+    groups.fleet.push("b")
+    groups.run_one(Done())
+    assert (groups.state("g").phase, groups.state("g").followed_by) == (GroupPhase.ENDED, "")
+    assert groups.fleet.run(groups.fleet.store.groups()).ended[GroupEnd.NOTHING] == 1
+
+
 def test_what_follows_is_told_from_a_shell_of_its_id(groups: Grouping) -> None:
     fleet = groups.fleet
     fleet.push("b")
@@ -279,11 +288,39 @@ def test_members_that_ended_unseen_are_found(groups: Grouping) -> None:
     for outcome in (Done(), DEAD):
         groups.run_one(outcome)
     fleet.redis.rename(hidden, fleet.keys.members)
-    assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 2)
+    assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 2)
     assert (groups.state("g").done, groups.state("g").dead, groups.state("g").left) == (1, 1, 1)
-    assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 0)
+    assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 0)
     groups.run_one(Done())
     assert fleet.lane() == ["end"]
+
+
+def test_what_is_none_of_ours_among_the_members_goes(groups: Grouping) -> None:
+    fleet = groups.fleet
+    fleet.redis.hset(fleet.keys.members, mapping={"nobody": "", "nothing": " ", "nowhere": "-\nno header"})
+    assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 3)
+    assert groups.kept() == []
+
+
+def test_a_member_that_ended_unseen_long_ago_is_found_too(groups: Grouping) -> None:
+    """Behind more of the memory of ends than a call looks through for one id; and so its chain goes on."""
+    fleet = groups.fleet
+    for number in range(20):
+        groups.chain(f"a{number}", f"b{number}")
+    hidden = f"{fleet.keys.members}-hidden"
+    fleet.redis.rename(fleet.keys.members, hidden)
+    for _ in range(20):
+        groups.run_one(Done())
+    fleet.redis.rename(hidden, fleet.keys.members)
+    fleet.redis.rename(fleet.keys.ends, fleet.keys.sealed_ends(20))
+    fleet.redis.rpush(fleet.keys.ends_sealed, 20)
+    fleet.redis.set(fleet.keys.ends, "\n!1 done 1 node\nother q i 1 1 0 0 0 0 -\n " + "x" * 4_000_000)
+    cursor, calls = "", 0
+    while cursor != "0":
+        cursor, _ = fleet.run(fleet.store.heal_members(cursor))
+        calls += 1
+    assert calls > 1
+    assert sorted(fleet.lane()) == sorted(f"b{number}" for number in range(20))
 
 
 def test_a_group_whose_members_somebody_took_away_ends_when_it_is_cancelled(groups: Grouping) -> None:

@@ -256,7 +256,7 @@ local function claim_in_order()
     while #places > 0 and goes_on() do
       local found, looked = 0, 0
       if claim_planned and #places > 1 then found, looked = claim_planned(domain, places, left) end
-      left, examined = left - found, examined + looked
+      left = left - found
       if found > 0 then
         places = candidates(domain, bounds)
       else
@@ -266,6 +266,7 @@ local function claim_in_order()
         local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
         if is_shut or not has_more then table.remove(places, i) end
       end
+      examined = examined + looked -- behind the claim, which would find no room for it: it gets on whatever was looked at
     end
     if not goes_on() then return end
   end
