@@ -1,9 +1,12 @@
 """Claims about chains and groups: each follows the end it waits for, once, in the transition that makes that end."""
 
+from typing import Any
+
 import pytest
 
 from grouping import Grouping
 from protocol import Fleet, body_of, one_tier
+from rota.protocol.condition import Condition
 from rota.protocol.groups import (
     AddWord,
     CancelledGroup,
@@ -18,7 +21,8 @@ from rota.protocol.groups import (
 )
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelWord, Enqueued
-from rota.protocol.store import NewTask
+from rota.protocol.store import Announced, NewTask
+from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.server.server_errors import ServerError
 from waiting import until
 
@@ -71,6 +75,27 @@ def test_what_follows_into_a_queue_of_others_rings_there(groups: Grouping) -> No
     groups.run_one(Done())
     assert groups.fleet.lane("other") == ["b"]
     assert groups.fleet.bell("other") == 1
+
+
+@pytest.mark.parametrize("name", ["t-1", "t-*"])
+@pytest.mark.parametrize("bounds", [{}, {"cap": 1}, {"interval_us": 1, "burst": 1}, {"condition": "open"}], ids=str)
+def test_what_follows_is_rung_for_and_claimed_in_queues_of_all_kinds(
+    groups: Grouping, name: str, bounds: dict[str, Any]
+) -> None:
+    fleet, domain = groups.fleet, domain_of([QueueShare(name, **bounds)])
+    domains = (domain,) if domain.has_patterns else ()
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, [name], Announced(domains=domains)))
+    fleet.run(fleet.store.look_at_closed(60_000, [Condition("open", "lua", "return running == 0")]))
+    first, *rest = (NewTask(one, "t-1", body_of(one, "t-1")) for one in "abc")
+    groups.add([NewMember(first, follow_text(rest))], Into())
+    serving = pack_tiers((domain,))
+    [a] = fleet.turn(groups.owner, serving).claims
+    fleet.silence(name)
+    assert fleet.turn(groups.owner, serving, (a, Done()), limit=0).claims == ()
+    assert fleet.bell(name) == 1
+    [b] = fleet.turn(groups.owner, serving, tokens=[name]).claims
+    [c] = fleet.turn(groups.owner, serving, (b, Done())).claims
+    assert (b.entry.id, c.entry.id) == ("b", "c")
 
 
 def test_a_delay_counts_from_the_end_of_the_one_before(groups: Grouping) -> None:
