@@ -255,7 +255,9 @@ local function claim_in_order()
     local places = domain.has_patterns and {} or candidates(domain, bounds)
     while #places > 0 and goes_on() do
       local found, looked = 0, 0
-      if claim_planned and #places > 1 then found, looked = claim_planned(domain, places, left) end
+      -- For few picks it would cost more to read what lies at the head of every rival.
+      local is_planned = claim_planned and #places > 1 and #places <= 2 * left
+      if is_planned then found, looked = claim_planned(domain, places, left) end
       left = left - found
       if found > 0 then
         places = candidates(domain, bounds)
