@@ -9,6 +9,7 @@ from child_settings import exporter_settings, queue_settings
 from prose import ROOT
 from rota.child.slots import Phase
 from rota.protocol.views import Consumers, QueueState
+from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import LAG_BUCKETS, CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 from rota_supervisor.config.model import QueueConfig
@@ -83,7 +84,7 @@ def test_the_page_says_what_a_process_costs() -> None:
 
 
 def test_the_page_says_what_a_task_and_a_pool_cost() -> None:
-    values = {"outcome": 6, "reason": 10, "state": len(m.WORKER_STATES)}
+    values = {"outcome": 6, "reason": 10, "state": len(label_values.WORKER_STATES)}
 
     def costs(label: str) -> int:
         found = 0

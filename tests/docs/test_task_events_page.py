@@ -14,7 +14,7 @@ def test_the_table_has_the_events_that_there_are() -> None:
 
 
 def test_each_arrow_of_a_task_has_its_event_and_each_event_its_arrows() -> None:
-    tasks, _ = blocks(ROOT / "docs/state-machines.md")
+    tasks, *_ = blocks(ROOT / "docs/state-machines.md")
     drawn = {(source.replace("[*]", NOTHING), target) for source, target in _ARROW.findall(tasks.text)}
     told = {(source, way.target) for way in ways().values() for source in way.sources}
     assert {(source.replace(" ", "_"), target.replace(" ", "_")) for source, target in told} == drawn

@@ -11,7 +11,8 @@ from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
 from prometheus import Prometheus, promtool, scrape_config
 from rota import Call
-from rota.telemetry.metrics import PROCESS_RESTARTS, RESTART_REASONS
+from rota.telemetry.label_values import RESTART_REASONS
+from rota.telemetry.metrics import PROCESS_RESTARTS
 from waiting import repeating, until
 
 KILLS = 20

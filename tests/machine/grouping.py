@@ -141,7 +141,7 @@ class Grouping(Opening, People):
     @rule(data=st.data())
     def look_at_a_group(self, data: st.DataObject) -> None:
         """And for members that ended unseen: there are none."""
-        assert self.fleet.run(self.fleet.store.heal_members("0")) == HealedMembers("0", 0)
+        assert self.fleet.run(self.fleet.store.heal_members("")) == HealedMembers("0", 0)
         name = self.pick(data, self.model.groups)
         group = self.model.groups[name]
         phase, is_cancelled = group.phase if group.ended is None else "ended", group.phase == "cancelled"

@@ -27,17 +27,22 @@ class Ask:
 
 @dataclass
 class Claimed:
-    """Entries with their bodies as they were told, what was dropped, and how long until a rate or a condition is to be
-    looked at again. `alone`: the entry that has to run so, and after or before which nothing was claimed."""
+    """Tasks, what was dropped, and how long until a rate or a condition is to be looked at again. `alone`: the entry
+    that has to run so, and after or before which nothing was claimed."""
 
-    claims: list[tuple[str, str]] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     wait: int = 0
     alone: str = ""
 
+    @property
+    def claims(self) -> list[tuple[str, str]]:
+        """Entries with their bodies as they were told."""
+        return [(task.text, task.told_body) for task in self.tasks]
+
     def follow(self, one: "Claimed") -> None:
         """Another turn was made."""
-        self.claims += one.claims
+        self.tasks += one.tasks
         self.dropped += one.dropped
         self.wait, self.alone = one.wait, one.alone
 
@@ -60,18 +65,20 @@ class Claims:
     def claim(self, ask: Ask) -> Claimed:
         claimed = self._claim_awaited(ask) if ask.alone else Claimed()
         one = ask if ask.picks == 1 else replace(ask, limit=1, limits={})
-        while len(claimed.claims) < ask.picks and not claimed.alone:
-            before = len(claimed.claims)
+        while len(claimed.tasks) < ask.picks and not claimed.alone:
+            before = len(claimed.tasks)
             claimed.follow(self._claim_once(replace(one, holding=ask.holding + before)))
-            if len(claimed.claims) == before:
+            if len(claimed.tasks) == before:
                 break
             self.verdicts.clear()
+        for task in claimed.tasks:  # of all at once, behind what came to be known at their claim
+            self.places.news.tell("started", task, ask.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed
 
     def _claim_once(self, ask: Ask) -> Claimed:
         claimed = Claimed()
         self._claim_in_order(ask, claimed)
-        if not claimed.claims and not claimed.alone and self._mark_unmarked(ask.serving):
+        if not claimed.tasks and not claimed.alone and self._mark_unmarked(ask.serving):
             self._claim_in_order(ask, claimed)
         return claimed
 
@@ -186,8 +193,7 @@ class Claims:
             return False
         for task in taken:
             self.places.hold(ask.owner, task)
-            self.places.news.tell("started", task, ask.owner, begun=1, lag_us=self.places.now - task.due)
-            claimed.claims.append((task.text, task.told_body))
+            claimed.tasks.append(task)
         self.rotation.charge(domain, share, len(taken))
         if share.condition:
             self.closed.pop(share.queue, None)

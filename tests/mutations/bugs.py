@@ -110,8 +110,16 @@ def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:
     return queue
 
 
-def no_verdict(_: Callable[..., Any], __: "Death") -> None:
+def no_verdicts(_: Callable[..., Any], __: "Death") -> tuple[()]:
     """The master does not look at what the worker said would follow."""
+    return ()
+
+
+def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes], ...]:
+    """Whatever a worker was killed for, all that it ran are charged."""
+    from rota_supervisor.master.core.death import epitaph_of  # noqa: PLC0415 - workers import this module too
+
+    return tuple((task.id, epitaph_of(death, task)) for task in death.event.tasks)
 
 
 def adopt_in_two_steps(

@@ -160,8 +160,23 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a kill by the hard time limit is a crash, whatever the worker said would follow",
-        PythonFunction("rota_supervisor.master.core.verdicts", "settlement_of", bugs.no_verdict),
-        Tests("tests/unit/test_verdicts.py", "hard_limit or retry_left", r"assert .*"),
+        PythonFunction("rota_supervisor.master.core.verdicts", "settlements_of", bugs.no_verdicts),
+        Tests("tests/unit/test_verdicts.py", "hard_limit or retry_left", r"ValueError: not enough values .*"),
+    ),
+    Mutation(
+        "who runs beside the task that was over its limit is charged with the kill",
+        PythonFunction("rota_supervisor.master.core.dying", "_charged", bugs.charge_all),
+        Tests("tests/unit/test_master_several_tasks.py", "no_neighbour or ends_only_that_one", r"assert .*"),
+    ),
+    Mutation(
+        "of several that ran when their worker died one is dead of it, though nobody knows that it was that one",
+        LuaFunction(
+            "retire",
+            "charge",
+            "e",
+            "local account, is_last = original(e) return account, is_last or account and e.crashes >= crash_limit",
+        ),
+        _MODEL,
     ),
     Mutation(
         "a condition that fails opens its queue",

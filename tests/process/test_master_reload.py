@@ -277,9 +277,10 @@ def test_of_many_reloads_the_last_one_counts(fleet: Mastered) -> None:
 
 def test_warnings_of_a_reloaded_file_are_in_the_log(fleet: Mastered) -> None:
     fleet.start()
-    fleet.configure("[pools.all]\nworkers = 2\n[pools.none]\nworkers = 0\nqueues = ['q']\ntiers = []")
+    pools = "[pools.all]\nworkers = 2\nqueues = ['default']\n[pools.none]\nworkers = 0\nqueues = ['q']"
+    fleet.configure(f"tiers = [['default', 'q']]\n{pools}")
     assert fleet.reload()["result"] == "success"
-    assert "pools.all.concurrency has no effect" in fleet.log("config.warning")[0]["warning"]
+    assert 'nobody takes queue "q"' in fleet.log("config.warning")[0]["warning"]
 
 
 def test_code_that_is_loaded_is_compared_with_the_arguments_of_schedules(fleet: Mastered) -> None:

@@ -1,14 +1,19 @@
 """A worker process that runs several tasks at once: its way out, its connections, its copies, its span."""
 
 import functools
+import mmap
 import signal
 from pathlib import Path
 
 from child_harness import Child, ChildHarness, settings_for
-from rota.child.life import EXIT_LOST, EXIT_ORPHANED
+from rota.child.life import EXIT_LOST, EXIT_ORPHANED, EXIT_OVERWRITTEN
+from rota.child.settings import TaskOverride
 from rota.child.signals import WAKE_SIGNAL
+from rota.child.slot_layout import REGION_BYTES
+from rota.child.slot_memory import region_at
 from rota.child.slots import Phase, RecycleReason, boottime_ns
-from rota.protocol.store import Blame
+from rota.protocol.store import Blame, Turn
+from rota.protocol.tiers import pack_tiers
 from waiting import until
 
 PLACES = 3
@@ -24,6 +29,12 @@ def fill(harness: ChildHarness, go: Path) -> list[str]:
     held = [harness.enqueue("wait_in_loop", str(go)) for _ in range(PLACES)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     return held
+
+
+def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int, queue: str = "default") -> None:
+    """Claim in the name of a worker that does not hear of it."""
+    tiers = pack_tiers(settings_for(harness.server, harness.namespace, queue).tiers)
+    assert len(harness.run(harness.store.turn(worker.owner, tiers, Turn(1, held, picks=picks))).claims) == picks
 
 
 def test_a_stop_signal_lets_all_that_runs_end_and_claims_no_other(harness: ChildHarness, tmp_path: Path) -> None:
@@ -83,6 +94,54 @@ def test_behind_its_fence_it_starts_nothing_and_settles_what_ends(harness: Child
     until(lambda: harness.state(waiting) == "done")
 
 
+def test_what_comes_beyond_its_places_is_given_back_and_runs_when_there_is_room(
+    harness: ChildHarness, tmp_path: Path
+) -> None:
+    worker, first, others = start(harness), tmp_path / "first", tmp_path / "others"
+    held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
+    until(lambda: harness.ran().count("waiting") == PLACES)
+    more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
+    claim_for(worker, harness, held, 2)  # as a server has it that lost what was settled
+    first.touch()
+
+    def is_told() -> bool:
+        harness.enqueue("note", "brings it to its next turn")
+        return harness.ran().count("waiting") == PLACES + 1
+
+    until(is_told)
+    until(lambda: harness.inflight(worker.owner) == PLACES)
+    others.touch()
+    until(lambda: all(harness.state(task_id) == "done" for task_id in (*held, *more)))
+    assert harness.ran().count("found") == PLACES + 2
+
+
+def test_what_it_may_not_start_goes_back_in_its_order(harness: ChildHarness) -> None:
+    worker = start(harness)
+    worker.slot.renewed_ns = boottime_ns() - 3600 * 10**9
+    worker.process.send_signal(WAKE_SIGNAL)
+    until(lambda: harness.events("worker.fenced"))
+    ids = [harness.enqueue("note", str(number)) for number in range(PLACES)]
+    claim_for(worker, harness, [], PLACES)  # as if the answer had been lost
+    until(lambda: harness.inflight(worker.owner) == 0)
+    lane = harness.connection.execute("LRANGE", harness.store.keys.ready_lane("default"), 0, -1)
+    assert [line.split(b" ")[0].decode() for line in lane] == ids
+
+
+def test_without_its_slot_it_settles_what_has_ended_and_starts_nothing(harness: ChildHarness, tmp_path: Path) -> None:
+    worker, go = start(harness), tmp_path / "go"
+    held = [harness.enqueue("wait_in_loop", str(path)) for path in (go, tmp_path / "never")]
+    until(lambda: harness.ran().count("waiting") == len(held))
+    harness.enqueue("note", "never", queue="other")
+    claim_for(worker, harness, held, 1, "other")  # an answer that was lost
+    at = region_at(1)
+    with mmap.mmap(harness.memory.fd, 0) as memory:
+        memory[at : at + REGION_BYTES] = bytes(REGION_BYTES)
+    go.touch()
+    assert worker.exit_code() == EXIT_OVERWRITTEN
+    assert (harness.state(held[0]), harness.inflight(worker.owner)) == ("done", 2)
+    assert "never" not in harness.ran()
+
+
 def test_an_owner_that_is_no_longer_registered_ends_what_runs_and_leaves(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     fill(harness, go)
@@ -108,6 +167,15 @@ def test_it_makes_no_more_attempts_than_its_span_and_asks_for_a_successor(harnes
     worker.terminate()
     assert worker.exit_code() == 0
     assert harness.ran()[1:-1] == [str(number) for number in range(PLACES + 1)]
+
+
+def test_what_its_rate_did_not_let_start_is_no_attempt(harness: ChildHarness) -> None:
+    start(harness, max_tasks=2, overrides={"note": TaskOverride(rate="1/h")})
+    for _ in range(PLACES):
+        harness.enqueue("note", "in time")
+    last = harness.enqueue("once_in_loop")
+    until(lambda: harness.state(last) == "done")
+    assert sorted(harness.ran()[1:]) == ["in time", "once"]
 
 
 def test_who_was_rung_and_leaves_leaves_the_task_to_another(harness: ChildHarness) -> None:

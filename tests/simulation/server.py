@@ -63,8 +63,8 @@ class Parked:
     """A turn that waits at the doorbells: `answer` is called with what it claimed. `held`: the ids of what runs."""
 
     owner: str
-    answer: Callable[[tuple[str, list[Task]]], None]
     held: list[str]
+    answer: Callable[[tuple[str, list[Task]]], None]
 
 
 @dataclass(slots=True)

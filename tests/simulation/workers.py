@@ -162,11 +162,11 @@ class Worker(Running):
         self._last_turn_ns = boottime_ns()
 
     def _park(self) -> None:
-        server = self.world.server
-        woken = lambda answer: self.world.network.answer(self, lambda: self._woken(parked, answer))  # noqa: E731 - one word
-        self._parked = parked = Parked(self.owner, woken, self._held)
-        if self.free and self.place not in self.world.network.cut:
-            server.park(parked)
+        network = self.world.network
+        parked = Parked(self.owner, self._held, lambda found: network.answer(self, lambda: self._woken(parked, found)))
+        self._parked = parked
+        if self.free and self.place not in network.cut:
+            self.world.server.park(parked)
         self.later(PARK_SECONDS, lambda: self._patience_over(parked))
 
     def _woken(self, parked: Parked, answer: tuple[str, list[Task]]) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from cores import Core
 from rota.child.life import EXIT_DRAINED
-from rota.child.slot_task import TaskInSlot
+from rota.child.slot_task import UNKNOWN_TASK, TaskInSlot
 from rota.protocol.entry import parse_entry
 from rota.protocol.replies import Retired
-from rota.protocol.store import FIRST_HELD
+from rota.protocol.store import ALL_HELD, FIRST_HELD
 from rota.protocol.wire import pack
 from rota.telemetry import events
 from rota.telemetry import metrics as m
@@ -57,6 +57,16 @@ def test_the_task_that_ran_is_charged_and_what_was_finished_is_settled(core: Cor
 def test_of_a_slot_that_was_written_over_the_first_that_was_held_is_charged(core: Core, worker: Child) -> None:
     retire = _dies(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in retire.blame.ran] == [FIRST_HELD]
+    assert retire.name_of("any") == UNKNOWN_TASK
+
+
+def test_of_a_slot_of_several_tasks_that_was_written_over_all_that_were_held_are_charged(
+    core: Core, worker: Child
+) -> None:
+    worker.places = 3
+    retire = _dies(core, worker, slot_is_intact=False)
+    assert [task_id for task_id, _ in retire.blame.ran] == [ALL_HELD]
+    assert retire.name_of("any") == UNKNOWN_TASK
 
 
 def test_nobody_is_charged_where_no_task_ran(core: Core, worker: Child) -> None:

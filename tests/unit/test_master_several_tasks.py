@@ -135,6 +135,20 @@ def test_a_cancel_is_told_of_one_place_and_its_time_ends_only_that_one(core: Cor
     assert (fields["task_id"], fields["limit"], fields["limit_value"]) == ("id-2", "kill_after", 2.0)
 
 
+def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(core: Core) -> None:
+    several = Several(core, task(0), task(2))
+    several.look(10.0)
+    several.cancel(0, kill_after=1.0)
+    several.cancel(2, kill_after=1.5)
+    told = [json.loads(account) for _, account in several.dies(12.0, Reason.CANCELLED).blame.ran]
+    assert [(account["limit"], account["limit_value"]) for account in told] == [
+        ("kill_after", 1.0),
+        ("kill_after", 1.5),
+    ]
+    [(_, fields)] = [line for line in core.logged if line[0] == events.WORKER_KILLED]
+    assert (fields["tasks"], "limit_value" in fields) == (2, False)
+
+
 def test_a_cancelled_task_that_ended_takes_nobody_along(core: Core) -> None:
     several = Several(core, task(0), task(2))
     several.look(10.0)

@@ -22,6 +22,7 @@ LABELS = {
     "pattern",
     "schedule",
     "source",
+    "how",
 }
 BUILD_LABELS = {"version", "protocol", "fleet"}
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.child.slot_memory import SlotMemory
+from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import HistogramDefinition
 from rota.telemetry.recorder import Recorder
@@ -44,7 +45,7 @@ def observed(*values: float) -> Samples:
     memory = SlotMemory.create(1)
     recorder = Recorder(memory.slot(0).metrics)
     for number, value in enumerate(values):
-        recorder.histogram(m.TASK_LAG, "mail", m.KINDS[number % 2]).observe(value)
+        recorder.histogram(m.TASK_LAG, "mail", label_values.KINDS[number % 2]).observe(value)
     return Regions(memory, 1000).read(())
 
 

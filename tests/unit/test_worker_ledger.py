@@ -1,5 +1,6 @@
 """The books of a worker that runs many tasks at once: places, and outcomes that no answer has named."""
 
+from rota.child.life import NANOSECONDS
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import DONE, Release, Settlement
 from rota.protocol.replies import TurnReply, TurnWord
@@ -21,24 +22,24 @@ def finish(ledger: Ledger, settlement: Settlement) -> int:
 def test_a_turn_names_what_runs_and_asks_for_as_many_as_there_are_free_places() -> None:
     ledger = Ledger(3)
     assert [ledger.seat("a"), ledger.seat("b")] == [0, 1]
-    turn = ledger.turn(ledger.free)
+    turn = ledger.turn(ledger.free, 0)
     assert (turn.limit, turn.picks, turn.held) == (1, 1, ("a", "b"))
     asked = ledger.asked
     ledger.leave(0)
     ledger.answered(answer())
     assert (asked, ledger.asked) == (True, False)
     assert (ledger.seat("c"), ledger.running, ledger.free) == (0, 2, 1)
-    assert ledger.turn(0).limit == 0
+    assert ledger.turn(0, 0).limit == 0
 
 
 def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one_and_stays_in_the_slot() -> None:
     ledger = Ledger(2)
     size = finish(ledger, Settlement(FIRST, DONE, b"account"))
-    assert len(ledger.turn(0).plain) == 1
+    assert len(ledger.turn(0, 0).plain) == 1
     later = finish(ledger, Settlement(SECOND, Release()))
     assert ledger.answered(answer()) == InSlot(4, size)
     assert ledger.unconfirmed
-    turn = ledger.turn(0)
+    turn = ledger.turn(0, 0)
     assert (turn.plain, turn.settlements.count) == ((), 4)
     assert ledger.answered(answer()) == InSlot(4, later)
     assert not ledger.unconfirmed
@@ -47,9 +48,9 @@ def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one_and_stays_i
 def test_without_an_answer_everything_is_told_again_in_the_order_in_which_it_stands_in_the_slot() -> None:
     ledger = Ledger(2)
     first = finish(ledger, Settlement(FIRST, Release()))
-    ledger.turn(2)
+    ledger.turn(2, 0)
     second = finish(ledger, Settlement(SECOND, Release()))
-    turn = ledger.turn(2)
+    turn = ledger.turn(2, 0)
     assert turn.settlements.count == 8
     assert turn.settlements.data.index(b"id-1") < turn.settlements.data.index(b"id-2")
     assert ledger.answered(answer()) == InSlot(8, first + second)
@@ -58,17 +59,17 @@ def test_without_an_answer_everything_is_told_again_in_the_order_in_which_it_sta
 def test_what_found_no_room_in_the_slot_is_told_and_never_dropped_there() -> None:
     ledger = Ledger(2)
     ledger.finish(Settlement(FIRST, Release()))
-    assert ledger.turn(0).settlements.count == 4
+    assert ledger.turn(0, 0).settlements.count == 4
     assert ledger.answered(answer()) == InSlot(0, 0)
 
 
 def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
     ledger = Ledger(2)
     ledger.tokens.append("one")
-    assert ledger.turn(1).tokens == ("one",)
+    assert ledger.turn(1, 0).tokens == ("one",)
     ledger.tokens.append("two")
     ledger.answered(answer(TurnWord.MORE))
-    assert ledger.turn(1).tokens == ("one", "two")
+    assert ledger.turn(1, 0).tokens == ("one", "two")
     ledger.tokens.append("three")
     ledger.answered(answer())
     assert ledger.tokens == ["three"]
@@ -76,11 +77,11 @@ def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
 
 def test_for_which_entry_hands_are_emptied_is_named_until_an_answer_says_otherwise() -> None:
     ledger = Ledger(2)
-    ledger.turn(2)
+    ledger.turn(2, 0)
     ledger.answered(answer(TurnWord.ALONE, b"the entry"))
-    assert ledger.turn(2).alone == b"the entry"
+    assert ledger.turn(2, 0).alone == b"the entry"
     ledger.answered(answer())
-    assert ledger.turn(2).alone == b""
+    assert ledger.turn(2, 0).alone == b""
 
 
 def test_what_was_not_started_and_is_still_held_is_asked_for_again() -> None:
@@ -88,4 +89,32 @@ def test_what_was_not_started_and_is_still_held_is_asked_for_again() -> None:
     place = ledger.seat("a")
     ledger.forget(place)
     assert (ledger.asked, ledger.running, ledger.free) == (True, 0, 1)
-    assert ledger.turn(1).held == ()
+    assert ledger.turn(1, 0).held == ()
+    assert ledger.asked
+
+
+def test_what_was_forgotten_while_a_turn_was_under_way_is_asked_for_by_the_next_one() -> None:
+    ledger = Ledger(2)
+    place = ledger.seat("a")
+    assert ledger.turn(1, 0).held == ("a",)
+    ledger.forget(place)
+    ledger.answered(answer())  # that turn had named it, so the answer does not bring it
+    assert ledger.asked
+    assert ledger.turn(0, 0).held == ()
+    ledger.answered(answer())
+    assert not ledger.asked
+
+
+def test_what_is_held_is_named_when_more_may_be_held_and_now_and_then_and_else_not() -> None:
+    ledger = Ledger(3)
+    ledger.seat("a")
+    assert ledger.turn(1, 0).held == ("a",)  # the first turn of all
+    ledger.answered(answer())
+    assert ledger.turn(1, 1).held is None
+    assert ledger.turn(0, 2).held == ("a",)  # work was asked for, and no answer has come
+    ledger.answered(answer(TurnWord.ALONE, b"the entry"))
+    assert ledger.turn(1, 3).held == ("a",)
+    ledger.answered(answer())
+    assert ledger.turn(0, 4).held is None
+    assert ledger.turn(0, 3 + NANOSECONDS).held == ("a",)
+    assert ledger.turn(0, 4 + NANOSECONDS).held is None

@@ -82,7 +82,7 @@ def _recount(store: Store, connection: Connection) -> None:
 def _end_members(store: Store, connection: Connection) -> None:
     ended, cursor = 0, ""
     while cursor != _LAST_CURSOR:
-        cursor, found = connection.run(store.heal_members(cursor or _FIRST_CURSOR))
+        cursor, found = connection.run(store.heal_members(cursor))
         ended += found
     if ended:
         output.say(f"took {output.counted(ended, 'member')} of groups and chains that had ended off their books")

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from rota.protocol.patterns import is_pattern
 from rota.protocol.views import QueueState
-from rota.telemetry.metrics import OTHER
+from rota.telemetry.label_values import OTHER
 from rota.telemetry.queue_labels import QueueLabels
 
 MOST_STRANGE: Final = 500  # queues that stand in no tier, and are none of a pattern

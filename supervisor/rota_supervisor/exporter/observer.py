@@ -11,6 +11,7 @@ from rota.child.slot_memory import SlotMemory
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.names import is_name
+from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import Definition, GaugeDefinition, Writer
 from rota.telemetry.queue_labels import QueueLabels
@@ -25,9 +26,9 @@ from rota_supervisor.notice import Json
 
 # The values of labels that are fixed sets; `reason` means something else in each metric.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
-    m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
-    m.CONFIG_RELOADS.name: {"result": m.RELOAD_RESULTS},
+    m.TASKS_RECOVERED.name: {"reason": label_values.RECOVERY_REASONS},
+    m.PROCESS_RESTARTS.name: {"role": label_values.CHILD_ROLES, "reason": label_values.RESTART_REASONS},
+    m.CONFIG_RELOADS.name: {"result": label_values.RELOAD_RESULTS},
 }
 # The gauge of each number in `queue_row`.
 _OF_QUEUES: Final = {
@@ -120,7 +121,7 @@ class Observer:
 def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
     """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`: of every
     recorded counter and histogram whose label values are known beforehand, as each queue and each kind are."""
-    known = {"queue": tuple(queues), "kind": m.KINDS}
+    known = {"queue": tuple(queues), "kind": label_values.KINDS}
     for definition in m.ALL:
         values = known | _FIXED.get(definition.name, {})
         is_recorded = not isinstance(definition, GaugeDefinition) and definition.writers != (Writer.EXPORTER,)

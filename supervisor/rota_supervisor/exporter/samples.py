@@ -18,8 +18,8 @@ from operator import add
 
 from rota.child import slot_layout, slot_memory
 from rota.printable import printable
+from rota.telemetry import label_values, records
 from rota.telemetry import metrics as m
-from rota.telemetry import records
 from rota.telemetry.definition import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 from rota_supervisor.exporter.libraries import prometheus
 
@@ -120,7 +120,7 @@ class SeriesBound:
         """Return these labels, or `_other` for each when there is no room."""
         if (definition.name, labels) in self._admitted:
             return labels
-        others = (m.OTHER,) * len(labels)
+        others = (label_values.OTHER,) * len(labels)
         if labels != others and exposed_series(definition) > self._room:
             self._refused.add((definition.name, labels))
             return others

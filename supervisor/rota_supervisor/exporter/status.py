@@ -11,6 +11,7 @@ from rota.protocol.progress import progress_row
 from rota.protocol.schedules import Page
 from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
+from rota.telemetry.label_values import OTHER
 from rota.telemetry.queue_labels import QueueLabels
 from rota_supervisor.exporter.fleet import Member, MemberTask
 from rota_supervisor.exporter.observer import Observation
@@ -25,7 +26,10 @@ def status(settings: ExporterSettings, seen: Observation) -> Json:
     """Return all that people ask first. `redis` is false and each queue's `state` null while Redis is away."""
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
-    names = [*configured, *sorted(states.keys() - configured.keys(), key=lambda name: (name == m.OTHER, name))]
+    names = [
+        *configured,
+        *sorted(states.keys() - configured.keys(), key=lambda name: (name == OTHER, name)),
+    ]
     labels = QueueLabels(configured)
     restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
     return {

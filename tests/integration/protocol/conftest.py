@@ -1,10 +1,11 @@
-"""Fixtures of picks and schedules. Assertions of the modules that the model test is made of are explained as those of a
-test."""
+"""Fixtures of picks, groups and schedules. Assertions of the modules that the model test is made of are explained as
+those of a test."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from grouping import Grouping
 from protocol import Fleet
 from rota.protocol.schedules import ScheduleStore
 from schedule_pollers import Pollers
@@ -17,6 +18,12 @@ def picks(fleet: Fleet, request: pytest.FixtureRequest) -> int:
     """How many picks a turn makes: the order of claims is the same."""
     fleet.picks = request.param
     return fleet.picks
+
+
+@pytest.fixture
+def groups(fleet: Fleet) -> Grouping:
+    """Groups and chains, and a worker of their queue."""
+    return Grouping(fleet)
 
 
 @pytest.fixture

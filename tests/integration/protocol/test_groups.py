@@ -1,84 +1,27 @@
-"""Claims about chains and groups: each follows the end it waits for, once, in the transition that makes that end."""
+"""Claims about groups: what follows one is enqueued once, in the transition that makes its last end."""
 
 import pytest
 
 from grouping import Grouping
-from protocol import Fleet, body_of, one_tier
+from protocol import body_of
 from rota.protocol.groups import (
     AddWord,
     CancelledGroup,
     GroupEnd,
     GroupPhase,
-    HealedMembers,
     Into,
     NewMember,
     Opening,
     Room,
     follow_text,
 )
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome
 from rota.protocol.replies import CancelWord, Enqueued
 from rota.protocol.store import NewTask
 from rota.server.server_errors import ServerError
 from waiting import until
 
-Q = one_tier("q")
 DEAD = DeadOutcome(b'{"reason":"raised"}')
-
-
-@pytest.fixture
-def groups(fleet: Fleet) -> Grouping:
-    return Grouping(fleet)
-
-
-def test_the_next_of_a_chain_is_enqueued_when_the_one_before_is_done(groups: Grouping) -> None:
-    groups.chain("a", "b", "c")
-    assert groups.run_one(Done()) == "a"
-    assert groups.fleet.lane() == ["b"]
-    assert groups.run_one(Done()) == "b"
-    assert groups.run_one(Done()) == "c"
-    assert groups.kept() == []
-
-
-@pytest.mark.parametrize("outcome", [DEAD, CancelledOutcome(), Expired()])
-def test_the_rest_of_a_chain_is_dropped_when_one_ends_otherwise(groups: Grouping, outcome: Outcome) -> None:
-    groups.chain("a", "b", "c")
-    assert groups.run_one(outcome) == "a"
-    assert groups.fleet.lane() == []
-    assert groups.kept() == []
-
-
-@pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0)])
-def test_a_chain_waits_while_a_task_of_it_goes_on(groups: Grouping, outcome: Outcome) -> None:
-    groups.chain("a", "b")
-    assert groups.run_one(outcome) == "a"
-    groups.fleet.promote()
-    assert groups.run_one(Done()) == "a"
-    assert groups.run_one(Done()) == "b"
-
-
-def test_the_turn_that_ends_a_task_may_claim_what_follows_and_rings_for_nobody_then(groups: Grouping) -> None:
-    groups.chain("a", "b")
-    claim = groups.claim()
-    groups.fleet.silence()
-    reply = groups.fleet.turn(groups.owner, Q, (claim, Done()), limit=1)
-    assert [one.entry.id for one in reply.claims] == ["b"]
-    assert groups.fleet.bell() == 0
-
-
-def test_what_follows_into_a_queue_of_others_rings_there(groups: Grouping) -> None:
-    groups.add([NewMember(groups.task("a"), follow_text([NewTask("b", "other", body_of("b", "other"))]))], Into())
-    groups.run_one(Done())
-    assert groups.fleet.lane("other") == ["b"]
-    assert groups.fleet.bell("other") == 1
-
-
-def test_a_delay_counts_from_the_end_of_the_one_before(groups: Grouping) -> None:
-    groups.add([NewMember(groups.task("a"), follow_text([groups.task("b", "+60000000^")]))], Into())
-    groups.run_one(Done())
-    fleet = groups.fleet
-    assert fleet.score(fleet.keys.delayed, "b") == pytest.approx(fleet.now_us() / 1e6 + 60, abs=5)
-    assert fleet.redis.hget(fleet.keys.tickets, "b") == "q d 0 0 0 0 - ^"
 
 
 def test_what_follows_a_group_is_enqueued_with_its_last_end_however_members_ended(groups: Grouping) -> None:
@@ -203,6 +146,15 @@ def test_what_follows_is_left_out_where_its_id_is_that_of_a_live_task(groups: Gr
     assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
 
 
+def test_a_group_after_which_nothing_came_is_told_as_that(groups: Grouping) -> None:
+    """Its `then` has the id of a live task."""
+    groups.open("g", "a", then="b")
+    groups.fleet.push("b")
+    groups.run_one(Done())
+    assert (groups.state("g").phase, groups.state("g").followed_by) == (GroupPhase.ENDED, "")
+    assert groups.fleet.run(groups.fleet.store.groups()).ended[GroupEnd.NOTHING] == 1
+
+
 def test_what_follows_is_told_from_a_shell_of_its_id(groups: Grouping) -> None:
     fleet = groups.fleet
     fleet.push("b")
@@ -248,49 +200,6 @@ def test_members_that_are_purged_or_buried_with_their_worker_end_too(groups: Gro
     groups.fleet.exit(groups.owner, ran=["a"])
     assert (groups.state("g").purged, groups.state("g").dead, groups.state("g").left) == (2, 1, 0)
     assert groups.fleet.lane() == ["end"]
-
-
-def test_a_member_that_is_restored_is_still_one(groups: Grouping) -> None:
-    groups.open("g", "a", then="end")
-    fleet = groups.fleet
-    fleet.redis.delete(fleet.keys.ready_lane("q"))
-    fleet.run(fleet.store.restore(["a"]))
-    assert groups.run_one(Done()) == "a"
-    assert fleet.lane() == ["end"]
-
-
-def test_one_that_was_cancelled_while_it_ran_and_was_lost_ends_when_that_is_found(groups: Grouping) -> None:
-    groups.open("g", "a", then="end")
-    fleet = groups.fleet
-    groups.claim()
-    fleet.run(fleet.store.cancel("a"))
-    fleet.redis.delete(fleet.keys.inflight(groups.owner))
-    fleet.run(fleet.store.restore(["a"]))
-    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
-    assert fleet.lane() == ["end"]
-
-
-def test_members_that_ended_unseen_are_found(groups: Grouping) -> None:
-    """As by a node of an earlier version, which knows no members."""
-    groups.open("g", "a", "b", "c", then="end")
-    fleet = groups.fleet
-    hidden = f"{fleet.keys.members}-hidden"
-    fleet.redis.rename(fleet.keys.members, hidden)
-    for outcome in (Done(), DEAD):
-        groups.run_one(outcome)
-    fleet.redis.rename(hidden, fleet.keys.members)
-    assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 2)
-    assert (groups.state("g").done, groups.state("g").dead, groups.state("g").left) == (1, 1, 1)
-    assert fleet.run(fleet.store.heal_members("0")) == HealedMembers("0", 0)
-    groups.run_one(Done())
-    assert fleet.lane() == ["end"]
-
-
-def test_a_group_whose_members_somebody_took_away_ends_when_it_is_cancelled(groups: Grouping) -> None:
-    groups.open("g", "a", "b", then="end")
-    groups.fleet.redis.delete(groups.fleet.keys.members)
-    groups.fleet.run(groups.fleet.store.cancel_group("g"))
-    assert (groups.state("g").phase, groups.state("g").purged) == (GroupPhase.ENDED, 2)
 
 
 def test_a_client_is_woken_when_there_is_room_and_when_the_group_has_ended(groups: Grouping) -> None:
@@ -355,17 +264,6 @@ def test_a_full_server_refuses_members_and_lets_groups_end(groups: Grouping) -> 
     finally:
         groups.fleet.redis.config_set("maxmemory", 0)
     assert groups.fleet.lane() == ["end"]
-
-
-@pytest.mark.parametrize("key", ["members", "group", "group_members"])
-def test_a_key_of_another_type_stops_groups_and_no_task(groups: Grouping, key: str) -> None:
-    groups.open("g", "a", "b", then="end")
-    keys = groups.fleet.keys
-    name = keys.members if key == "members" else getattr(keys, key)("g")
-    groups.fleet.redis.delete(name)
-    groups.fleet.redis.set(name, "foreign")
-    assert [groups.run_one(Done()) for _ in range(2)] == ["a", "b"]
-    assert groups.fleet.run(groups.fleet.store.audit()).missing == 0
 
 
 def test_what_is_to_follow_can_have_no_unique_key() -> None:

@@ -6,7 +6,7 @@ from protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, RetryOutcome, Settlement
 from rota.protocol.replies import Claim, TurnWord
-from rota.protocol.store import FIRST_HELD, Blame, NewTask
+from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame, NewTask
 
 Q = one_tier("q")
 
@@ -235,6 +235,19 @@ def test_when_nobody_knows_what_ran_the_first_that_is_left_is_charged(fleet: Fle
     finished = pack_settlements([Settlement(first.entry, Done())])
     reply = fleet.run(fleet.store.retire_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),)), finished))
     assert [(entry.id, entry.crashes, entry.releases) for entry in reply.requeued] == [("b", 1, 0), ("c", 0, 1)]
+
+
+def test_when_nobody_knows_which_of_several_ran_all_are_charged_and_only_one_alone_is_dead_of_it(fleet: Fleet) -> None:
+    fleet.push("a", "b")
+    owner = fleet.register()
+    fleet.turn(owner, Q, limit=2)
+    blame = Blame(ran=((ALL_HELD, b"{}"),), crash_limit=1)
+    reply = fleet.run(fleet.store.retire_exited(owner, blame))
+    assert [(entry.id, entry.crashes, entry.releases) for entry in reply.requeued] == [("a", 1, 0), ("b", 1, 0)]
+    alone = fleet.register()
+    fleet.turn(alone, Q)
+    reply = fleet.run(fleet.store.retire_exited(alone, blame))
+    assert ([entry.id for entry in reply.dead], reply.requeued) == (["a"], ())
 
 
 def test_a_worker_of_which_nothing_is_known_and_that_held_nothing_charges_nobody(fleet: Fleet) -> None:

@@ -148,6 +148,22 @@ def test_a_turn_of_many_picks_is_bounded_and_says_more(fleet: Fleet) -> None:
     assert (rest.word, len(rest.claims), rest.claims[0].entry.id) == (TurnWord.OK, 45, "600")
 
 
+def test_as_many_picks_as_can_be_come_past_what_is_no_ordinary_entry(fleet: Fleet) -> None:
+    """To look at the heads of both queues is more than a call may look at."""
+    serving = one_tier("x", "y")
+    for at in range(0, 900, 450):
+        for queue in ("x", "y"):
+            fleet.push(*(f"{queue}.{number}" for number in range(at, at + 450)), queue=queue)
+    for task_id in ("x.0", "y.0", "x.7"):
+        fleet.run(fleet.store.cancel(task_id))
+    owner, claimed = fleet.register(), 0
+    while claimed < 512:
+        reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, None, picks=512 - claimed)))
+        assert reply.claims or reply.dropped
+        claimed += len(reply.claims)
+    assert fleet.inflight(owner)[:6] == ["x.1", "y.1", "x.2", "y.2", "x.3", "y.3"]
+
+
 def test_a_lost_answer_of_many_picks_is_given_again(fleet: Fleet) -> None:
     flood(fleet, 5, "x", "y")
     owner, serving = fleet.register(), one_tier("x", "y")

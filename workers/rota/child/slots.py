@@ -35,6 +35,7 @@ _OUTCOMES_MASK: Final = (1 << _BEGIN_SHIFT) - 1
 _OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
 # By global names, as a worker looks most of these up in each task.
 _PHASE, _BEAT, _OUTCOMES = HEADER.phase, HEADER.beat_ns, HEADER.outcomes
+_PLACES: Final = ROSTER.places
 _NUMBER: Final = mark_at(0) + MARK.number
 _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
@@ -161,7 +162,7 @@ class Slot(RosterPart):
         """By place the number of the task there, odd while it runs; nothing of a slot that was written over."""
         if not self.is_intact:
             return []
-        words, places = self._words, self._roster[ROSTER.places]
+        words, places = self._words, self._roster[_PLACES]
         if places <= 1:
             return [words[_NUMBER]]
         further = words[_FURTHER_NUMBERS : _FURTHER_NUMBERS + (places - 1) * MARK_WORDS : MARK_WORDS]
@@ -173,7 +174,7 @@ class Slot(RosterPart):
 
     def running_times(self) -> tuple[TaskTimes, ...]:
         """Of the tasks that run, without their texts: the master looks at all slots many times a second."""
-        if self._roster[ROSTER.places] <= 1:
+        if self._roster[_PLACES] <= 1:
             times = self._first.times()
             return () if times is None else (times,)
         return tuple(times for record in self.busy_records() if (times := record.times()) is not None)
@@ -185,13 +186,18 @@ class Slot(RosterPart):
     @property
     def has_worked(self) -> bool:
         """Whether a task has ended in this life."""
-        return self._first.number > 1 or (self.places > 1 and any(number > 1 for number in self.numbers()))
+        if self._roster[_PLACES] <= 1:
+            return self._first.number > 1
+        return any(number > 1 for number in self.numbers())
 
     @property
     def stepping(self) -> int | None:
         """The place whose coroutine takes a step just now, where several run; None when none does."""
-        place, places = self._words[HEADER.stepping] - 1, self._roster[ROSTER.places]
-        return place if 0 <= place < places and places > 1 else None
+        places = self._roster[_PLACES]
+        if places <= 1:
+            return None
+        place = self._words[HEADER.stepping] - 1
+        return place if 0 <= place < places else None
 
     # Outcomes that no turn's answer has confirmed yet: settled from here when the process dies. They stand in a ring
 

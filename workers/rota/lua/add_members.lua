@@ -21,7 +21,7 @@ local now, key = redis_now(), following.group_key(group)
 local function fault_in(text)
   local at, most = 1, #text
   while at <= most do
-    local id, queue, size, body_at = string.match(text, '^(%S+) (%S+) [%d+@^-]+ (%d+)\n()', at)
+    local id, queue, _, _, _, size, body_at = string.match(text, following.item, at)
     if not (name_or_nil(id) and queue_or_nil(queue)) or body_at + size > most + 1 then
       return redis.error_reply('ROTA not what can follow: ' .. string.sub(text, at, at + 199))
     end

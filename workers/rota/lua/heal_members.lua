@@ -3,19 +3,30 @@
 -- members, or taken away by hand. How one ended is looked for in the memory of ends; where nothing is found it was purged.
 -- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following remembered
 -- KEYS[1]  tasks
--- ARGV     cursor: '0' at first
--- returns  the next cursor, '0' behind the last portion, how many had ended
+-- ARGV     cursor: '' at first
+-- returns  the next cursor, '0' behind the last portion, how many had ended. The cursor of the call when it has looked enough
+--          before the end of its portion: those that had ended are gone from it
 local PORTION = 500
-local now, healed = redis_now(), 0
+local now, healed, work = redis_now(), 0, 0
 guard_places()
+
+-- A chain goes on by it, so the whole memory is looked through.
+local function remembered_end(id)
+  local record, further = nil, 0
+  repeat
+    looked = 0
+    record, further = record_of(id, further)
+    work = work + looked
+  until record or not further
+  return string.match(record or 'purged', '^%l+')
+end
 
 local function how_it_ended(id)
   if redis.call('ZSCORE', PREFIX .. 'dead', id) then return 'dead' end
-  if redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then return nil end
-  return string.match(record_of(id, 0) or 'purged', '^%l+')
+  return redis.call('HEXISTS', PREFIX .. 'tasks', id) == 0 and remembered_end(id) or nil
 end
 
-local portion = redis.call('HSCAN', MEMBERS, ARGV[1], 'COUNT', PORTION)
+local portion = redis.call('HSCAN', MEMBERS, ARGV[1] == '' and '0' or ARGV[1], 'COUNT', PORTION)
 for i = 1, #portion[2], 2 do
   local id = portion[2][i]
   local how = how_it_ended(id)
@@ -23,5 +34,6 @@ for i = 1, #portion[2], 2 do
     follow(how, now, { id })
     healed = healed + 1
   end
+  if work >= MOST_LOOKED then return { ARGV[1], healed } end
 end
 return { portion[1], healed }

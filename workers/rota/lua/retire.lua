@@ -7,8 +7,9 @@
 --          n, n x (id that ran, its epitaph), n, n x (entry verb first second), tiers
 -- returns  ok | alive, how many outcomes counted, entries given back, entries set aside as dead, outcomes that were stale
 --   exit     the process is known to be gone. Only what ran is charged with the crash, unless the mark is empty; an empty
---            id is what stands first in the list once the outcomes are settled. Of several that ran nobody knows which
---            one it was, so none is dead of it: entries with a crash on record run alone, and there the guilty one is found.
+--            id is what stands first in the list once the outcomes are settled, `all held` is all in it. Of several that ran
+--            nobody knows which one it was, so none is dead of it: entries with a crash on record run alone, and there the
+--            guilty one is found.
 --            What is charged and goes on keeps the epitaph as the account of its last crash, and the mark in its flag.
 --   expired  nobody renewed it: everything held is charged with the loss. Checked again here: `alive` when the lease
 --            has not run out or grace is on, and then nothing is done.
@@ -94,6 +95,10 @@ end
 local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}
 local first = ran[''] and rest[1] and parse_entry(rest[1])
 if first then ran[first.id] = ran[''] end
+if ran['all held'] then
+  ran_alone = #rest == 1
+  for _, text in ipairs(rest) do ran[glance(text) or ''] = ran['all held'] end
+end
 for i = #rest, 1, -1 do
   local e = parse_entry(rest[i])
   if e then

@@ -255,8 +255,10 @@ local function claim_in_order()
     local places = domain.has_patterns and {} or candidates(domain, bounds)
     while #places > 0 and goes_on() do
       local found, looked = 0, 0
-      if claim_planned and #places > 1 then found, looked = claim_planned(domain, places, left) end
-      left, examined = left - found, examined + looked
+      -- For few picks it would cost more to read what lies at the head of every rival.
+      local is_planned = claim_planned and #places > 1 and #places <= 2 * left
+      if is_planned then found, looked = claim_planned(domain, places, left) end
+      left = left - found
       if found > 0 then
         places = candidates(domain, bounds)
       else
@@ -266,6 +268,7 @@ local function claim_in_order()
         local is_shut = left > 0 and share.is_bounded and not bounds.has_room(domain, places[i])
         if is_shut or not has_more then table.remove(places, i) end
       end
+      examined = examined + looked -- behind the claim, which would find no room for it: it gets on whatever was looked at
     end
     if not goes_on() then return end
   end

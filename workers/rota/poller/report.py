@@ -10,7 +10,7 @@ from rota.protocol.epitaph import AT_MOST_ONCE
 from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import PushedBack, Refused
-from rota.telemetry import events, log, metrics
+from rota.telemetry import events, label_values, log, metrics
 from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
@@ -102,7 +102,7 @@ class PollerReport:
             log.logger().warning(events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
 
     def _count_occurrences(self, name: str, **counts: int) -> None:
-        for outcome in metrics.OCCURRENCE_OUTCOMES:
+        for outcome in label_values.OCCURRENCE_OUTCOMES:
             self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(counts.get(outcome, 0))
 
     def schedule_removed(self, name: str) -> None:

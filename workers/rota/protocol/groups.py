@@ -251,8 +251,8 @@ class Dependents(Transitions):
         return self._command("groups", pack((offset, count)), parse_groups)
 
     def heal_members(self, cursor: str) -> Command[HealedMembers]:
-        """Have follow what follows members that do not live and of whose end nobody took notice. Begin with cursor "0"
-        and go on with that of each answer until it is "0" again."""
+        """Have follow what follows members that do not live and of whose end nobody took notice. Begin with cursor ""
+        and go on with that of each answer until it is "0"."""
         return self._command("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> Command[Room]:

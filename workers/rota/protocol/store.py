@@ -92,12 +92,14 @@ def _counted(settlements: Packed) -> Packed:
 
 FIRST_HELD = ""
 """In place of the id that ran, when nobody knows: the first entry that the owner still holds."""
+ALL_HELD = "all held"
+"""The same of an owner that runs several at once: all entries that it still holds. No id has a space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
     """What a retired owner died of. `ran`: the id that ran, with the epitaph that it keeps; none when nothing ran.
-    FIRST_HELD is whichever stands first in its list.
+    FIRST_HELD is whichever stands first in its list, ALL_HELD are all in it.
     `loss_epitaph`: for all it held when a lease ran out. `crash`: what kind of crash it was; None when the task is not
     to blame."""
 

@@ -11,7 +11,6 @@
 
 from typing import Final
 
-from rota.protocol.entry import Kind
 from rota.telemetry.definition import (
     LAG_BUCKETS,
     CounterDefinition,
@@ -25,21 +24,6 @@ RUNTIME_BUCKETS: Final = (
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0,
 )  # fmt: skip
 COMMAND_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
-
-OTHER: Final = "_other"  # the value of every label of a series that found no room
-
-# Label values that are sets fixed in advance. `queue`, `task`, `pool` and `slot` are bounded by the configuration.
-# Without `throttled`, which only queues with such tasks have.
-KINDS: Final = tuple(kind.label for kind in Kind if kind is not Kind.THROTTLED)
-WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")
-RESTART_REASONS: Final = (
-    *("crash", "signal", "oom", "hung", "timeout", "cancelled"),
-    *("max_tasks", "max_rss", "reload", "boot"),
-)
-CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
-RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
-RELOAD_RESULTS: Final = ("success", "failure")
-
 
 _Writers = tuple[Writer, ...]
 _WORKER = (Writer.WORKER,)
@@ -221,7 +205,7 @@ PROCESS_OPEN_FDS = _gauge("rota_process_open_fds", _EXPORTER, "Open file descrip
 HEARTBEAT_AGE = _gauge(
     "rota_heartbeat_age_seconds",
     _EXPORTER,
-    "Since the process last said that it is alive; a worker in a task says so when the task does.",
+    "Since the process last said that it is alive; a worker of one task, while that runs, says so when the task does.",
     "role slot",
 )
 POLLER_PROMOTED = _counter("rota_poller_promoted_total", _POLLER, "Due tasks moved to their lane.", "queue")
@@ -232,8 +216,6 @@ POLLER_LAST_SUCCESS = _gauge(
     "slot",
     highest=True,
 )
-# Values of `outcome`: all begin with the first, so that the next one counts in an `increase()`.
-OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 SCHEDULE_OCCURRENCES = _counter(
     "rota_schedule_occurrences_total",
     _POLLER,

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from rota.child.slot_layout import WORD
+from rota.telemetry import label_values, records
 from rota.telemetry import metrics as m
-from rota.telemetry import records
 from rota.telemetry.definition import CounterDefinition, Definition, GaugeDefinition, HistogramDefinition
 
 MAX_SERIES: Final = 20_000
@@ -167,7 +167,7 @@ class Recorder:
             return child
         # A child of `_other` is not kept under the labels it stands for: those have no bound.
         self._dropped.add()
-        other = records.encode_key(definition.name, (m.OTHER,) * len(labels))
+        other = records.encode_key(definition.name, (label_values.OTHER,) * len(labels))
         return make(self._numbers, self._place(definition, other), definition)
 
     def _has_room(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> bool:

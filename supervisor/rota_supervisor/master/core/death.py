@@ -133,19 +133,23 @@ class Death:
         return self.stop.is_without_redis and not self.in_hand
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
-        """The limit that it hit, of this task if that is one of a task: its name in the configuration, and its
-        value."""
+        """The limit that it hit, of this task if that is one of a task: its name in the configuration, and its value;
+        None for none, and where nobody knows which task it was."""
         name, why = self.reason.facts.limit, self.child.why
         if self.is_late:
             name = "drain_seconds" if self.stop.is_asked else "beat_seconds"
         if not name or (self.reason is Reason.BOOT and why is not Reason.BOOT):
             return None
-        if name == TIME_LIMIT:
-            return None if task is None else (name, round((task.deadline_ns - task.started_ns) / NANOSECONDS, 3))
-        if name == KILL_AFTER:
-            return name, (None if task is None else self._told(task).kill_after) or 0.0
+        if name in (TIME_LIMIT, KILL_AFTER):
+            return None if task is None else self._limit_of_task(name, task)
         value = getattr(self.limits, name)
         return name, self.child.patience(value) if self.reason is Reason.HUNG and self.was_stopped else value
+
+    def _limit_of_task(self, name: str, task: TaskInSlot) -> tuple[str, float] | None:
+        if name == TIME_LIMIT:
+            return name, round((task.deadline_ns - task.started_ns) / NANOSECONDS, 3)
+        kill_after = self._told(task).kill_after
+        return None if kill_after is None else (name, kill_after)
 
     @property
     def words(self) -> str:

@@ -7,7 +7,7 @@ from rota.child.slot_task import UNKNOWN_TASK, Verdict
 from rota.protocol.entry import Entry
 from rota.protocol.epitaph import AT_MOST_ONCE, CRASHED
 from rota.protocol.outcome import join_settlements, pack_settlement
-from rota.protocol.store import FIRST_HELD, Blame
+from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.wire import NOTHING, Packed
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
@@ -127,8 +127,9 @@ def _with_its_work(retire: do.Retire, death: Death) -> do.Retire:
     event, facts = death.event, death.reason.facts
     if event.slot_is_intact:
         names, ran = {task.id: task.name for task in event.tasks}, _charged(death)
-    else:  # nobody can read which task ran: the first of what the worker held is taken for it
-        names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((FIRST_HELD, epitaph_of(death, None)),)
+    else:  # nobody can read what ran: the first that it held is taken for it, all where several run at once
+        held = FIRST_HELD if death.child.places == 1 else ALL_HELD
+        names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, epitaph_of(death, None)),)
     own_limit = 0 if death.task is None else Verdict.from_word(death.task.verdict).crash_limit
     crash_limit = own_limit or retire.blame.crash_limit
     over_limit = verdicts.settlements_of(death)

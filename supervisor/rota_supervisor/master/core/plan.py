@@ -117,9 +117,9 @@ def _look_at_deadlines(desired: Desired, everybody: list[Child], now: float) -> 
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
             # Once for each soft limit: a task that beats gets a new one.
-            if child.busy and child.state in AT_WORK and now > child.soft_until:
+            if child.tasks and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
-            if is_blocked(child, now):
+            if child.stepping is not None and is_blocked(child, now):
                 actions.append(TellBlocked(child.slot))
         elif can_be_dumped(child, reason) and (child.dumped_at <= broken_at or now <= child.dumped_at + DUMP_SECONDS):
             condemned[child.role, child.pool].append(child)
@@ -136,7 +136,7 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
     if state in UNSEEN:
         return math.inf, Reason.STOP
     hung = max(child.beat_at, awake_since) + beat_seconds, Reason.HUNG
-    if child.busy:
+    if child.tasks:
         found = min((child.task_until + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT), (child.kill_at, Reason.CANCELLED))
         if child.places > 1:
             found = min(found, hung)
@@ -161,9 +161,9 @@ def can_be_dumped(child: Child, reason: Reason) -> bool:
 
 
 def is_blocked(child: Child, now: float) -> bool:
-    """Whether a step of one of its tasks keeps its loop from coming round, which was not reported yet."""
-    silent = child.stepping is not None and child.state in AT_WORK and child.stopped_at is None
-    return silent and now - child.beat_at > BLOCKED_SECONDS and child.beat_at > child.blocked_since
+    """Whether the step of a task that is taken keeps its loop from coming round, which was not reported yet."""
+    could_beat = child.state in AT_WORK and child.stopped_at is None
+    return could_beat and now - child.beat_at > BLOCKED_SECONDS and child.beat_at > child.blocked_since
 
 
 def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
@@ -171,7 +171,7 @@ def next_look(children: Iterable[Child], desired: Desired, now: float) -> float:
     tick, times = TICK_SECONDS, []
     for child in children:
         times.append(deadline(child, desired)[0])
-        if child.busy:
+        if child.tasks:
             times.append(child.soft_until)
         if child.dumped_at > -math.inf:
             times.append(child.dumped_at + DUMP_SECONDS)

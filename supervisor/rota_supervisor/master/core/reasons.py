@@ -53,7 +53,7 @@ class Reason(StrEnum):
     CANCELLED = (
         "cancelled",
         Facts(
-            ", by its master: its task was cancelled, and had not ended {value:g} s later",
+            ", by its master: the task was cancelled, and did not end in the time that it was given",
             KILL_AFTER,
             is_expected=True,
             blames_task=False,

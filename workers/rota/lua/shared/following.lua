@@ -11,7 +11,7 @@ if any_members then
   local MEMBER = '^(%S+)\n?(.*)$'
   local function group_key(group) return PREFIX .. 'group:' .. group end
   local function members_key(group) return PREFIX .. 'group-members:' .. group end
-  following.group_key, following.members_key = group_key, members_key
+  following.group_key, following.members_key, following.item = group_key, members_key, ITEM
   following.ring = ring_if_served -- a turn, which claims as well, has another way
 
   -- The life that an id begins: its number, '' for the first; nil when the id is taken, if only by a task that was cancelled
@@ -76,18 +76,19 @@ if any_members then
   local function end_group(group, phase, now)
     local key = group_key(group)
     local on_end = redis.call('HMGET', key, 'then', 'on_dead', 'dead')
-    local how = phase
+    local how, text = phase, ''
     if phase ~= 'cancelled' then
-      local has_dead = (tonumber(on_end[3] or '') or 0) > 0
-      how = has_dead and (on_end[2] or '') ~= '' and 'on_dead' or (on_end[1] or '') ~= '' and 'then' or 'nothing'
+      local on_dead = (tonumber(on_end[3] or '') or 0) > 0 and on_end[2] or ''
+      how, text = 'then', on_end[1] or ''
+      if on_dead ~= '' then how, text = 'on_dead', on_dead end
     end
     redis.call('HSET', key, 'ended_us', string.format('%.0f', now))
     redis.call('HDEL', key, 'then', 'on_dead')
     redis.call('PEXPIRE', key, ENDED_MS)
     redis.pcall('ZREM', PREFIX .. 'groups', group)
-    total('groups-ended:' .. how, 1)
-    local text = how == 'then' and on_end[1] or how == 'on_dead' and on_end[2] or ''
-    redis.call('HSET', key, 'followed_by', put_what_follows(text, '-', now) or '')
+    local followed_by = put_what_follows(text, '-', now)
+    redis.call('HSET', key, 'followed_by', followed_by or '')
+    total('groups-ended:' .. ((followed_by or phase == 'cancelled') and how or 'nothing'), 1)
   end
 
   local function is_over(phase, left) return left == 0 and phase ~= 'open' end
@@ -125,7 +126,7 @@ if any_members then
     local gone, chains, groups, leaving = {}, {}, {}, {}
     for i, member in ipairs(redis.call('HMGET', MEMBERS, unpack(ids))) do
       local group, rest = string.match(member or '', MEMBER)
-      if group then gone[#gone + 1] = ids[i] end
+      if member then gone[#gone + 1] = ids[i] end -- be it one of ours or not
       if group and group ~= '-' and not leaving[group] then
         groups[#groups + 1] = group
         leaving[group] = {}

@@ -74,11 +74,12 @@ class AioBell:
         if self._parked is None:
             self._parked = asyncio.create_task(self._listen(), name="rota-bell")
 
-    def leave(self) -> None:
-        """Listen no more."""
-        if self._parked is not None:
-            self._parked.cancel()
-            self._parked = None
+    async def leave(self) -> None:
+        """Listen no more. The connection is closed then: else the turn that passes the tokens on could ring it."""
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            parked.cancel()
+            await asyncio.wait((parked,))
             self._rung(self._bell.queues)
 
     async def _listen(self) -> None:

@@ -7,6 +7,7 @@ tasks go on to end while a turn is under way, so what was sent and what came lat
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from rota.child.life import NANOSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Settlement, join_settlements
 from rota.protocol.replies import TurnReply, TurnWord
 from rota.protocol.store import Turn
@@ -25,12 +26,14 @@ class InSlot(NamedTuple):
 
 
 _NOTHING: Final = InSlot(0, 0)
+# However sure it is of what it holds, so often it says so: a server that lost writes may hold more for it, for ever.
+_NAMED_EVERY_NS: Final = NANOSECONDS
 
 
 @dataclass(slots=True)
 class Ledger:
     """The books of `places` tasks at once. `asked`: something may be held that is not on them, as work was asked for
-    and no answer has come. `alone`: for which entry this worker empties its hands."""
+    and no answer has come, or as something was forgotten. `alone`: for which entry this worker empties its hands."""
 
     places: int
     tokens: list[str] = field(default_factory=list)
@@ -43,6 +46,8 @@ class Ledger:
     _sent_in_slot: InSlot = _NOTHING
     _later_in_slot: InSlot = _NOTHING
     _sent_tokens: int = 0
+    _named_ns: int | None = None
+    _forgot: bool = False
 
     def __post_init__(self) -> None:
         self._free = list(reversed(range(self.places)))  # the first places first: those never used take no memory
@@ -62,9 +67,12 @@ class Ledger:
         """Whether there are outcomes or tokens that no answer has named."""
         return bool(self._sent.has_outcomes or self._later.has_outcomes or self.tokens)
 
-    def turn(self, picks: int) -> Turn:
-        """The turn to make now, for so many tasks."""
+    def turn(self, picks: int, at_ns: int) -> Turn:
+        """The turn to make now, for so many tasks. What is held is named only when it may not be known to be just that,
+        as the script compares it with the list."""
+        held = tuple(self._held.values()) if self._names_held(at_ns) else None
         self.asked |= picks > 0
+        self._forgot = False
         self._sent.take(self._later)
         self._sent_in_slot = self._sent_in_slot.plus(self._later_in_slot)
         self._later_in_slot = _NOTHING
@@ -72,7 +80,7 @@ class Ledger:
         settlements = join_settlements(self._sent.finished)
         return Turn(
             min(picks, 1),
-            tuple(self._held.values()),
+            held,
             tuple(self.tokens),
             settlements,
             plain=tuple(self._sent.plain),
@@ -82,7 +90,7 @@ class Ledger:
 
     def answered(self, reply: TurnReply) -> InSlot:
         """An answer to that turn has come; returns what of the slot's outcomes it has named."""
-        self.asked = False
+        self.asked = self._forgot  # what was forgotten since the turn was made, the answer tells nothing of
         self.alone = reply.alone
         self._sent.clear()
         if reply.word is not TurnWord.MORE:
@@ -104,7 +112,14 @@ class Ledger:
     def forget(self, place: int) -> None:
         """It was not started after all, and is still held: an answer will bring it again."""
         self.leave(place)
-        self.asked = True
+        self.asked = self._forgot = True
+
+    def _names_held(self, at_ns: int) -> bool:
+        is_due = self._named_ns is None or at_ns - self._named_ns >= _NAMED_EVERY_NS
+        if is_due or self.asked or self.alone:
+            self._named_ns = at_ns
+            return True
+        return False
 
     def finish(self, settlement: Settlement) -> bytes:
         """Keep an outcome until an answer names it; returns it packed."""

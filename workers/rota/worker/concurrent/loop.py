@@ -6,8 +6,9 @@ there is nothing to recall. Turns are made one after the other; what ends during
 """
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import FrameType
@@ -18,6 +19,7 @@ from rota.child.settings import WorkerSettings
 from rota.child.signals import SOFT_LIMIT_SIGNAL
 from rota.child.slots import Phase, boottime_ns
 from rota.child.wait import Orphaned
+from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
 from rota.protocol.replies import Claim, TurnReply, TurnWord
@@ -41,6 +43,7 @@ from rota.worker.starting import Starting
 from rota.worker.times import Anchor
 
 _BEAT_SECONDS: Final = 0.25  # while tasks run: a loop that does not come back for a second is noticed
+_ALONE_SECONDS: Final = 1.0  # while it empties its hands for an entry, which another may have taken meanwhile
 _ALWAYS: Final = 1 << 62  # of what is claimed nothing is recalled, so it may be started however late
 
 
@@ -90,11 +93,10 @@ class ConcurrentLoop(Standing):
             if self._fault is not None:
                 raise self._fault
             self._slot.beat()
-            self._tell_endings()
             self._stacks.look(self._in_hand.values())
             mode, need = self._mode_and_need()
             if mode is not Mode.WORKING:
-                self._doorbells.leave()
+                await self._doorbells.leave()
             match STEPS[mode][need]:
                 case Step.CLAIM:
                     await self._take_turn(min(self._ledger.free, self.recycling.left(self._attempts)))
@@ -109,8 +111,7 @@ class ConcurrentLoop(Standing):
                 case _:
                     self._idle = False  # what was there, and who rang, is looked for when this is over
                     await self._rest(HOLD_SECONDS.get(mode, REST_SECONDS))
-        await self._try_turn(0)  # a task wrote over the slot, so nobody could see any more what runs here
-        return EXIT_OVERWRITTEN
+        return await self._leave_without_slot()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.set_task_factory(self._steps.make_task)
@@ -125,6 +126,7 @@ class ConcurrentLoop(Standing):
 
     def _signalled(self) -> None:
         self.signals.empty()
+        self._tell_endings()  # at once: a turn may be under way for seconds
         self._wake.set()
 
     def _orphaned(self) -> None:
@@ -186,8 +188,8 @@ class ConcurrentLoop(Standing):
         """Wait at the doorbells, if there is a free place, until something comes."""
         if self._ledger.free and not self._ledger.alone:
             self._doorbells.listen()
-        seconds = self._wait_us / MICROSECONDS if self._wait_us else REST_SECONDS
-        if not await self._rest(seconds):
+        most = _ALONE_SECONDS if self._ledger.alone else REST_SECONDS
+        if not await self._rest(min(self._wait_us / MICROSECONDS or most, most)):
             self._idle = False
 
     # Turns
@@ -199,18 +201,16 @@ class ConcurrentLoop(Standing):
 
     async def _ask_what_is_held(self) -> None:
         """On the way out, once and not for long. Without an answer the master gives back what was claimed."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_ASK_SECONDS):
                 await self._try_turn(0)
-        except TimeoutError:
-            pass
         self._ledger.asked = False
 
     async def _try_turn(self, picks: int) -> ServerError | None:
         """Make a turn; returns the error that kept it from being answered."""
-        turn, sent_ns = self._ledger.turn(picks), boottime_ns()
+        call, sent_ns = self._turn(picks), boottime_ns()
         try:
-            reply = await self._link.run(self.store.turn(self.life.owner, self.tiers, turn))
+            reply = await self._link.run(call)
         except ServerError as error:
             self._sent_before = True
             return error
@@ -220,6 +220,15 @@ class ConcurrentLoop(Standing):
         self.report.turn_took((received_ns - sent_ns) / NANOSECONDS)
         self._take_answer(reply, picks, self._clock.answered(reply.now_us, sent_ns, received_ns))
         return None
+
+    def _turn(self, picks: int) -> Command[TurnReply]:
+        return self.store.turn(self.life.owner, self.tiers, self._ledger.turn(picks, boottime_ns()))
+
+    async def _leave_without_slot(self) -> int:
+        """A task wrote over it, so nobody could see any more what runs here: settle from memory what has ended."""
+        with contextlib.suppress(ServerError):
+            await self._link.run(self._turn(0))
+        return EXIT_OVERWRITTEN
 
     def _take_answer(self, reply: TurnReply, picks: int, anchor: Anchor) -> None:
         self.report.turn(reply, picks)
@@ -231,14 +240,14 @@ class ConcurrentLoop(Standing):
         if reply.claims:
             self._take_claims(reply.claims, anchor)
 
-    def _take_claims(self, claims: Iterable[Claim], anchor: Anchor) -> None:
-        """Start all of them; or give them back, when this worker claims no more since it has asked."""
-        if self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING:
-            for claim in claims:
-                self._start(claim, anchor)
-            return
+    def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
+        """Start them; or give back, when this worker claims no more since it has asked, or when a server that has lost
+        writes brings more than there are places."""
+        starts = self._ledger.free if self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING else 0
+        for claim in claims[:starts]:
+            self._start(claim, anchor)
         note = self.report.released if self.signals.asked else self.report.given_back
-        for claim in claims:
+        for claim in reversed(claims[starts:]):  # so that their order is kept
             self._finish(Settlement(claim.entry, Release()))
             note(claim.entry)
 
@@ -266,6 +275,8 @@ class ConcurrentLoop(Standing):
         attempt = await self._executor.attempt(hand, claimed)
         if isinstance(attempt, Attempt):
             self._ended(attempt)
+        else:
+            self._attempts -= 1  # counted when it was claimed, so that no more are claimed than may be made
         hand.record.end()
         place = hand.record.place
         del self._in_hand[place]
@@ -285,5 +296,5 @@ class ConcurrentLoop(Standing):
 
     def _finish(self, settlement: Settlement) -> None:
         packed = self._ledger.finish(settlement)
-        if self._slot.add_outcomes(ARGS_PER_SETTLEMENT, packed):
+        if self._slot.is_intact and self._slot.add_outcomes(ARGS_PER_SETTLEMENT, packed):
             self._ledger.left_in_slot(packed)

@@ -1,0 +1,87 @@
+"""Claims about chains: each task is enqueued by the transition that ends the one before as done."""
+
+from typing import Any
+
+import pytest
+
+from grouping import Grouping
+from protocol import body_of, one_tier
+from rota.protocol.condition import Condition
+from rota.protocol.groups import Into, NewMember, follow_text
+from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.store import Announced, NewTask
+from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
+
+Q = one_tier("q")
+DEAD = DeadOutcome(b'{"reason":"raised"}')
+
+
+def test_the_next_of_a_chain_is_enqueued_when_the_one_before_is_done(groups: Grouping) -> None:
+    groups.chain("a", "b", "c")
+    assert groups.run_one(Done()) == "a"
+    assert groups.fleet.lane() == ["b"]
+    assert groups.run_one(Done()) == "b"
+    assert groups.run_one(Done()) == "c"
+    assert groups.kept() == []
+
+
+@pytest.mark.parametrize("outcome", [DEAD, CancelledOutcome(), Expired()])
+def test_the_rest_of_a_chain_is_dropped_when_one_ends_otherwise(groups: Grouping, outcome: Outcome) -> None:
+    groups.chain("a", "b", "c")
+    assert groups.run_one(outcome) == "a"
+    assert groups.fleet.lane() == []
+    assert groups.kept() == []
+
+
+@pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0)])
+def test_a_chain_waits_while_a_task_of_it_goes_on(groups: Grouping, outcome: Outcome) -> None:
+    groups.chain("a", "b")
+    assert groups.run_one(outcome) == "a"
+    groups.fleet.promote()
+    assert groups.run_one(Done()) == "a"
+    assert groups.run_one(Done()) == "b"
+
+
+def test_the_turn_that_ends_a_task_may_claim_what_follows_and_rings_for_nobody_then(groups: Grouping) -> None:
+    groups.chain("a", "b")
+    claim = groups.claim()
+    groups.fleet.silence()
+    reply = groups.fleet.turn(groups.owner, Q, (claim, Done()), limit=1)
+    assert [one.entry.id for one in reply.claims] == ["b"]
+    assert groups.fleet.bell() == 0
+
+
+def test_what_follows_into_a_queue_of_others_rings_there(groups: Grouping) -> None:
+    groups.add([NewMember(groups.task("a"), follow_text([NewTask("b", "other", body_of("b", "other"))]))], Into())
+    groups.run_one(Done())
+    assert groups.fleet.lane("other") == ["b"]
+    assert groups.fleet.bell("other") == 1
+
+
+@pytest.mark.parametrize("name", ["t-1", "t-*"])
+@pytest.mark.parametrize("bounds", [{}, {"cap": 1}, {"interval_us": 1, "burst": 1}, {"condition": "open"}], ids=str)
+def test_what_follows_is_rung_for_and_claimed_in_queues_of_all_kinds(
+    groups: Grouping, name: str, bounds: dict[str, Any]
+) -> None:
+    fleet, domain = groups.fleet, domain_of([QueueShare(name, **bounds)])
+    domains = (domain,) if domain.has_patterns else ()
+    fleet.run(fleet.store.announce("node", b"{}", 60_000, [name], Announced(domains=domains)))
+    fleet.run(fleet.store.look_at_closed(60_000, [Condition("open", "lua", "return running == 0")]))
+    first, *rest = (NewTask(one, "t-1", body_of(one, "t-1")) for one in "abc")
+    groups.add([NewMember(first, follow_text(rest))], Into())
+    serving = pack_tiers((domain,))
+    [a] = fleet.turn(groups.owner, serving).claims
+    fleet.silence(name)
+    assert fleet.turn(groups.owner, serving, (a, Done()), limit=0).claims == ()
+    assert fleet.bell(name) == 1
+    [b] = fleet.turn(groups.owner, serving, tokens=[name]).claims
+    [c] = fleet.turn(groups.owner, serving, (b, Done())).claims
+    assert (b.entry.id, c.entry.id) == ("b", "c")
+
+
+def test_a_delay_counts_from_the_end_of_the_one_before(groups: Grouping) -> None:
+    groups.add([NewMember(groups.task("a"), follow_text([groups.task("b", "+60000000^")]))], Into())
+    groups.run_one(Done())
+    fleet = groups.fleet
+    assert fleet.score(fleet.keys.delayed, "b") == pytest.approx(fleet.now_us() / 1e6 + 60, abs=5)
+    assert fleet.redis.hget(fleet.keys.tickets, "b") == "q d 0 0 0 0 - ^"

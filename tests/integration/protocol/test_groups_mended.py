@@ -1,0 +1,91 @@
+"""Claims about groups of whose keys somebody took something away, or wrote over: they end all the same."""
+
+import pytest
+
+from grouping import Grouping
+from rota.protocol.groups import GroupPhase, HealedMembers
+from rota.protocol.outcome import DeadOutcome, Done
+
+DEAD = DeadOutcome(b'{"reason":"raised"}')
+
+
+def test_a_member_that_is_restored_is_still_one(groups: Grouping) -> None:
+    groups.open("g", "a", then="end")
+    fleet = groups.fleet
+    fleet.redis.delete(fleet.keys.ready_lane("q"))
+    fleet.run(fleet.store.restore(["a"]))
+    assert groups.run_one(Done()) == "a"
+    assert fleet.lane() == ["end"]
+
+
+def test_one_that_was_cancelled_while_it_ran_and_was_lost_ends_when_that_is_found(groups: Grouping) -> None:
+    groups.open("g", "a", then="end")
+    fleet = groups.fleet
+    groups.claim()
+    fleet.run(fleet.store.cancel("a"))
+    fleet.redis.delete(fleet.keys.inflight(groups.owner))
+    fleet.run(fleet.store.restore(["a"]))
+    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
+    assert fleet.lane() == ["end"]
+
+
+def test_members_that_ended_unseen_are_found(groups: Grouping) -> None:
+    """As by a node of an earlier version, which knows no members."""
+    groups.open("g", "a", "b", "c", then="end")
+    fleet = groups.fleet
+    hidden = f"{fleet.keys.members}-hidden"
+    fleet.redis.rename(fleet.keys.members, hidden)
+    for outcome in (Done(), DEAD):
+        groups.run_one(outcome)
+    fleet.redis.rename(hidden, fleet.keys.members)
+    assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 2)
+    assert (groups.state("g").done, groups.state("g").dead, groups.state("g").left) == (1, 1, 1)
+    assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 0)
+    groups.run_one(Done())
+    assert fleet.lane() == ["end"]
+
+
+def test_what_is_none_of_ours_among_the_members_goes(groups: Grouping) -> None:
+    fleet = groups.fleet
+    fleet.redis.hset(fleet.keys.members, mapping={"nobody": "", "nothing": " ", "nowhere": "-\nno header"})
+    assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 3)
+    assert groups.kept() == []
+
+
+def test_a_member_that_ended_unseen_long_ago_is_found_too(groups: Grouping) -> None:
+    """Behind more of the memory of ends than a call looks through for one id; and so its chain goes on."""
+    fleet = groups.fleet
+    for number in range(20):
+        groups.chain(f"a{number}", f"b{number}")
+    hidden = f"{fleet.keys.members}-hidden"
+    fleet.redis.rename(fleet.keys.members, hidden)
+    for _ in range(20):
+        groups.run_one(Done())
+    fleet.redis.rename(hidden, fleet.keys.members)
+    fleet.redis.rename(fleet.keys.ends, fleet.keys.sealed_ends(20))
+    fleet.redis.rpush(fleet.keys.ends_sealed, 20)
+    fleet.redis.set(fleet.keys.ends, "\n!1 done 1 node\nother q i 1 1 0 0 0 0 -\n " + "x" * 4_000_000)
+    cursor, calls = "", 0
+    while cursor != "0":
+        cursor, _ = fleet.run(fleet.store.heal_members(cursor))
+        calls += 1
+    assert calls > 1
+    assert sorted(fleet.lane()) == sorted(f"b{number}" for number in range(20))
+
+
+def test_a_group_whose_members_somebody_took_away_ends_when_it_is_cancelled(groups: Grouping) -> None:
+    groups.open("g", "a", "b", then="end")
+    groups.fleet.redis.delete(groups.fleet.keys.members)
+    groups.fleet.run(groups.fleet.store.cancel_group("g"))
+    assert (groups.state("g").phase, groups.state("g").purged) == (GroupPhase.ENDED, 2)
+
+
+@pytest.mark.parametrize("key", ["members", "group", "group_members"])
+def test_a_key_of_another_type_stops_groups_and_no_task(groups: Grouping, key: str) -> None:
+    groups.open("g", "a", "b", then="end")
+    keys = groups.fleet.keys
+    name = keys.members if key == "members" else getattr(keys, key)("g")
+    groups.fleet.redis.delete(name)
+    groups.fleet.redis.set(name, "foreign")
+    assert [groups.run_one(Done()) for _ in range(2)] == ["a", "b"]
+    assert groups.fleet.run(groups.fleet.store.audit()).missing == 0
