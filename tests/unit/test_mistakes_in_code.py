@@ -196,6 +196,7 @@ CALLED: list[Row] = [
     ("rota.chain(resize.call(7)).delay()", AttributeError, "'delay'", "write .enqueue()"),
     ("rota.group([]).enqueue(client=async_client)", TypeError, "an AsyncClient", "await ... .aenqueue(client=...)"),
     ("client.group('a b')", rota.InvalidName, "id 'a b'"),
+    ("rota.group([]).wait()", AttributeError, "'wait'", "write .enqueue(), whose handle has it"),
     ("rota.map(print, [7])", TypeError, "the function print is no task", "rota.map(resize.using("),
     ("rota.map('resize', [7])", TypeError, "'resize'", "a declared task"),
     ("rota.map(resize.call(7), [7])", TypeError, "a declared task, and makes the calls, got Call(", "rota.map(resize."),

@@ -125,6 +125,7 @@ OF_A_HANDLE: Final = _by_word(
 OF_A_FLOW: Final = _by_word(
     {
         "write .enqueue()": "delay apply_async send run kiq submit defer",
+        "write .enqueue(), whose handle has it": "wait status cancel add get join",
         'give them to its calls: rota.chain(resize.using(queue="images").call(7), ...)': "using set options",
     }
 )
