@@ -96,6 +96,7 @@ def test_cancel_ends_what_waits_and_nothing_follows(group: Command, groups: Grou
     done = group("cancel", "nightly")
     assert (done.code, done.err) == (0, "rota: cancelled group nightly; still running, and told to end: 1 member\n")
     assert "then" not in group("show", "nightly", "--json").document
+    assert group("close", "nightly").err == "rota: group nightly was cancelled already: 2/3 (67 %) ended\n"
     assert group("cancel", "nightly", "--json").document["cancelled"] == 2
 
 

@@ -18,6 +18,12 @@ from rota_supervisor.exits import ExitCode, Failure
 
 _ID: Final = click.argument("group_id", metavar="ID")
 _HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", "DONE", "DEAD", "CANCELLED", "EXPIRED", "PURGED", "OPEN SINCE")
+# What `close` says of a group that stood so before.
+_CLOSED: Final = {
+    GroupStanding.OPEN: "is closed",
+    GroupStanding.CLOSED: "was closed already",
+    GroupStanding.CANCELLED: "was cancelled already",
+}
 
 
 @click.group(cls=command.Group)
@@ -109,8 +115,7 @@ def close(group_id: str) -> None:
         before = _require_going_on(group_id, store, connection)
         connection.run(store.close_group(group_id))
         found = follow(connection.run, looking_at_group(store, group_id))
-    was = "was closed already" if before.state is not GroupStanding.OPEN else "is closed"
-    state.answer(output.facts_of(found), f"group {group_id} {was}: {_progress(found)} ended")
+    state.answer(output.facts_of(found), f"group {group_id} {_CLOSED[before.state]}: {_progress(found)} ended")
 
 
 def _require_going_on(group_id: str, store: Store, connection: Connection) -> GroupStatus:
