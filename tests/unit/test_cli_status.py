@@ -42,7 +42,7 @@ def fleet(**fields: Any) -> dict[str, Any]:
         "quiet_seconds": 0.0,
     }
     pool = {"pool": "default", "state": "running", "desired": 2, "origin": "file", "configured": 2}
-    counts = {"ready": 1, "busy": 0, "quiet": 0}
+    counts = {"ready": 1, "busy": 0, "quiet": 0, "concurrency": 1}
     events: dict[str, Any] = {"last_reload": None, "last_death": None, "held": [], "closed": []}
     events |= {"adopts": None, "consumers": None, "schedules": None}
     return {**who, **what, **events, "pools": [{**pool, **counts}], "children": [child()], **fields}
@@ -67,7 +67,7 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
         held=[{**held, "next_try_seconds": 3.1, "last_error": LONG * 2}],
         last_reload={"result": "failure", "faults": [LONG, LONG], "at": 0.0},
         last_death={"child": "worker", "slot": 8, "pool": LONG, "words": LONG, "at": 0.0},
-        pools=[{**pool, "ready": 500, "busy": 500, "quiet": 500}],
+        pools=[{**pool, "ready": 500, "busy": 256_000, "quiet": 500, "concurrency": 512}],
         children=[busy],
         adopts=[
             {"key": LONG, "queue": LONG, "task": LONG, "type": "sorted set", "waiting": 10**9, "next_due_at": 9e9},
@@ -81,7 +81,14 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
 
 def test_an_operators_number_is_told_with_the_one_it_took_the_place_of(capsys: pytest.CaptureFixture[str]) -> None:
     pool = {"pool": "mail", "state": "running", "desired": 6, "origin": "operator", "configured": 4}
-    assert "operator (configured: 4)" in shown(capsys, pools=[{**pool, "ready": 6, "busy": 0, "quiet": 0}])
+    counts = {"ready": 6, "busy": 0, "quiet": 0, "concurrency": 1}
+    assert "operator (configured: 4)" in shown(capsys, pools=[{**pool, **counts}])
+
+
+def test_of_a_pool_whose_workers_run_several_it_is_told_how_many_may_run(capsys: pytest.CaptureFixture[str]) -> None:
+    pool = {"pool": "io", "state": "running", "desired": 2, "origin": "file", "configured": 2}
+    counts = {"ready": 2, "busy": 3, "quiet": 0, "concurrency": 20}
+    assert "3 of 40" in shown(capsys, pools=[{**pool, **counts}])
 
 
 def test_pools_that_are_held_back_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

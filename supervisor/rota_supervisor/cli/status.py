@@ -145,9 +145,15 @@ def _pools(rows: Sequence[Row]) -> Table:
         says = row["origin"]
         if says == "operator" and row["configured"] != row["desired"]:
             says = f"operator (configured: {row['configured']})"
-        counts = (row["ready"], row["busy"], row["quiet"])
+        counts = (row["ready"], _busy(row), row["quiet"])
         cells.append([_cut(row["pool"], _MOST_NAME), row["state"], row["desired"], str(says), *counts])
     return header, cells
+
+
+def _busy(pool: Row) -> object:
+    """How many tasks run; of how many at most, where a worker runs several."""
+    busy, concurrency = pool["busy"], pool["concurrency"]
+    return busy if concurrency == 1 else f"{busy} of {pool['ready'] * concurrency}"
 
 
 def _rows_of(child: Row) -> list[Row]:
