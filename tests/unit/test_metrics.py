@@ -22,7 +22,6 @@ LABELS = {
     "pattern",
     "schedule",
     "source",
-    "how",
 }
 BUILD_LABELS = {"version", "protocol", "fleet"}
 
