@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 from collections.abc import Iterable
+from functools import partial
 
 import pytest
 
@@ -82,8 +83,9 @@ def test_events_are_a_path_of_each_task_and_agree_with_what_tasks_wrote_through_
             Call("add", args=[n, "no"], queue="default", retries=0) for n in range(SPUN // 3)
         )
         for _ in range(KILLS):
-            os.kill(chance.choice(sorted(until(fleet.workers))), signal.SIGKILL)
-            until(lambda: len(fleet.workers()) == 2, "a whole pool")
+            killed = chance.choice(sorted(until(fleet.workers)))
+            os.kill(killed, signal.SIGKILL)
+            until(partial(fleet.is_whole_without, killed), "a whole pool")
         told: list[TaskEvent] = []
         while sum(event.event in {"done", "dead"} for event in told) < len(handles):
             told.append(next(reader))
