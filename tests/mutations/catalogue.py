@@ -176,7 +176,7 @@ MUTATIONS: Final = (
             "e",
             "local account, is_last = original(e) return account, is_last or account and e.crashes >= crash_limit",
         ),
-        _MODEL,
+        Tests("tests/integration/protocol/test_owners.py", "valkey and of_several_that_ran", r"assert .*"),
     ),
     Mutation(
         "a condition that fails opens its queue",
