@@ -69,7 +69,7 @@ _OPTIONS_ELSEWHERE = {
 }
 
 
-class _Rota(command.Group):
+class _Rota(command.RotaGroup):
     """The group of all commands, which imports the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface

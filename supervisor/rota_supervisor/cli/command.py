@@ -135,7 +135,7 @@ class RotaCommand(click.Command):
         _complete(self)
 
 
-class Group(click.Group):
+class RotaGroup(click.Group):
     """A group of such commands, which takes these options too. Alone it shows its help."""
 
     command_class = RotaCommand

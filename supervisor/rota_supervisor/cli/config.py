@@ -84,7 +84,7 @@ def init() -> None:
     output.say("next: `rota run --embedded`, and in another terminal `rota task enqueue greet you`")
 
 
-@click.group(cls=command.Group)
+@click.group(cls=command.RotaGroup)
 def config() -> None:
     """Show the configuration in force."""
 

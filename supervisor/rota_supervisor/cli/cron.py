@@ -24,7 +24,7 @@ _NAME: Final = click.argument("name")
 _NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 
 
-@click.group(cls=command.Group)
+@click.group(cls=command.RotaGroup)
 def cron() -> None:
     """List, show, run, pause and resume schedules."""
 

@@ -91,7 +91,7 @@ _IDS = click.argument("ids", nargs=-1, metavar="[ID...]")
 _ALL = click.option("--all", "everything", is_flag=True, help="All, or all that the options choose.")
 
 
-@click.group(cls=command.Group)
+@click.group(cls=command.RotaGroup)
 def dead() -> None:
     """List, show, revive and purge dead tasks."""
 

@@ -26,7 +26,7 @@ _CLOSED: Final = {
 }
 
 
-@click.group(cls=command.Group)
+@click.group(cls=command.RotaGroup)
 def group() -> None:
     """List and show groups, close and cancel them."""
 

@@ -23,7 +23,7 @@ _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
 
 
-@click.group(cls=command.Group)
+@click.group(cls=command.RotaGroup)
 def queue() -> None:
     """List, explain, pause, resume and purge queues."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rota.client.status import Handle
 
 
-@click.group(cls=command.Group)
+@click.group(cls=command.RotaGroup)
 def task() -> None:
     """Enqueue, list, show and cancel tasks."""
 

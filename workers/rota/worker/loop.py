@@ -18,14 +18,14 @@ from rota.server.server_errors import ServerError
 from rota.worker.claims import ClaimTimes, InFlight, Prefetch
 from rota.worker.decide import STEPS, Mode, Need, Step, is_passed_on, need_of
 from rota.worker.executor import Executor
-from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, Standing
+from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, WorkerLoop
 from rota.worker.times import Anchor
 
 CLAIM_LIMIT: Final = 1  # of a queue whose tasks are long, or not known yet
 
 
 @dataclass(slots=True, kw_only=True)
-class Loop(Standing):
+class Loop(WorkerLoop):
     """The loop of a worker that runs one task at a time, from its first turn to its exit code."""
 
     link: Link

@@ -26,7 +26,7 @@ _AT_WORK: Final = {Phase.IDLE, Phase.BUSY}  # from one to the other many times a
 
 
 @dataclass(slots=True, kw_only=True)
-class Standing:
+class WorkerLoop:
     """One life of a worker. `tiers` in wire form."""
 
     life: Life

@@ -38,7 +38,7 @@ from rota.worker.concurrent.stacks import StackTeller
 from rota.worker.concurrent.steps import Steps, belong_to
 from rota.worker.decide import STEPS, Mode, Need, Step, need_of
 from rota.worker.making import AttemptMaker
-from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, Standing
+from rota.worker.standing import HOLD_SECONDS, LAST_ASK_SECONDS, REST_SECONDS, WorkerLoop
 from rota.worker.starting import Starting
 from rota.worker.times import Anchor
 
@@ -48,7 +48,7 @@ _ALWAYS: Final = 1 << 62  # of what is claimed nothing is recalled, so it may be
 
 
 @dataclass(slots=True, kw_only=True)
-class ConcurrentLoop(Standing):
+class ConcurrentLoop(WorkerLoop):
     """One life of such a worker, from its first turn to its exit code."""
 
     settings: WorkerSettings
@@ -69,7 +69,7 @@ class ConcurrentLoop(Standing):
     _beat_timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
-        Standing.__post_init__(self)
+        WorkerLoop.__post_init__(self)
         address, name = parse_address(self.settings.server.redis_url), f"rota:worker:{self.life.owner}"
         self._ledger = Ledger(self.settings.concurrency)
         self._stacks = StackTeller(self._slot)
