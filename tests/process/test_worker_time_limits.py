@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,17 @@ def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None]
     return sent
 
 
+def _check_cancels(answers: dict[str, CancelWord], ended: int, cancelled: list[dict[str, Any]]) -> None:
+    """Who was told so ended: what was cancelled while it ran in its attempt, what waited without one."""
+    named, waited = _answered(answers, CancelWord.RUNNING), _answered(answers, CancelWord.CANCELLED)
+    assert len(waited) <= ended <= len(waited) + len(named)
+    # A claim that comes upon one that waited drops it, and says so without an attempt.
+    attempts = [line for line in cancelled if "attempt" in line]
+    assert {line["task_id"] for line in attempts} <= named
+    assert {line["task_id"] for line in cancelled if line not in attempts} <= waited
+    assert any(line["error"].startswith("Cancelled") for line in attempts)
+
+
 def _answered(answers: Mapping[str, CancelWord], word: CancelWord) -> set[str]:
     return {task_id for task_id, answer in answers.items() if answer is word}
 
@@ -138,16 +150,10 @@ def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_cl
     audit = harness.run(harness.store.audit())
     later = harness.connection.execute("LLEN", harness.store.keys.ready_lane("later"))
     assert (audit.missing, audit.accepted, audit.live) == (0, 400 + later, later)
-    retried, cancelled = harness.events("task.retried"), harness.events("task.cancelled")
+    retried = harness.events("task.retried")
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
-    named, waited = _answered(answers, CancelWord.RUNNING), _answered(answers, CancelWord.CANCELLED)
-    assert len(waited) <= audit.cancelled <= len(waited) + len(named), sent
-    # A claim that comes upon one that waited drops it, and says so without an attempt.
-    attempts = [line for line in cancelled if "attempt" in line]
-    assert {line["task_id"] for line in attempts} <= named
-    assert {line["task_id"] for line in cancelled if line not in attempts} <= waited
-    assert any(line["error"].startswith("Cancelled") for line in attempts), sent
+    _check_cancels(answers, audit.cancelled, harness.events("task.cancelled"))
     # Neither lost its connection, nor was anything settled twice, or claimed and forgotten.
     said = {line["event"] for line in harness.events() if line["slot"] == 1}
     assert said == {"worker.started", "task.retried", "task.cancelled"}
