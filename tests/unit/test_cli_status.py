@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rota_supervisor.cli.status import COLUMNS, duration, put_status
+from rota.durations import in_words
+from rota_supervisor.cli.status import COLUMNS, put_status
 
 LONG = "a" * 128
 
@@ -133,6 +134,9 @@ def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str
     ("seconds", "text"),
     [
         (-1, "0.0 s"),
+        (0, "0.0 s"),
+        (0.0042, "4.2 ms"),
+        (0.0999, "99.9 ms"),
         (4.25, "4.2 s"),
         (59.9, "59 s"),
         (60, "1 m"),
@@ -142,8 +146,8 @@ def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_a_duration_is_told_in_its_greatest_units(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-    assert text.startswith(duration(seconds, 1))
+    assert in_words(seconds) == text
+    assert text.startswith(in_words(seconds, 1))
 
 
 def test_what_is_closed_is_told_with_why_and_for_how_long(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 Duration = float | timedelta
 
@@ -12,6 +12,7 @@ _MILLISECONDS = 1_000
 MAX_SECONDS = 100 * 365.25 * 86_400  # Lua's numbers hold microseconds exactly up to the year 2255
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def seconds(duration: Duration, what: str) -> float:
@@ -79,3 +80,17 @@ def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
         name = key.removesuffix("_us")
         told[key if name == key else f"{name}_seconds"] = value if name == key else value / MICROSECONDS
     return told
+
+
+def in_words(seconds: float, units: int = 2) -> str:
+    """A time in its greatest units, for people: `42 ms`, `4.2 s`, `3 m 5 s`, `2 d 1 h`."""
+    if 0 < seconds < 0.1:  # noqa: PLR2004 - below a tenth of a second
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 10:  # noqa: PLR2004 - where a tenth says something
+        return f"{max(0.0, seconds):.1f} s"
+    left, parts = int(seconds), []
+    for unit, size in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:units])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import click
 
-from rota.durations import MICROSECONDS, in_seconds
+from rota.durations import MICROSECONDS, in_seconds, in_words
 from rota.protocol.command import follow
 from rota.protocol.names import fault_in_queue_name
 from rota.protocol.patterns import fault_in_pattern, is_pattern, served_as
@@ -14,7 +14,6 @@ from rota.protocol.views import QueueState
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.known_queues import warn_of_unknown
 from rota_supervisor.cli.queue_explain import explain
-from rota_supervisor.cli.status import duration
 from rota_supervisor.config.rules import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.largest import Largest
@@ -62,7 +61,7 @@ def _row(state: QueueState) -> tuple[object, ...]:
 
 
 def _closed(state: QueueState) -> str:
-    age = f" for {duration(state.closed_age_us / MICROSECONDS)}" if state.closed_age_us else ""
+    age = f" for {in_words(state.closed_age_us / MICROSECONDS)}" if state.closed_age_us else ""
     fault = f": {state.condition_error}" if state.condition_error else ""
     return f"paused{age}" if state.paused else f"closed by {state.closed_by}{age}{fault}"
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 import psutil
 
-from rota.durations import in_seconds
+from rota.durations import in_seconds, in_words
 from rota.printable import printable
 from rota.protocol.progress import progress_words
 from rota.protocol.schedules import ScheduleStore
@@ -35,7 +35,6 @@ _MOST_NAME: Final = 18
 _MOST_OWNER: Final = 60
 _MOST_SOURCE: Final = 26
 _NONE: Final = "-"
-_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 _MEMORY: Final = ("rss", "pss", "shared", "private")
 _MOST_SCHEDULES: Final = 100
 _SHOWN_SCHEDULES: Final = 10
@@ -94,22 +93,10 @@ def put_status(found: Row, *, no_color: bool) -> None:
         output.put_table(header, rows, no_color=no_color)
 
 
-def duration(seconds: float, units: int = 2) -> str:
-    """A time in its greatest units: `4.2 s`, `3 m 5 s`, `2 d 1 h`."""
-    if seconds < 10:  # noqa: PLR2004 - where a tenth says something
-        return f"{max(0.0, seconds):.1f} s"
-    left, parts = int(seconds), []
-    for unit, size in _UNITS:
-        if left >= size:
-            parts.append(f"{left // size} {unit}")
-            left %= size
-    return " ".join(parts[:units])
-
-
 def _facts(found: Row) -> Iterator[tuple[str, str]]:
     yield "fleet", f"{found['namespace']} on {found['node']}, pid {found['pid']}"
     loading = ", another one is loading" if found["loading"] else ""
-    age = duration(found["uptime_seconds"])
+    age = in_words(found["uptime_seconds"])
     yield "state", f"{found['state']}, up for {age}, generation {found['generation']}{loading}"
     yield "redis", f"{found['redis']} {'is up' if found['redis_up'] else 'is not reachable'}"
     yield "http", found["listen"] or "off"
@@ -125,17 +112,17 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
     for row in found["held"]:
         yield "held back", sentence(dict(row))
     if found["quiet_seconds"]:
-        yield "quiet", f"for {duration(found['quiet_seconds'])}"
+        yield "quiet", f"for {in_words(found['quiet_seconds'])}"
     for row in found["closed"]:
         by = f"closed by its condition {row['condition']}" if row["condition"] else "paused"
         yield (
             "queue",
-            f"{row['queue']} is {by}, for {duration(row['seconds'])}{': ' * bool(row['error'])}{row['error']}",
+            f"{row['queue']} is {by}, for {in_words(row['seconds'])}{': ' * bool(row['error'])}{row['error']}",
         )
 
 
 def _ago(event: Row) -> str:
-    return f"{duration(time.time() - event['at'])} ago"
+    return f"{in_words(time.time() - event['at'])} ago"
 
 
 def _pools(rows: Sequence[Row]) -> Table:
@@ -178,10 +165,10 @@ def _children(rows: Sequence[Row]) -> Table:
                 row["generation"],
                 row["pid"] or _NONE,
                 "quiet" if row["quiet"] and row["state"] == "ready" else row["state"],
-                duration(row["beat_age_seconds"], 1),
+                in_words(row["beat_age_seconds"], 1),
                 *(_NONE if size is None else size for size in sizes),
                 f"{row['task'] or _NONE} {progress_words(row.get('progress'))}".rstrip(),
-                duration(row["task_seconds"], 1) if row["task"] else _NONE,
+                in_words(row["task_seconds"], 1) if row["task"] else _NONE,
             ]
         )
     return header, _narrowed(header, cells, header.index("TASK"))
@@ -191,7 +178,7 @@ def _consumers(rows: Sequence[Row]) -> Table:
     """Programs of their own that take tasks of this fleet, wherever they run."""
     header = ["CONSUMER", "HELD", "LEASE LEFT", "QUEUES"]
     cells: list[list[object]] = [
-        [_cut(row["owner"], _MOST_OWNER), row["held"], duration(row["lease_left_seconds"]), row["queues"]]
+        [_cut(row["owner"], _MOST_OWNER), row["held"], in_words(row["lease_left_seconds"]), row["queues"]]
         for row in sorted(rows, key=itemgetter("owner"))
     ]
     return header, _narrowed(header, cells, header.index("QUEUES"))
@@ -216,7 +203,7 @@ def _schedules(rows: Sequence[Row]) -> Table:
 
 
 def _next_in(row: Row) -> str:
-    return str(row["state"]) if row["next_in_seconds"] is None else duration(row["next_in_seconds"])
+    return str(row["state"]) if row["next_in_seconds"] is None else in_words(row["next_in_seconds"])
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:

@@ -7,12 +7,12 @@ import click
 
 from rota.client.peek import DEFAULT_LIMIT, PLACES, Found, QueuedTask, WantedTasks, find
 from rota.client.status import State
+from rota.durations import in_words
 from rota.protocol.command import follow
 from rota.protocol.names import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_words
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.known_queues import warn_of_unknown
-from rota_supervisor.cli.status import duration
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of
 
@@ -69,8 +69,8 @@ def _common(task: QueuedTask) -> list[object]:
 def _time_of(task: QueuedTask) -> str:
     if task.state is State.SCHEDULED and task.due_in_seconds is not None:
         late = task.due_in_seconds < 0
-        return f"{'overdue ' if late else ''}{duration(abs(task.due_in_seconds))}"
-    return _NONE if task.age_seconds is None else duration(task.age_seconds)
+        return f"{'overdue ' if late else ''}{in_words(abs(task.due_in_seconds))}"
+    return _NONE if task.age_seconds is None else in_words(task.age_seconds)
 
 
 def _more_of(task: QueuedTask) -> list[object]:

@@ -1,0 +1,133 @@
+"""What is wrong with queues, in one line of words each: rules over what `/status.json` answers."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from rota.durations import in_words
+from rota_supervisor.layout import Role
+
+BAD: Final = "bad"  # tasks are late or lost by it, or will be
+WARN: Final = "warn"  # somebody should look
+
+RECENT_SECONDS: Final = 300.0
+LEAST_FAILED: Final = 3
+MOST_FAILED_SHARE: Final = 0.1
+_NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
+
+Row = Mapping[str, Any]
+
+
+class Headline(NamedTuple):
+    """`level`: bad, warn or good. `where`: the place to look at: `redis`, `fleet`, `log`, `queues/NAME`, `workers/SLOT`
+    for any process, `pools/NAME` and `nodes/NAME`."""
+
+    level: str
+    text: str
+    where: str
+
+
+def unserved(status: Row) -> Iterator[Headline]:
+    for queue, state in _queues(status):
+        waiting = state["ready"] + state["overdue"]
+        if waiting and not state["served"] and not _closed(state):
+            text = f"queue {queue['name']}: nobody serves it, {_waiting(state)}"
+            yield Headline(BAD, text, f"queues/{queue['name']}")
+
+
+def closed_queues(status: Row) -> Iterator[Headline]:
+    for queue, state in _queues(status):
+        where, age = f"queues/{queue['name']}", in_words(state["closed_age_seconds"])
+        if state["condition_error"]:
+            text = f"queue {queue['name']}: its condition {state['closed_by']} fails: {state['condition_error']}"
+            yield Headline(BAD, text, where)
+        elif state["paused"]:
+            yield Headline(WARN, f"queue {queue['name']} has been paused for {age}, {_waiting(state)}", where)
+
+
+def late(status: Row) -> Iterator[Headline]:
+    """Queues that are late, the latest first. All workers busy is why, or it is not."""
+    why = _why_late(status)
+    found = [(_lateness(queue, state), queue) for queue, state in _queues(status) if _is_open(state)]
+    for (now, seconds), queue in sorted(found, key=lambda each: -each[0][1]):
+        objective = queue["lag_objective_seconds"]
+        if objective is None or seconds <= objective:
+            continue
+        is_late = "is late" if now else f"was late in the last {in_words(RECENT_SECONDS)}"
+        text = f"queue {queue['name']} {is_late}: {in_words(seconds)}, its objective is {in_words(objective)}"
+        yield Headline(BAD if now else WARN, f"{text}{f'; {why}' if now else ''}", f"queues/{queue['name']}")
+
+
+def _lateness(queue: Row, state: Row) -> tuple[bool, float]:
+    """Return whether it is late now, and by how much a task was or is: of the last starts, of what waits, else of the
+    last minutes."""
+    starts = [lag for lag in (queue.get("history") or _NO_HISTORY)["p99"] if lag is not None]
+    now = max(starts[-1] if starts else 0.0, state["oldest_ready_age_seconds"])
+    if now > (queue["lag_objective_seconds"] or 0.0):
+        return True, now
+    return False, (queue["lag"] or {}).get("p99_seconds") or 0.0
+
+
+def _why_late(status: Row) -> str:
+    workers = workers_of(status)
+    places = sum(row.get("concurrency") or 1 for row in workers)
+    busy = sum(len(row["tasks"]) for row in workers)
+    if workers and busy >= places:
+        return f"every worker is busy ({places:,}): more comes than they can do"
+    return f"{busy} of {places} places of the workers are busy"
+
+
+def failing(status: Row) -> Iterator[Headline]:
+    """Attempts that did not end as done, in the last minutes on this node."""
+    running = Counter(task["task"]["queue"] for process in status["processes"] for task in process["tasks"])
+    for queue in status["queues"]:
+        history = queue.get("history") or _NO_HISTORY
+        started = sum(history["started"]) - running[queue["name"]]
+        failed = started - sum(history["done"])
+        if failed >= max(LEAST_FAILED, MOST_FAILED_SHARE * started):
+            level = BAD if failed > started / 2 else WARN
+            text = (
+                f"queue {queue['name']}: {failed} of {started} attempts failed in the last {in_words(RECENT_SECONDS)}"
+            )
+            dead = (queue["state"] or {}).get("dead")
+            yield Headline(level, f"{text}{f', {dead:,} dead tasks' if dead else ''}", f"queues/{queue['name']}")
+
+
+def dead(status: Row) -> Iterator[Headline]:
+    for queue, state in _queues(status):
+        if state["dead"]:
+            yield Headline(
+                WARN, f"queue {queue['name']} holds {count(state['dead'], 'dead task')}", f"queues/{queue['name']}"
+            )
+
+
+# What rules ask
+
+
+def workers_of(status: Row) -> list[Row]:
+    return [row for row in status["processes"] if row["role"] == Role.WORKER]
+
+
+def _queues(status: Row) -> Iterable[tuple[Row, Row]]:
+    """Return the queues that Redis told of, with what it told."""
+    return [(queue, queue["state"]) for queue in status["queues"] if queue["state"] is not None]
+
+
+def _closed(state: Row) -> bool:
+    return bool(state["paused"] or state["closed_by"])
+
+
+def _is_open(state: Row) -> bool:
+    return bool(state["served"]) and not _closed(state)
+
+
+def _waiting(state: Row) -> str:
+    waiting = state["ready"] + state["overdue"]
+    if not waiting:
+        return "nothing waits"
+    oldest = max(state["oldest_ready_age_seconds"], state["oldest_overdue_age_seconds"])
+    return f"{count(waiting, 'task')} waiting, the oldest for {in_words(oldest)}"
+
+
+def count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,256 @@
+"""The lines that say what is wrong with a fleet: each cause has its own, and goes before what follows from it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rota_supervisor.exporter.headlines import MOST, headlines
+
+NOW = 1_000_000.0
+KILLED = "worker in slot 8 was killed by SIGSEGV"
+Status = dict[str, Any]
+
+
+def task(name: str = "mail.send", queue: str = "mail", **changes: Any) -> dict[str, Any]:
+    row = {"place": 0, "task": {"id": "id-1", "name": name, "queue": queue}, "task_age_seconds": 0.5}
+    return row | {"limit_seconds": None, "left_seconds": None, "progress": None} | changes
+
+
+def process(slot: int, role: str = "worker", *tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    row = {"slot": slot, "role": role, "pid": 4000 + slot, "phase": "idle", "beat_age_seconds": 0.1}
+    return row | {"concurrency": 1, "tasks": list(tasks)} | changes
+
+
+def queue(name: str = "mail", objective: float | None = 5.0, **state: Any) -> dict[str, Any]:
+    told = {
+        "ready": 0, "scheduled": 0, "overdue": 0, "inflight": 0, "dead": 0, "accepted": 9,
+        "oldest_ready_age_seconds": 0.0, "oldest_overdue_age_seconds": 0.0, "paused": False, "served": True,
+        "closed_age_seconds": 0.0, "closed_by": "", "condition_error": "",
+    }  # fmt: skip
+    lag = {"window_seconds": 300.0, "starts": 10, "p50_seconds": 0.01, "p99_seconds": 0.2}
+    history = {"started": [5, 5], "done": [5, 5], "p50": [0.1, None], "p99": [0.2, None]}
+    row = {"name": name, "lag_objective_seconds": objective, "state": told | state, "lag": lag, "history": history}
+    return row | {"pattern": None, "processed": {"done": 10}}
+
+
+def event(name: str, seconds_ago: float, level: str = "warning", **fields: Any) -> dict[str, Any]:
+    return {"n": 1, "at": NOW - seconds_ago, "level": level, "event": name, "text": "", "fields": fields}
+
+
+def death(seconds_ago: float, **fields: Any) -> dict[str, Any]:
+    told = {"child": "worker", "slot": 8, "words": "was killed by SIGSEGV", **fields}
+    return event("worker.exited", seconds_ago, **told)
+
+
+def check(name: str, seen: str) -> Callable[[Status], None]:
+    """A check of /readyz that is not as it should be."""
+
+    def change(status: Status) -> None:
+        status["ready"] = {"ok": False, "checks": [{"name": name, "ok": False, "seen": seen}]}
+
+    return change
+
+
+def with_(**changes: Any) -> Callable[[Status], None]:
+    return lambda status: status.update(changes)
+
+
+def healthy() -> Status:
+    return {
+        "at": NOW,
+        "fleet": "shop",
+        "redis": True,
+        "missing_tasks": 0,
+        "ready": {"ok": True, "checks": [{"name": "redis", "ok": True, "seen": "the master reaches Redis"}]},
+        "held": [],
+        "pools": [],
+        "processes": [process(0, "master"), process(2, "poller"), process(8)],
+        "queues": [queue()],
+        "nodes": [{"node": "a", "state": "running", "seen_seconds_ago": 0.5}],
+        "events": [],
+        "last_reload": {"result": "success", "changes": [], "at": NOW - 60},
+        "quiet_seconds": 0.0,
+    }
+
+
+HELD = {
+    "role": "worker", "pool": "default", "state": "fatal", "failures_in_a_row": 9, "next_try_seconds": 3.0,
+    "last_error": "hook on_worker_start failed: no key",
+}  # fmt: skip
+LATE = queue()
+LATE["history"] = LATE["history"] | {"p99": [0.2, 94.0]}
+WAS_LATE = queue()
+WAS_LATE["lag"] = WAS_LATE["lag"] | {"p99_seconds": 42.0}
+FAILING = queue(dead=12)
+FAILING["history"] = FAILING["history"] | {"started": [20, 20], "done": [5, 1]}
+
+CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
+    (with_(), "good", "all is well: 1 worker, 1 queue, none is late", "fleet"),
+    (
+        with_(events=[death(200, task="img.cut"), death(100, task="img.cut"), death(10, task="img.cut")]),
+        "bad",
+        f"3 processes died in the last 5 m, 3 of them in task img.cut; the last: {KILLED} while it ran img.cut",
+        "workers/8",
+    ),
+    (
+        with_(events=[death(12)]),
+        "warn",
+        f"12 s ago {KILLED}",
+        "workers/8",
+    ),
+    (with_(events=[death(120)]), "good", "all is well", "fleet"),
+    (
+        with_(processes=[process(8, "worker", task(task_age_seconds=312.0, usual_seconds=2.0))]),
+        "bad",
+        "worker 8 has run mail.send for 5 m 12 s, usually at most 2.0 s, and it has no limit",
+        "workers/8",
+    ),
+    (
+        with_(processes=[process(8, "worker", task(task_age_seconds=312.0))]),
+        "bad",
+        "worker 8 has run mail.send for 5 m 12 s, and it has no limit",
+        "workers/8",
+    ),
+    (
+        with_(processes=[process(8, "worker", task(task_age_seconds=312.0, limit_seconds=600.0))]),
+        "good",
+        "all is well",
+        "fleet",
+    ),
+    (
+        check("redis", "the master does not reach Redis"),
+        "bad",
+        "Redis does not answer: no task starts, those that run go on",
+        "redis",
+    ),
+    (
+        with_(nodes=[{"node": "b", "state": "lost", "seen_seconds_ago": 34.0}]),
+        "bad",
+        "node b has been silent for 34 s: the others run what it held",
+        "nodes/b",
+    ),
+    (
+        check("poller_serves", "0 of 1 pollers serve"),
+        "bad",
+        "0 of 1 pollers serve, silent for 0.1 s: what is scheduled is late",
+        "workers/2",
+    ),
+    (
+        with_(queues=[queue(served=False, ready=7, oldest_ready_age_seconds=94.0)]),
+        "bad",
+        "queue mail: nobody serves it, 7 tasks waiting, the oldest for 1 m 34 s",
+        "queues/mail",
+    ),
+    (
+        with_(queues=[LATE], processes=[process(8, "worker", task())]),
+        "bad",
+        "queue mail is late: 1 m 34 s, its objective is 5.0 s; every worker is busy (1): more comes than they can do",
+        "queues/mail",
+    ),
+    (
+        with_(queues=[LATE]),
+        "bad",
+        "queue mail is late: 1 m 34 s, its objective is 5.0 s; 0 of 1 places of the workers are busy",
+        "queues/mail",
+    ),
+    (
+        with_(queues=[WAS_LATE]),
+        "warn",
+        "queue mail was late in the last 5 m: 42 s, its objective is 5.0 s",
+        "queues/mail",
+    ),
+    (
+        with_(queues=[FAILING]),
+        "bad",
+        "queue mail: 34 of 40 attempts failed in the last 5 m, 12 dead tasks",
+        "queues/mail",
+    ),
+    (with_(queues=[queue(dead=1)]), "warn", "queue mail holds 1 dead task", "queues/mail"),
+    (
+        with_(held=[HELD]),
+        "bad",
+        "pool default is in fatal: 9 failures in a row, next try in 3 s; last: hook on_worker_start failed: no key",
+        "pools/default",
+    ),
+    (
+        with_(last_reload={"result": "failure", "faults": ["workers: expected a number"], "at": NOW - 180}),
+        "warn",
+        "the last reload was refused 3 m ago: workers: expected a number",
+        "fleet",
+    ),
+    (
+        with_(queues=[queue(paused=True, closed_age_seconds=7380.0, ready=3, oldest_ready_age_seconds=7000.0)]),
+        "warn",
+        "queue mail has been paused for 2 h 3 m, 3 tasks waiting, the oldest for 1 h 56 m",
+        "queues/mail",
+    ),
+    (
+        with_(queues=[queue(closed_by="hours", condition_error="hours:1: no such variable")]),
+        "bad",
+        "queue mail: its condition hours fails: hours:1: no such variable",
+        "queues/mail",
+    ),
+    (with_(log_lines_dropped=7), "warn", "7 log lines lost: whoever reads the log is too slow", "log"),
+    (
+        with_(clock_offset_seconds=-90.0),
+        "warn",
+        "the clock of this machine is 1 m 30 s ahead of that of Redis",
+        "redis",
+    ),
+    (with_(missing_tasks=2), "bad", "2 accepted tasks missing from the books: see rota audit", "fleet"),
+    (with_(quiet_seconds=90.0), "warn", "this node has been quiet for 1 m 30 s: it starts nothing", "fleet"),
+    (
+        check("master_serves", "the master is draining"),
+        "warn",
+        "this node takes no new tasks: the master is draining",
+        "fleet",
+    ),
+    (
+        check("master_beats", "last beat 9.0 s ago, limit 3 s"),
+        "bad",
+        "the master gives no sign of life: last beat 9.0 s ago, limit 3 s",
+        "fleet",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "level", "text", "where"), CASES)
+def test_each_trouble_is_named_by_its_cause(
+    change: Callable[[Status], None], level: str, text: str, where: str
+) -> None:
+    status = healthy()
+    change(status)
+    first, *_ = headlines(status)
+    assert (first["level"], first["where"]) == (level, where)
+    assert first["text"].startswith(text) if level == "good" else first["text"] == text
+
+
+def test_an_outage_says_how_long_it_has_lasted() -> None:
+    status = healthy() | {"events": [event("redis.lost", 12)]}
+    check("redis", "the master does not reach Redis")(status)
+    assert headlines(status)[0]["text"].startswith("Redis does not answer for 12 s")
+
+
+def test_what_nobody_could_tell_is_no_trouble() -> None:
+    """Redis away, no answer of the master, another version's heartbeat: null, or no such key."""
+    bare = healthy()
+    for key in ("events", "nodes", "last_reload", "quiet_seconds"):
+        bare[key] = None
+    bare["queues"] = [queue() | {"state": None, "lag": None, "history": None}]
+    assert [each["level"] for each in headlines(bare)] == ["good"]
+    for key in ("events", "nodes", "last_reload", "quiet_seconds"):
+        del bare[key]
+    del bare["queues"][0]["history"], bare["processes"][2]["concurrency"]
+    assert [each["level"] for each in headlines(bare)] == ["good"]
+
+
+def test_the_cause_stands_before_what_follows_from_it() -> None:
+    status = healthy() | {"held": [HELD], "queues": [LATE, queue("old", dead=3)]}
+    assert [each["where"] for each in headlines(status)] == ["pools/default", "queues/mail", "queues/old"]
+    assert [each["level"] for each in headlines(status)] == ["bad", "bad", "warn"]
+
+
+def test_there_are_never_more_lines_than_a_person_reads() -> None:
+    status = healthy() | {"queues": [queue(f"q{number}", dead=1) for number in range(200)]}
+    assert len(headlines(status)) == MOST
