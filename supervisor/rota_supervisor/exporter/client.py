@@ -1,13 +1,15 @@
 """A client's connection: its one request and our answer, as bytes and over the socket. Nothing here waits.
 
-h11 parses the request and writes the head of the answer. What follows a request, a body or more requests, nobody reads.
+h11 parses the request and writes the head of the answer. Of what follows it the body of a POST is read, and no more.
 Each part has a time by which it is over, however busily the client sends or reads a byte now and then.
 """
 
 import json
+import select
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
@@ -21,18 +23,20 @@ MAX_HEAD_LINES: Final = 100  # h11 takes 1 us a line: without this bound a head 
 REQUEST_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 10.0  # as long as Prometheus waits for a scrape by default
 LEAVE_SECONDS: Final = 2.0
+MAX_BODY_BYTES: Final = 1 << 13
 _CHUNK_BYTES: Final = 1 << 14
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a client asks for. Names of headers are in lower case."""
+    """What a client asks for. Names of headers are in lower case. `body`: of a POST."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +65,36 @@ class Exchange:
     def __init__(self) -> None:
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._lines = 0
-        self._method = ""
+        self._head: h11.Request | None = None
+        self._body = b""
 
     def take(self, data: bytes) -> HttpRequest | Answer | None:
         """Return the request, once it is whole, or its refusal. `data` is not empty; take no more after either."""
-        self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
-        if self._lines > MAX_HEAD_LINES:
-            return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if self._head is None:
+            self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
+            if self._lines > MAX_HEAD_LINES:
+                return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         self._protocol.receive_data(data)
         try:
-            event = self._protocol.next_event()
+            return self._read_on()
         except h11.RemoteProtocolError as fault:
             return _refusal(HTTPStatus(fault.error_status_hint))
-        if not isinstance(event, h11.Request):
-            return None
-        self._method = event.method.decode()
-        path, _, query = event.target.decode().partition("?")
-        headers = {name.decode(): value.decode("latin-1") for name, value in event.headers}
-        return HttpRequest(self._method, unquote(path), query, headers)
+
+    def _read_on(self) -> HttpRequest | Answer | None:
+        while True:
+            event = self._protocol.next_event()
+            if isinstance(event, h11.Request):
+                self._head = event
+                if event.method != b"POST":
+                    return _request(event, b"")
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > MAX_BODY_BYTES:
+                    return _refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            elif isinstance(event, h11.EndOfMessage) and self._head is not None:
+                return _request(self._head, self._body)
+            else:
+                return None
 
     def give(self, answer: Answer) -> bytes:
         headers = [
@@ -89,7 +105,13 @@ class Exchange:
             ("Content-Length", str(len(answer.body))),
         ]
         response = h11.Response(status_code=answer.status, reason=answer.status.phrase, headers=headers)
-        return self._protocol.send(response) + (b"" if self._method == "HEAD" else answer.body)
+        return self._protocol.send(response) + (b"" if self._head is not None and self._head.method == b"HEAD" else answer.body)
+
+
+def _request(head: h11.Request, body: bytes) -> HttpRequest:
+    path, _, query = head.target.decode().partition("?")
+    headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+    return HttpRequest(head.method.decode(), unquote(path), query, headers, body)
 
 
 def _refusal(status: HTTPStatus) -> Answer:
@@ -107,8 +129,9 @@ class ClientTurn(Enum):
 
 
 class HttpClient:
-    """One connection from its acceptance to its end. What talks to the client raises OSError when it has gone, and
-    BlockingIOError when it is not ready. `until` and all times are monotonic."""
+    """One connection from its acceptance to its end. `watched`: the events of epoll that it is watched for. What talks to the client raises OSError when it has gone, and
+    BlockingIOError, or what TLS has for it, when it is not ready. `until` and all times are monotonic. `connection` may
+    be one under TLS."""
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)
@@ -116,6 +139,7 @@ class HttpClient:
         self._exchange = Exchange()
         self._unsent = memoryview(b"")
         self.turn = ClientTurn.ASKING
+        self.watched: int = select.EPOLLIN
         self.until = now + REQUEST_SECONDS
 
     def fileno(self) -> int:
@@ -145,10 +169,17 @@ class HttpClient:
         self._unsent = self._unsent[sent:]
         if not self._unsent:
             # A close while something of it is unread would take the answer back from a client that has yet to read it.
-            self._connection.shutdown(socket.SHUT_WR)
+            _end_sending(self._connection)
             self.turn, self.until = ClientTurn.LEAVING, now + LEAVE_SECONDS
 
     def close(self) -> None:
         self.turn = ClientTurn.GONE
         self._unsent = memoryview(b"")
         self._connection.close()
+
+
+def _end_sending(connection: socket.socket) -> None:
+    if unwrap := getattr(connection, "unwrap", None):
+        with suppress(OSError):  # that TLS ends is said, and nobody waits for an answer to it
+            unwrap()
+    connection.shutdown(socket.SHUT_WR)

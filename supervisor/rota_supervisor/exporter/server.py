@@ -32,6 +32,8 @@ _EVENTS: Final = {
     ClientTurn.TAKING: select.EPOLLOUT,
     ClientTurn.LEAVING: select.EPOLLIN,
 }
+# Errors of TLS, by name as ssl is imported only with TLS, and the event that each waits for.
+_TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": select.EPOLLOUT}
 # A client that is WAITING for its answer is not dropped: the delay is ours.
 _DROPPED_FIRST: Final = (ClientTurn.LEAVING, ClientTurn.ASKING, ClientTurn.TAKING)
 _BUSY: Final = text_answer(
@@ -81,10 +83,18 @@ class Renderer:
 
 
 class Server:
-    """Serves `site` on `listener`, and watches `others`, descriptors that mean something to its caller."""
+    """Serves `site` on `listener`, and watches `others`, descriptors that mean something to its caller. `wrap` puts TLS
+    on a connection, or does not."""
 
-    def __init__(self, listener: socket.socket, site: Site, others: Iterable[int]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        site: Site,
+        others: Iterable[int],
+        wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain,
+    ) -> None:
         listener.setblocking(False)
+        self._wrap = wrap
         self._listener = listener
         self._site = site
         self._others = set(others)
@@ -122,11 +132,11 @@ class Server:
     def _accept(self, now: float) -> None:
         for _ in range(_ACCEPTS_A_TURN):
             try:
-                client = HttpClient(self._listener.accept()[0], now)
+                client = HttpClient(self._wrap(self._listener.accept()[0]), now)
             except OSError:  # nobody is there, or has left again
                 return
             self._clients[client.fileno()] = client
-            self._epoll.register(client, select.EPOLLIN)
+            self._epoll.register(client, client.watched)
             self._move(client, now)
             if len(self._clients) > self._room:
                 self._drop_oldest(_DROPPED_FIRST)
@@ -135,16 +145,22 @@ class Server:
         """Go on with the client, if it is still there: with its answer, once that is made."""
         if client.turn is ClientTurn.GONE:
             return
-        before = _EVENTS[client.turn]
+        wanted = None
         try:
             self._go_on(client, now) if made is None else client.answer(made, now)
         except BlockingIOError:  # it is not ready; it will be
             pass
-        except OSError:  # it has left
-            self._drop(client)
-            return
-        if _EVENTS[client.turn] != before:  # each call of the kernel waits for the renderer
-            self._epoll.modify(client, _EVENTS[client.turn])
+        except OSError as error:
+            wanted = _TLS_WANTS.get(type(error).__name__)
+            if wanted is None:  # it has left
+                self._drop(client)
+                return
+        self._watch(client, _EVENTS[client.turn] if wanted is None else wanted)
+
+    def _watch(self, client: HttpClient, wanted: int) -> None:
+        if client.watched != wanted:  # each call of the kernel waits for the renderer
+            self._epoll.modify(client, wanted)
+            client.watched = wanted
 
     def _go_on(self, client: HttpClient, now: float) -> None:
         match client.turn:
