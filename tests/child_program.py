@@ -325,7 +325,7 @@ def main() -> int:
     place = move_in(order["slots_fd"], order["slot"], order["nonce"], os.getpid())
     if place is None:
         return 99
-    life = Life(order["slot"], place.slot, order["nonce"], order["owner"], order["death_fd"], order["bell_fd"])
+    life = Life("node", order["slot"], place.slot, order["nonce"], order["owner"], order["death_fd"], order["bell_fd"])
     return _poll(order["settings"], life) if order["role"] == "poller" else _work(order["settings"], life)
 
 

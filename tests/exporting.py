@@ -88,7 +88,7 @@ class Exporter:
         """Spawn it and wait until it serves."""
         nonce = secrets.randbits(32)
         self.memory.slot(EXPORTER_SLOT).begin(nonce)
-        first = First("exporter", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
+        first = First("exporter", "node", os.getpid(), EXPORTER_SLOT, nonce, dataclasses.asdict(self.settings))
         lines = InheritedFds(self.memory.fd, self.death_fd, self.bell_fd)
         self.spawned = spawn(first, lines, self.listener.fileno())
         until(lambda: self.memory.slot(EXPORTER_SLOT).phase is Phase.IDLE, "the exporter serves")

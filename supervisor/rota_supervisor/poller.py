@@ -18,7 +18,7 @@ def main() -> int:
     first = entrance.first
     settings = poller_settings_from_json(json.dumps(first.settings))
     show_title("poller", settings.server.namespace)
-    return run_poller(settings, Life(first.slot, entrance.slot, first.nonce, "", DEATH_FD, BELL_FD))
+    return run_poller(settings, Life(first.node, first.slot, entrance.slot, first.nonce, "", DEATH_FD, BELL_FD))
 
 
 if __name__ == "__main__":

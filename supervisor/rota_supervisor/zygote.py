@@ -52,7 +52,7 @@ def main() -> int:
     gc.disable()
     raw = entrance.first.settings
     process.show_title(f"zygote generation {raw['generation']}", raw["namespace"])
-    log.configure(LogSettings(**raw["log"]), role=Role.ZYGOTE.value, slot=entrance.first.slot)
+    _configure_log(entrance.first, raw)
     if not _load(entrance, raw):
         return EXIT_IMPORT_FAILED
     # CPython 3.12 and later misreads the number of threads behind a title with spaces, and warns at each fork. After
@@ -64,6 +64,11 @@ def main() -> int:
     if not _serve(entrance):
         _kill_live_groups(entrance.roster)
     return 0
+
+
+def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
+    own = log.of_process(first.role, raw["namespace"], first.node, slot=first.slot)
+    log.configure(LogSettings(**raw["log"]), **own)
 
 
 def _load(entrance: child.Entrance, raw: Mapping[str, Any]) -> bool:
@@ -93,7 +98,7 @@ def _serve(entrance: child.Entrance) -> bool:
     pools: dict[str, WorkerSettings] = {}
     first = entrance.first
     stack_fd = STACK_FD if first.has_stack_file else None
-    forks = Forks(entrance.channel, first.master_pid, pools, stack_fd)
+    forks = Forks(entrance.channel, first.node, first.master_pid, pools, stack_fd)
     waiting = select.poll()
     waiting.register(entrance.channel, select.POLLIN)
     while True:
@@ -146,6 +151,7 @@ class Forks:
     worker before anything of the application runs; it comes after the import."""
 
     channel: socket.socket
+    node: str
     master_pid: int
     pools: Mapping[str, WorkerSettings]
     stack_fd: int | None
@@ -234,7 +240,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     if place is None:
         return EXIT_ORPHANED
     gc.enable()
-    life = Life(request.slot, place.slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
+    life = Life(forks.node, request.slot, place.slot, request.nonce, request.owner, DEATH_FD, BELL_FD)
     settings = forks.pools[request.pool]
     process.show_title(f"worker {request.pool} {request.slot}", settings.server.namespace)
     try:

@@ -1,8 +1,10 @@
 """The server answers, and refuses: its memory or its disk is full, keys may be dropped, a command is forbidden."""
 
 import os
+import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from waiting import until
 WAITING = 300
 DISK_BYTES = 2 << 20
 NOTES = 100
+REFUSALS = 40
 
 NEEDED = needed_commands("none", failover=False)
 
@@ -78,6 +81,22 @@ def test_a_command_the_acl_forbids_is_named_before_anything_starts(shaken: Shake
     fleet.client.enqueue("note", queue="default")
     fleet.wait_for("end")
     assert not fleet.log("redis.refused")
+
+
+def test_a_permission_that_is_taken_away_is_told_once_for_each_call_however_often_it_is_met(shaken: Shaken) -> None:
+    granted = [f"+{command.lower()}" for command in NEEDED]
+    shaken.do("ACL", "SETUSER", "fleet", "on", ">secret", f"~{{{shaken.namespace}}}:*", "+eval", "+info", *granted)
+    fleet = shaken.start(redis_url=shaken.server.url.replace("//", "//fleet:secret@"), workers=3, lease=SHORT_LEASE)
+    shaken.do("ACL", "SETUSER", "fleet", "-eval", "-evalsha")
+    for worker in fleet.workers():
+        os.kill(worker, signal.SIGKILL)
+    until(lambda: fleet.metrics().total("rota_redis_errors_total", reason="noperm") > REFUSALS, "refusals", seconds=30)
+    told = Counter((line["pid"], line["call"]) for line in fleet.log("redis.refused"))
+    assert any(call == "retire" for _, call in told)
+    assert set(told.values()) == {1}
+    shaken.do("ACL", "SETUSER", "fleet", "+eval", "+evalsha")
+    fleet.client.enqueue("note", queue="default")
+    fleet.wait_for("end")
 
 
 # A disk that is full

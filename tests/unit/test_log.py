@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,8 +21,9 @@ from hypothesis import strategies as st
 import rota.telemetry.log as rota_log
 from rota.child.settings import Format, LogSettings
 from rota.telemetry import events
-from rota.telemetry.log_foreign import ForeignHandler
+from rota.telemetry.log_foreign import ForeignHandler, PrintedLines
 from rota.telemetry.log_lines import LINE_BYTES, Clock, Counts, JsonLines
+from rota.telemetry.once_a_minute import OnceAMinute
 
 
 @pytest.fixture
@@ -159,6 +161,105 @@ def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, in
     assert b"\x1b" not in os.read(pipe[0], 4096)
     with pytest.raises(ValueError, match="xml"):
         rota_log.configure(LogSettings(format="xml"), fd=pipe[1])  # type: ignore[arg-type]  # that is the claim
+
+
+def test_a_line_for_people_is_one_line_of_a_terminal_and_begins_with_what_they_look_for(pipe: tuple[int, int]) -> None:
+    own = rota_log.of_process("worker", "shop", "host.1a2b3c4d", pool="default", slot=3)
+    rota_log.configure(LogSettings(format="console"), fd=pipe[1], **own)
+    task = {"task_id": "7f3a9b1c2d4e5f60718293a4b5c6d7e8", "task": "orders.sync", "queue": "default"}
+    plain = {"kind": "immediate", "attempt": 1, "outcome": "done", "promotion_lag_seconds": 0.0}
+    rota_log.logger().info(events.TASK_DONE, **task, **plain, lag_seconds=0.0031, runtime_seconds=1.204)
+    rota_log.logger().warning(events.TASK_RETRIED, **task, **plain | {"kind": "retry", "attempt": 2}, error="a b")
+    done, retried = os.read(pipe[0], 4096).decode().splitlines()
+    assert done[12:] == (
+        " info     task.done      worker 3  orders.sync 7f3a9b1c2d4e5f60718293a4b5c6d7e8 lag=3.1ms runtime=1.20s"
+    )
+    assert len(done) < 120
+    assert retried.endswith('kind=retry attempt=2 error="a b"')
+
+
+def test_the_slot_in_a_line_of_the_master_is_that_of_a_child(pipe: tuple[int, int]) -> None:
+    rota_log.configure(LogSettings(format="console"), fd=pipe[1], **rota_log.of_process("master", "shop", "host"))
+    rota_log.logger().warning(events.WORKER_KILLED, child="worker", slot=4)
+    assert os.read(pipe[0], 4096).decode().split()[3:] == ["master", "child=worker", "slot=4"]
+
+
+def _recurse(depth: int, message: str) -> None:
+    if depth == 0:
+        raise ValueError(message)
+    _recurse(depth - 1, message)
+
+
+def test_where_a_line_is_too_long_a_message_is_cut_before_the_frames_of_its_traceback(pipe: tuple[int, int]) -> None:
+    message = "m" * 2730
+    rota_log.configure(LogSettings(), fd=pipe[1])
+    try:
+        _recurse(2, message)
+    except ValueError as error:
+        rota_log.logger().error(events.TASK_DEAD, task_id="a", error=f"ValueError: {error}", exc_info=error)
+    (line,) = _lines(pipe[0])
+    assert line["exception"].startswith("Traceback (most recent call last)")
+    assert line["exception"].count("in _recurse") == 3
+    assert "ValueError: mmm" in line["exception"]
+    assert line["truncated"] is True
+
+
+def test_a_traceback_that_fits_is_whole(pipe: tuple[int, int]) -> None:
+    rota_log.configure(LogSettings(), fd=pipe[1])
+    rota_log.logger().error(events.TASK_DEAD, exc_info=ValueError("m" * 2730))
+    (line,) = _lines(pipe[0])
+    assert line["exception"] == "ValueError: " + "m" * 2730
+
+
+def _of_task() -> dict[str, object]:
+    return {"task_id": "a", "task": "resize"}
+
+
+def test_what_is_printed_becomes_lines_that_say_in_which_task(pipe: tuple[int, int]) -> None:
+    rota_log.configure(LogSettings(), fd=pipe[1])
+    out, err = PrintedLines("stdout", _of_task), PrintedLines("stderr", dict)
+    print("one\ntwo", 3, file=out)
+    print("begun", end="", file=err)
+    err.flush()
+    print("x" * (LINE_BYTES + 1), end="", file=out)  # nobody ends it
+    *lines, long = _lines(pipe[0])
+    assert [(line["level"], line["event"], line["text"]) for line in lines] == [
+        ("info", "task.printed", "one"),
+        ("info", "task.printed", "two 3"),
+        ("warning", "task.printed", "begun"),
+    ]
+    assert [line.get("task_id") for line in lines] == ["a", "a", None]
+    assert (long["truncated"], long["stream"]) == (True, "stdout")
+
+
+def test_who_prints_where_nobody_reads_is_not_held_up(pipe: tuple[int, int]) -> None:
+    rota_log.configure(LogSettings(), fd=pipe[1])
+    before = rota_log.counts().dropped
+    for _ in range(200):  # a pipe holds 65,536 bytes
+        print("x" * 1000, file=PrintedLines("stdout", _of_task))
+    assert rota_log.counts().dropped > before
+
+
+def test_threads_that_print_at_once_lose_nothing(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    rota_log.configure(LogSettings(), fd=fd)
+    out = PrintedLines("stdout", dict)
+    threads = [threading.Thread(target=lambda: [out.write("a\n") for _ in range(300)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "".join(json.loads(line)["text"] for line in (tmp_path / "log").read_text().splitlines()) == "a" * 1200
+    rota_log.configure(LogSettings())
+    os.close(fd)
+
+
+def test_once_a_minute_means_once_for_each_thing() -> None:
+    now = 100.0
+    rarely = OnceAMinute(lambda: now)
+    assert [rarely.is_due("retire"), rarely.is_due("retire"), rarely.is_due("renew")] == [True, False, True]
+    now += 61
+    assert [rarely.is_due("retire"), rarely.is_due("retire")] == [True, False]
 
 
 def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:

@@ -31,7 +31,7 @@ def memory() -> SlotMemory:
 
 
 def _woken(memory: SlotMemory, pid: int) -> None:
-    processes = Processes(memory, InheritedFds(-1, -1, -1), lambda _: None, lambda: None, lambda: None)
+    processes = Processes(memory, InheritedFds(-1, -1, -1), lambda _: None, lambda: None, lambda: None, node="node")
     processes.set_quiet(SetQuiet((ChildRef(Role.WORKER, SLOT, 1, pid),), quiet=True))
 
 

@@ -431,7 +431,7 @@ def test_code_that_begins_well_and_then_cannot_go_on_is_refused_when_its_budget_
 
 
 def test_a_log_format_that_cannot_be_loaded_ends_no_fleet(reloads: Reloads, monkeypatch: pytest.MonkeyPatch) -> None:
-    reloads.handlers |= {ConfigureLog: change_log}
+    reloads.handlers |= {ConfigureLog: lambda effect: change_log(effect.config, "node")}
     reloads.take_over()
     monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as when its files are gone
     before = log.logger()

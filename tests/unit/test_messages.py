@@ -9,7 +9,7 @@ import pytest
 from rota_supervisor import messages
 
 ALL = [
-    messages.First("poller", 1, 4, 2, {"rank": 0}),
+    messages.First("poller", "node", 1, 4, 2, {"rank": 0}),
     messages.PoolSettings("mail", "{}"),
     messages.Fork(8, 3, "node:8:1", "mail"),
     messages.Bye(),

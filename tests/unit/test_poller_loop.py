@@ -108,7 +108,7 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4)
     bell = os.eventfd(0)
     yield PollerLoop(
-        life=Life(4, slot, 1, "", -1, bell),
+        life=Life("node", 4, slot, 1, "", -1, bell),
         link=cast(Link, server),
         bell=cast(PollerBell, server),
         waiter=cast(Waiter, None),

@@ -82,7 +82,7 @@ class Place:
 
     def ask(self, attempt: Attempt) -> MayStart:
         """Takes the steps to a start, with `word` and `may_begin` for Redis."""
-        life = Life(1, self.slot, 0, "", -1, -1)
+        life = Life("node", 1, self.slot, 0, "", -1, -1)
         steps = Starting(life, Store("n"), Fence(self.slot, 1e9), lambda *_: None).steps(attempt)
         answer: Any = None
         try:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,6 @@ TIMES = Times(2000, 0.001, None, 0.001, early=False)
 
 NO_PATTERNS = QueueLabels()
 
-Lines = Callable[[LogSettings, list[Outcome]], list[str]]
-
 
 class Place:
     """A report over a slot of its own."""
@@ -52,21 +50,17 @@ def ended_attempt(entry: Entry, slot: Slot, outcome: Outcome) -> Attempt:
     return Attempt(entry, "send", 1, slot.record(0), 1, None, times=TIMES, runtime_seconds=0.5, outcome=outcome)
 
 
-@pytest.fixture(name="events_of")
-def _events_of(tmp_path: Path) -> Iterator[Lines]:
-    path = tmp_path / "log"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
-
-    def events_of(settings: LogSettings, outcomes: list[Outcome]) -> list[str]:
-        log.configure(settings, fd)
-        place = Place(settings)
-        for outcome in outcomes:
-            place.end(outcome)
-        return [json.loads(line)["event"] for line in path.read_text().splitlines()]
-
-    yield events_of
+@pytest.fixture
+def log_fd(tmp_path: Path) -> Iterator[int]:
+    """A file that a log may be configured to, and which is no log any more afterwards."""
+    fd = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    yield fd
     log.configure(LogSettings())
     os.close(fd)
+
+
+def events_in(fd: int) -> list[str]:
+    return [json.loads(line)["event"] for line in os.pread(fd, 1 << 20, 0).splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +74,13 @@ def _events_of(tmp_path: Path) -> Iterator[Lines]:
     ],
 )
 def test_of_what_ends_well_only_what_was_asked_for_is_told(
-    events_of: Lines, settings: LogSettings, events: list[str]
+    log_fd: int, settings: LogSettings, events: list[str]
 ) -> None:
-    assert events_of(settings, [DONE, DONE, RetryOutcome(1)]) == events
+    log.configure(settings, log_fd)
+    place = Place(settings)
+    for outcome in (DONE, DONE, RetryOutcome(1)):
+        place.end(outcome)
+    assert events_in(log_fd) == events
 
 
 def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
@@ -92,6 +90,17 @@ def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
     place.report.started(ENTRY, TIMES)
     assert place.numbers(TASKS_PROCESSED.name) == {("mail", "send", "done"): (2.0,), ("mail", "send", "retry"): (1.0,)}
     assert sum(place.numbers(TASK_LAG.name)["mail", "immediate"][:-1]) == 1
+
+
+@pytest.mark.parametrize(("objective", "told"), [(0.0005, ["task.done", "task.retried"]), (0.01, ["task.retried"])])
+def test_of_what_ends_well_what_started_later_than_its_objective_is_told_if_that_was_asked_for(
+    log_fd: int, objective: float, told: list[str]
+) -> None:
+    log.configure(LogSettings(format="json", tasks="late"), log_fd)
+    place = Place(LogSettings(tasks="late"), lag_objectives={"mail": objective})
+    place.end(DONE)
+    place.end(RetryOutcome(1))
+    assert events_in(log_fd) == told
 
 
 def test_claims_count_by_queue() -> None:

@@ -164,6 +164,7 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True):
     level: Level = _LOG.level
     format: Format = _LOG.format
     tasks: TaskLines = _LOG.tasks
+    capture_output: bool = _LOG.capture_output
 
 
 class Events(Struct, frozen=True, forbid_unknown_fields=True):

@@ -27,7 +27,7 @@ def main() -> int:
     entrance = child.enter(os.getpid())
     settings, first, slot = exporter_settings(entrance.first.settings), entrance.first, entrance.slot
     show_title("exporter", settings.server.namespace)
-    log.configure(settings.log, role=first.role, slot=first.slot, pid=os.getpid())
+    log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     memory = slot_memory.SlotMemory.to_read(layout.SLOTS_FD)

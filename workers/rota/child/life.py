@@ -16,10 +16,11 @@ _MARGIN_SHARE: Final = 0.1  # of the lease: time to get from the look at the clo
 class Life:
     """A child's place and its lines to the master.
 
-    `owner` is the name it claims under, "" for a poller. `death_fd` becomes readable when the master is
-    gone. `master_bell_fd` is an eventfd: writing to it has the master look at the slots.
+    `node`: the name of its master's life. `owner` is the name it claims under, "" for a poller. `death_fd` becomes
+    readable when the master is gone. `master_bell_fd` is an eventfd: writing to it has the master look at the slots.
     """
 
+    node: str
     slot_number: int
     slot: Slot
     nonce: int

@@ -23,16 +23,18 @@ class ServerSettings:
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console", "logfmt"]
-TaskLines = Literal["all", "failures", "sample"]
+TaskLines = Literal["all", "late", "failures", "sample"]
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a process logs, also before it has its settings: `tasks` says which lines about tasks are written."""
+    """How a process logs, also before it has its settings. `tasks`: which lines about tasks are written.
+    `capture_output`: what tasks print becomes lines, too."""
 
     level: Level = "info"
     format: Format = "auto"
     tasks: TaskLines = "all"
+    capture_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ Neither waits for the end of the other: a hundred thousand overdue tasks hold up
 task that is due.
 """
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ BEAT_EVERY_SECONDS: Final = 1.0  # while it waits for an answer; between two cal
 
 def run_poller(settings: PollerSettings, life: lives.Life) -> int:
     """Live one life as a poller in this process, in its main thread; returns the exit code."""
-    log.configure(settings.log, role="poller", slot=life.slot_number, pid=os.getpid())
+    log.configure(settings.log, **log.of_process("poller", settings.server.namespace, life.node, slot=life.slot_number))
     log.adopt_foreign(settings.log)
     signals = StopSignals()
     signals.install()

@@ -11,12 +11,12 @@ from rota.protocol.replies import AdoptedScheduled, Promoted, Retired, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import PushedBack, Refused
 from rota.telemetry import events, label_values, log, metrics
+from rota.telemetry.once_a_minute import OnceAMinute
 from rota.telemetry.recorder import Recorder
 
 _NO_TASK = ""  # the scripts that end tasks here do not look into bodies
 _NO_QUEUE = "unknown"  # as the script that buries such items names it
 _NAMED_IDS = 10  # the line says how many there are; `rota audit` names all
-_REPEAT_SECONDS = 60.0  # the same refusal is logged this often, not with each round
 
 
 class PollerReport:
@@ -33,8 +33,7 @@ class PollerReport:
         self._last_success = recorder.gauge(metrics.POLLER_LAST_SUCCESS, str(slot_number))
         self._grace_until_us = 0
         self._orphans.set(0)
-        self._refusals: set[tuple[str, str]] = set()
-        self._refusals_since = time.monotonic()
+        self._rarely = OnceAMinute()
 
     def promoted(self, promoted: Promoted, seconds: float) -> None:
         """A chunk was promoted, in one round trip of so many seconds."""
@@ -91,7 +90,7 @@ class PollerReport:
             self._recorder.gauge(metrics.ADOPT_WAITING, source.key).set(found.left)
             self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
             self._recorder.counter(metrics.ADOPT_ERRORS, source.key).add(bool(found.fault))
-            if found.fault and self._is_new("adopt_classic", source.key):
+            if found.fault and self._rarely.is_due("adopt_classic", source.key):
                 log.logger().error(events.ADOPT_FAILED, source=shown(source.key), error=shown(found.fault))
         self._dead_at_once(adopted.dead)
 
@@ -111,7 +110,7 @@ class PollerReport:
 
     def schedule_unreadable(self, name: str, error: str) -> None:
         """What stands under a schedule's name is none that this node could follow; other nodes may."""
-        if self._is_new("schedule", name):
+        if self._rarely.is_due("schedule", name):
             log.logger().error(events.SCHEDULE_UNREADABLE, schedule=shown(name), error=error)
 
     def unplaced(self, ids: Sequence[str]) -> None:
@@ -127,16 +126,8 @@ class PollerReport:
         self._orphans.set(count)
 
     def refused(self, error: Refused | PushedBack, call: str, owner: str = "") -> None:
-        """The server refused a call, for `owner` if it was for one; the poller goes on without it."""
+        """The server refused a call, for `owner` if it was for one; the poller goes on without it. The line names one
+        owner: the others are most likely refused for the same reason."""
         self._recorder.counter(metrics.REDIS_ERRORS, error.reason).add()
-        if self._is_new(call, owner):
+        if self._rarely.is_due(call):
             log.logger().error(events.REDIS_REFUSED, call=call, owner=shown(owner), error=str(error))
-
-    def _is_new(self, call: str, name: str) -> bool:
-        """Whether no line was written of this within a minute."""
-        if time.monotonic() - self._refusals_since > _REPEAT_SECONDS:
-            self._refusals.clear()
-            self._refusals_since = time.monotonic()
-        is_new = (call, name) not in self._refusals
-        self._refusals.add((call, name))
-        return is_new

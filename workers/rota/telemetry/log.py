@@ -5,7 +5,7 @@
    is too long is cut in its longest fields and marked `truncated`.
 3. A line that cannot be written at once (full pipe, full disk, reader gone) is dropped and counted.
 4. The logging of the application is left alone: structlog and the standard library's are its own, see
-   `adopt_foreign`.
+   `adopt_foreign`. So is what it prints, unless `capture_output` is set.
 
 Measured with CPython 3.11: the line of an attempt, 16 fields as JSON into a file, 6.3 us, of which 1.2 us are
 the write; a line below the level 0.1 us, and 0.04 us for each field that was gathered for it.
@@ -15,12 +15,13 @@ import fcntl
 import os
 import select
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.child.settings import LogSettings
 from rota.telemetry import metrics as m
-from rota.telemetry.log_lines import Counts, JsonLines, LogLines
+from rota.telemetry.log_lines import Counts, Fields, JsonLines, LogLines
 
 if TYPE_CHECKING:
     from rota.telemetry.recorder import Recorder
@@ -116,6 +117,11 @@ def configure(settings: LogSettings, fd: int = STDERR, **bound: Any) -> None:
         before.close()
 
 
+def of_process(role: str, namespace: str, node: str, **place: Any) -> Fields:
+    """Return the fields that stand in every line of this process of the fleet; `place`: which of its role it is."""
+    return {"role": role, **place, "pid": os.getpid(), "node": node, "namespace": namespace}
+
+
 def logger() -> Logger:
     """Return this process's logger: `logger().info(events.WORKER_STARTED, slot=3)`."""
     if _logger is None:
@@ -155,13 +161,16 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     return text_lines(name, bound, _counts, colors=on_terminal and not os.environ.get("NO_COLOR"))
 
 
-def adopt_foreign(settings: LogSettings) -> None:
-    """Send the standard library's logging the same way, unless the application has set up its own.
+def adopt_foreign(settings: LogSettings, of_task: Callable[[], Fields] = dict) -> None:
+    """Send the standard library's logging the same way, unless the application has set up its own; and with
+    `capture_output` what is printed. `of_task` returns the fields that say in which task that was.
 
     To be called after the application's modules were imported: a root logger with a handler would make
     their `logging.basicConfig()` do nothing.
     """
     # Only here: workers have the application's logging to adopt; the other children do without the library.
-    from rota.telemetry.log_foreign import adopt  # noqa: PLC0415
+    from rota.telemetry import log_foreign  # noqa: PLC0415
 
-    adopt(settings.level)
+    log_foreign.adopt(settings.level, of_task)
+    if settings.capture_output:
+        log_foreign.capture_output(of_task)

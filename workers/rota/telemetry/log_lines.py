@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from rota.printable import printable_json
 
@@ -15,6 +15,9 @@ FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
 _KEPT_CHARACTERS: Final = 64  # a field is not cut shorter than this
+# Where a line with a traceback has to be cut, in characters: of a message in it, and of each field beside it.
+_MOST_OF_MESSAGE: Final = 1000
+_MOST_BESIDE: Final = 500
 _CUT_ROUNDS: Final = 32
 _MICROSECONDS: Final = 1_000_000
 
@@ -29,6 +32,21 @@ class Counts:
 
     dropped: int = 0
     truncated: int = 0
+
+
+class Traceback(str):
+    """The text of a traceback. `shortened`: with all its frames, but only the beginning of long messages."""
+
+    __slots__ = ("shortened",)
+    shortened: str
+
+    def __new__(cls, error: BaseException) -> Self:
+        import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
+
+        parts = traceback.format_exception(error)
+        made = super().__new__(cls, "".join(parts).rstrip())
+        made.shortened = "\n".join(_cut(part.rstrip(), _MOST_OF_MESSAGE) for part in parts)
+        return made
 
 
 class Clock:
@@ -54,9 +72,7 @@ def all_fields(timestamp: str, level: str, event: str, bound: Mapping[str, Any],
         found = fields.pop(_EXC_INFO)
         error = sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
         if isinstance(error, BaseException):
-            import traceback  # noqa: PLC0415 - poller and exporter do without it until something fails
-
-            fields[EXCEPTION] = "".join(traceback.format_exception(error)).rstrip()
+            fields[EXCEPTION] = Traceback(error)
     return fields
 
 
@@ -67,6 +83,8 @@ def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
         return line
     counts.truncated += 1
     fields = {**fields, "truncated": True}
+    if isinstance(found := fields.get(EXCEPTION), Traceback):  # its frames say more than the rest of a long message
+        fields = {key: _beside_a_traceback(value) for key, value in fields.items()} | {EXCEPTION: found.shortened}
     for _ in range(_CUT_ROUNDS):
         line = _encoded(render(fields))
         if len(line) <= LINE_BYTES or not _cut_longest(fields, len(line) - LINE_BYTES):
@@ -89,8 +107,17 @@ def _cut_longest(fields: Fields, excess: int) -> bool:
     if keep >= len(text):
         return False
     # Of a traceback the end says most.
-    fields[longest] = "..." + text[len(text) - keep + 3 :] if longest == EXCEPTION else text[: keep - 3] + "..."
+    fields[longest] = "..." + text[len(text) - keep + 3 :] if longest == EXCEPTION else _cut(text, keep)
     return True
+
+
+def _beside_a_traceback(value: object) -> object:
+    text = as_text(value)
+    return value if len(text) <= _MOST_BESIDE else _cut(text, _MOST_BESIDE)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def as_text(value: object) -> str:

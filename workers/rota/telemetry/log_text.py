@@ -1,7 +1,7 @@
 """Log lines for people and for logfmt, as structlog renders them."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from rota.printable import printable, printable_lines
 from rota.telemetry import log_lines as lines
@@ -13,6 +13,17 @@ from rota.telemetry.stand_ins import LoadedWhenTouched, importing_with
 # methods would load the real asyncio.
 with importing_with([LoadedWhenTouched("asyncio")], absent=["rich"]):
     import structlog
+
+_MASTER: Final = "master"
+_TIME: Final = slice(11, 23)  # of a timestamp, to the millisecond
+_EVENT_WIDTH: Final = 14
+_WHO_WIDTH: Final = 9
+_UNIT: Final = "_seconds"
+# What stands first on the console, without its name; then everything else as it comes, with it.
+_WITHOUT_NAMES: Final = ("timestamp", "level", "event", "who", "task", "task_id")
+# What is the same in all lines of a fleet, or said by the event, or says nothing when it is this.
+_LEFT_OUT: Final = frozenset({"pid", "node", "namespace", "outcome", "wait_seconds"})
+_PLAIN: Final = {"kind": "immediate", "attempt": 1, "promotion_lag_seconds": 0.0, "pool": "default", "queue": "default"}
 
 
 def text_lines(name: str, bound: Mapping[str, Any], counts: lines.Counts, *, colors: bool) -> lines.LogLines:
@@ -34,8 +45,10 @@ def _renderer(name: str, *, colors: bool) -> lines.Render:
             return lambda fields: logfmt(None, "", _on_one_line(fields))
         case "console" | "auto":
             plain = structlog.dev.plain_traceback
-            console = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)
-            return lambda fields: console(None, "", _with_a_traceback_below(fields))
+            console = structlog.dev.ConsoleRenderer(
+                columns=list(_columns(colors=colors)), exception_formatter=plain, sort_keys=False
+            )
+            return lambda fields: console(None, "", _with_a_traceback_below(for_people(fields)))
         case _:
             raise ValueError(f"log format {name!r} is unknown: it is one of auto, json, console, logfmt")
 
@@ -53,3 +66,49 @@ def _with_a_traceback_below(fields: Fields) -> Fields:
 
 def _printable(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float) else printable(lines.as_text(value))
+
+
+# The console: one line a task on a terminal of 120 columns
+
+
+def for_people(fields: Fields) -> Fields:
+    """Return what a person reads of a line first: who, and what is not as always; durations with their unit."""
+    own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")  # the slots that a master names are others'
+    who = " ".join(str(fields[key]) for key in own if key in fields)
+    shown = {**fields, "timestamp": fields["timestamp"][_TIME], "who": who}
+    names = [*_WITHOUT_NAMES, *(key for key in fields if key not in (*_WITHOUT_NAMES, *_LEFT_OUT, *own))]
+    if EXCEPTION in fields and "error" in names:  # stands below, as its last line
+        names.remove("error")
+    return dict(_for_people(key, shown[key]) for key in names if key in shown and shown[key] != _PLAIN.get(key))
+
+
+def _for_people(key: str, value: object) -> tuple[str, object]:
+    is_duration = key.endswith(_UNIT) and isinstance(value, int | float)
+    return (key.removesuffix(_UNIT), _duration(value)) if is_duration else (key, value)
+
+
+def _duration(seconds: Any) -> str:
+    return f"{seconds * 1000:.1f}ms" if abs(seconds) < 1 else f"{seconds:.2f}s"
+
+
+def _columns(*, colors: bool) -> Iterable[structlog.dev.Column]:
+    styles = structlog.dev.ConsoleRenderer.get_default_column_styles(colors)
+    levels = structlog.dev.ConsoleRenderer.get_default_level_styles(colors)
+
+    def column(key: str, style: str, width: int = 0) -> structlog.dev.Column:
+        formatter = structlog.dev.KeyValueColumnFormatter(None, style, styles.reset, str, width)
+        return structlog.dev.Column(key, formatter)
+
+    yield column("timestamp", styles.timestamp)
+    yield structlog.dev.Column("level", lambda _, level: f"{levels[str(level)]}{level:<8}{styles.reset}")
+    yield column("event", styles.bright, _EVENT_WIDTH)
+    yield column("who", styles.logger_name, _WHO_WIDTH)
+    yield column("task", styles.bright)
+    yield column("task_id", styles.timestamp)
+    named = structlog.dev.KeyValueColumnFormatter(styles.kv_key, styles.kv_value, styles.reset, _quoted_where_needed)
+    yield structlog.dev.Column("", named)
+
+
+def _quoted_where_needed(value: object) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text or not text else text

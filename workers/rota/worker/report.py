@@ -142,8 +142,11 @@ class Report:
     def _new_queue(self, queue: str, kind: Kind) -> _OfQueue:
         lag = self._recorder.histogram(metrics.TASK_LAG, queue, kind.label)
         wait = self._recorder.histogram(metrics.QUEUE_WAIT, queue, kind.label)
-        made = _OfQueue(lag, wait, self._objectives.get(queue, self._objective_seconds))
+        made = _OfQueue(lag, wait, self._objective_of(queue))
         return self._queues.setdefault((queue, kind), made)
+
+    def _objective_of(self, queue: str) -> float:
+        return self._objectives.get(queue, self._objective_seconds)
 
     def attempt(self, attempt: Attempt) -> None:
         """An attempt has ended."""
@@ -156,7 +159,7 @@ class Report:
             known.done.add()
         else:
             self._count_other(attempt)
-        if self._is_logged(attempt.outcome):
+        if self._is_logged(attempt):
             _log_attempt(attempt)
 
     def _new_task(self, queue: str, task: str) -> _OfTask:
@@ -172,9 +175,12 @@ class Report:
         elif isinstance(attempt.outcome, outcomes.DeadOutcome):
             counter(metrics.TASKS_DEAD, queue, task, attempt.reason).add()
 
-    def _is_logged(self, outcome: outcomes.Outcome) -> bool:
+    def _is_logged(self, attempt: Attempt) -> bool:
+        outcome = attempt.outcome
         if not isinstance(outcome, outcomes.Done) or outcome.refused or self._log_tasks == "all":
             return True
+        if self._log_tasks == "late":
+            return attempt.times.lag_seconds > self._objective_of(self.label_of_queue(attempt.entry.queue))
         if self._log_tasks == "failures" or time.monotonic() - self._sampled_at < _SAMPLE_SECONDS:
             return False
         self._sampled_at = time.monotonic()

@@ -1,6 +1,5 @@
 """A worker's life around its loop: log, signals, hooks, and the way out."""
 
-import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,8 @@ from rota.child.signals import SOFT_LIMIT_SIGNAL, StopSignals
 from rota.child.wait import Orphaned, Waiter
 from rota.client.default import inherit_from_fleet
 from rota.client.settings import ClientSettings
+from rota.current import current_task
+from rota.errors import NoCurrentTask
 from rota.hooks import default_hooks
 from rota.protocol.store import Store
 from rota.protocol.tiers import pack_tiers
@@ -42,8 +43,7 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
     Signals may be blocked when it is called; they are let through once their handlers are in place. Raises StartFailed.
     """
     growth = Growth(settings.max_rss_mb) if settings.max_rss_mb else None  # first of all: from the fork on
-    log.configure(settings.log, role="worker", slot=life.slot_number, pid=os.getpid())
-    log.adopt_foreign(settings.log)
+    _configure_log(settings, life)
     signals = StopSignals()
     signals.install()
     if settings.concurrency == 1:
@@ -64,6 +64,21 @@ def run_worker(settings: WorkerSettings, life: Life) -> int:
             call_hook(hook)
         loop.close()
     return code
+
+
+def _configure_log(settings: WorkerSettings, life: Life) -> None:
+    place = {"pool": settings.pool, "slot": life.slot_number}
+    log.configure(settings.log, **log.of_process("worker", settings.server.namespace, life.node, **place))
+    log.adopt_foreign(settings.log, _fields_of_task)
+
+
+def _fields_of_task() -> dict[str, Any]:
+    """Which task the code that asks runs in, for a line of the log; nothing outside of one."""
+    try:
+        task = current_task()
+    except NoCurrentTask:
+        return {}
+    return {"task_id": task.id, "task": task.name}
 
 
 def _loop(settings: WorkerSettings, life: Life, signals: StopSignals, growth: Growth | None) -> "Loop | ConcurrentLoop":

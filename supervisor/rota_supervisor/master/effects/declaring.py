@@ -11,6 +11,7 @@ from rota.protocol.schedules import SCHEDULES_A_CALL, Declared, DeclareWord, Rem
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import Refused
 from rota.telemetry import events, log
+from rota.telemetry.once_a_minute import OnceAMinute
 
 _DECLARED: Final = (DeclareWord.KEPT, DeclareWord.NEW, DeclareWord.CHANGED)
 _REASONS: Final = {
@@ -27,23 +28,21 @@ class Declaring:
         self._connection = connection
         self._store = store
         self._known: dict[str, DeclareWord] = {}
-        self._refusal = ""
+        self._rarely = OnceAMinute()
         self._stands: dict[str, Declared] = {}
 
     async def declare(self, schedules: Sequence[Declared], ttl_ms: int) -> None:
-        """Declare all of these for so long. What the server refuses is said once, and holds up no lease. Raises
+        """Declare all of these for so long. What the server refuses holds up no lease. Raises
         ServerError for the rest."""
         try:
             words = await self._declare(schedules, ttl_ms)
         except Refused as error:
-            if str(error) != self._refusal:
-                log.logger().error(events.REDIS_REFUSED, call="declare", error=str(error))
-            self._refusal = str(error)
+            self._tell_refusal("declare", error)
             return
         for name, word in words.items():
             self._tell(name, word)
         self._stands |= {each.name: each for each in schedules if words[each.name] in _DECLARED}
-        self._known, self._refusal = words, ""
+        self._known = words
 
     async def withdraw(self, schedules: Collection[Declared], *, is_alone: bool) -> None:
         """Remove what this node declared before, and does not now, if it is alone. Raises ServerError."""
@@ -63,7 +62,11 @@ class Declaring:
             if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveWord.REMOVED:
                 log.logger().info(events.SCHEDULE_REMOVED, schedule=gone.name)
         except Refused as error:  # a sweep will see to it
-            log.logger().error(events.REDIS_REFUSED, call="forget", error=str(error))
+            self._tell_refusal("forget", error)
+
+    def _tell_refusal(self, call: str, error: Refused) -> None:
+        if self._rarely.is_due(call):
+            log.logger().error(events.REDIS_REFUSED, call=call, error=str(error))
 
     async def _declare(self, schedules: Sequence[Declared], ttl_ms: int) -> dict[str, DeclareWord]:
         words: dict[str, DeclareWord] = {}

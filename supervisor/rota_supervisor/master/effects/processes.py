@@ -133,7 +133,10 @@ class Processes:
         happened: Callable[[Event], None],
         wake: Callable[[], None],
         listen_fd: Callable[[], int | None],
+        *,
+        node: str,
     ) -> None:
+        self._node = node
         self._memory = memory
         self._lines = lines
         self._happened = happened
@@ -150,9 +153,8 @@ class Processes:
         child = effect.child
         self._memory.slot(child.slot).begin(child.nonce)
         stack_fd = self._make_stack(child)
-        first = messages.First(
-            child.role.value, os.getpid(), child.slot, child.nonce, effect.settings, has_stack_file=stack_fd is not None
-        )
+        whose = child.role.value, self._node, os.getpid(), child.slot, child.nonce
+        first = messages.First(*whose, effect.settings, has_stack_file=stack_fd is not None)
         listen_fd = self._listen_fd() if child.role is Role.EXPORTER else None
         try:
             started = spawn.spawn(first, self._lines, listen_fd, stack_fd)

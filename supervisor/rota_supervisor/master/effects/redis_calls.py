@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -25,6 +25,7 @@ from rota.server.address import parse_address
 from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, AioConnection, ConnectionWatch
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
+from rota.telemetry.once_a_minute import OnceAMinute
 from rota_supervisor.config import resolve
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import events as seen
@@ -68,6 +69,7 @@ class RedisCalls:
     _background: Background
     _declaring: Declaring
     _happened: Callable[[seen.Event], None]
+    _rarely: OnceAMinute = field(default_factory=OnceAMinute)
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -103,7 +105,7 @@ class RedisCalls:
             try:
                 return await self._connection.run(command), sent_ns
             except ServerError as error:  # an outage is reported by the connection's watch
-                if isinstance(error, Refused):
+                if isinstance(error, Refused) and self._rarely.is_due(name):
                     log.logger().error(events.REDIS_REFUSED, call=name, error=str(error))
                 await asyncio.sleep(backoff.next_seconds())
 

@@ -3,7 +3,6 @@ signal USR1 has written."""
 
 import asyncio
 import math
-import os
 import time
 from operator import attrgetter
 from typing import Final
@@ -38,15 +37,15 @@ def write_log(effect: do.WriteLog) -> None:
     getattr(log.logger(), effect.level)(effect.event, **effect.fields)
 
 
-def configure_log(config: Config) -> None:
+def configure_log(config: Config, node: str) -> None:
     """Set up the log of the master's process."""
-    log.configure(log_settings(config), role=Role.MASTER.value, pid=os.getpid())
+    log.configure(log_settings(config), **log.of_process(Role.MASTER.value, config.namespace, node))
 
 
-def change_log(effect: do.ConfigureLog) -> None:
+def change_log(config: Config, node: str) -> None:
     """The same, while the fleet runs: where the library of a format cannot be loaded now, lines stay as they are."""
     try:
-        configure_log(effect.config)
+        configure_log(config, node)
     except (OSError, ImportError) as error:
         log.logger().error(events.CONFIG_WARNING, path="log.format", warning=f"it stays as it was: {error}")
 

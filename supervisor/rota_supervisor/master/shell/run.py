@@ -67,8 +67,8 @@ def run_master(options: RunOptions) -> None:
 
     The signals that it takes are blocked then, and stay so.
     """
-    config = options.loaded.config
-    shown.configure_log(config)
+    config, node = options.loaded.config, startup.node_name()
+    shown.configure_log(config, node)
     unforeseen.tell_in_log()
     try:
         startup.check_sizes(config)
@@ -76,7 +76,7 @@ def run_master(options: RunOptions) -> None:
             log.logger().warning(events.CONFIG_WARNING, warning=warning)
         manager = options.manager
         surroundings = Surroundings(
-            startup.node_name(),
+            node,
             os.getpid(),
             redact(config.redis_url),
             options.import_paths,
@@ -121,21 +121,21 @@ class _Master:
         self._options = options
         self._state = state = inbox.state
         happened = inbox.happened
-        memory = startup.make_slots()
+        memory, node = startup.make_slots(), state.surroundings.node
         self._background = background = Background()
         self._redis = RedisWatch(state, happened)
         self._listening = ListenSocket(happened)
         self._death_pipe = os.pipe2(os.O_CLOEXEC)
         lines = spawn.InheritedFds(memory.fd, self._death_pipe[0], bell_fd(self._rung))
-        self._processes = Processes(memory, lines, happened, inbox.wake.set, lambda: self._listening.fd)
+        self._processes = Processes(memory, lines, happened, inbox.wake.set, lambda: self._listening.fd, node=node)
         self._claims = ClaimWatch(state, memory, background, happened)
         run, store = self._redis.connection.run, self._redis.store
         self._progress = ProgressCarrier(state, memory, lambda told: run(store.carry_progress(told)))
         declaring = Declaring(self._redis.connection, ScheduleStore(state.config.namespace))
         self._calls = RedisCalls(
-            self._redis.connection, self._redis.store, state.surroundings.node, memory, background, declaring, happened
+            self._redis.connection, self._redis.store, node, memory, background, declaring, happened
         )
-        orders = self._redis.store.keys.orders(state.surroundings.node)
+        orders = self._redis.store.keys.orders(node)
         self._orders = Orders(
             self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
         )
@@ -161,7 +161,7 @@ class _Master:
             do.ListenAt: listening.listen_at,
             do.DropPreparedPlace: listening.drop_prepared,
             do.WriteLog: shown.write_log,
-            do.ConfigureLog: shown.change_log,
+            do.ConfigureLog: lambda effect: shown.change_log(effect.config, self._state.surroundings.node),
             do.AddToCounter: display.add,
             do.SetGauge: display.set,
             do.SetGaugeToNow: display.set_to_now,
@@ -181,8 +181,7 @@ class _Master:
         self._display.begin()
         signals.let_in(ask, self._inbox.wake.set)
         self._listening.begin(config.http.listen)
-        node = state.surroundings.node
-        log.logger().info(events.FLEET_STARTING, node=node, namespace=config.namespace, listen=self._listening.place)
+        log.logger().info(events.FLEET_STARTING, listen=self._listening.place)
         keep(self._redis.watch_eviction)
         keep(self._orders.listen)
         keep(self._progress.carry)
