@@ -13,7 +13,8 @@ from rota_supervisor.master.core.effects import Effect, Order, PreparePlace, Rea
 from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested
 from rota_supervisor.master.core.plan import Action, Signal
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.state import MasterState, Surroundings
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.surroundings import Surroundings
 from rota_supervisor.master.core.take import take
 
 E = TypeVar("E")

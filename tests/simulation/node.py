@@ -26,7 +26,8 @@ from rota_supervisor.master.core.effects import (
     WriteLog,
 )
 from rota_supervisor.master.core.events import ConfigurationRead, Event, PlacePrepared, Requested
-from rota_supervisor.master.core.state import MasterState, Surroundings
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.surroundings import Surroundings
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.orders import Orders

@@ -31,7 +31,11 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
     site = Site(
-        settings, BadProbe(settings, memory, os.getpid()), BadObserver(settings, memory, os.getpid(), lambda: None)
+        settings,
+        BadProbe(settings, memory, os.getpid()),
+        BadObserver(settings, memory, os.getpid(), lambda: None),
+        None,
+        lambda _: True,
     )
     request = HttpRequest("GET", path, "", {})
     answer = site.at_once(request) or site.page(request)

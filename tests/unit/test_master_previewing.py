@@ -28,7 +28,8 @@ from rota_supervisor.config.resolve import worker_settings
 from rota_supervisor.master.core.previewing import preview_of
 from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.scaling import Scaling
-from rota_supervisor.master.core.state import Loading, MasterState, Reload, Surroundings
+from rota_supervisor.master.core.state import Loading, MasterState, Reload
+from rota_supervisor.master.core.surroundings import Surroundings
 
 POOLS = {"mail": PoolConfig(workers=2, queues=("sold",)), "rest": PoolConfig(workers=4, queues=("default", "low"))}
 OFFICE_HOURS = {"office": ConditionConfig(hours="Mon-Fri 08:00-18:00 UTC")}

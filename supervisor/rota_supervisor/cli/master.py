@@ -1,7 +1,6 @@
 """This node's master, reached by its control socket: the verbs `rota scale`, `rota reload` and the others."""
 
 import contextlib
-import json
 import os
 import re
 import select
@@ -18,6 +17,7 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.config.load import DEFAULT_FILE, sources_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.places import is_of_others, socket_places
+from rota_supervisor.control_line import exchange
 from rota_supervisor.exits import ExitCode, Failure
 
 ANSWER_SECONDS = 10.0
@@ -39,22 +39,19 @@ class ControlClient:
 
     def ask(self, verb: str, seconds: float = ANSWER_SECONDS, **fields: Any) -> dict[str, Any]:
         """Send a request and wait so long for its answer. Raises Failure: 69 without one, 1 for a refusal."""
-        self._socket.settimeout(seconds)
-        line, reason = b"", "it hung up"
         try:
-            with self._socket.makefile("rb") as reader:
-                self._socket.sendall(json.dumps({"verb": verb, **fields}).encode() + b"\n")
-                line = reader.readline()
+            answer = exchange(self._socket, {"verb": verb, **fields}, seconds)
         except TimeoutError:
             reason = f"not within {seconds:g} s: see its log, and whether process {self.master_pid} is stopped"
+            raise self._no_answer(reason) from None
         except OSError as error:
-            reason = str(error)
-        if not line:
-            raise Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
-        answer: dict[str, Any] = json.loads(line)
+            raise self._no_answer(str(error)) from error
         if not answer.get("ok"):
             raise Failure(ExitCode.NO, f"the master refused: {answer.get('error', 'it did not say why')}")
         return answer
+
+    def _no_answer(self, reason: str) -> Failure:
+        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
 
     def wait_for_exit(self, seconds: float) -> bool:
         """Wait until the master has ended; False when it has not in time."""

@@ -252,6 +252,14 @@ def _listen(config: Config) -> Iterator[Fault]:
         yield Fault("http.listen", message)
 
 
+def _access(config: Config) -> Iterator[Fault]:
+    http = config.http
+    if bool(http.tls_cert) != bool(http.tls_key):
+        yield Fault(f"http.{'tls_cert' if http.tls_key else 'tls_key'}", "TLS takes both, tls_cert and tls_key")
+    if http.actions and not http.token_file:
+        yield Fault("http.actions", "who may do more than look has to bear a token: set http.token_file")
+
+
 def _paths(config: Config) -> Iterator[Fault]:
     for key, path in (("socket", config.control.socket), ("pid_file", config.control.pid_file)):
         if "\0" in path:
@@ -282,5 +290,6 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("lease",), _lease),
     (("restarts",), _restarts),
     ((), _listen),
+    ((), _access),
     ((), _paths),
 )

@@ -12,11 +12,12 @@ from rota.child import life, signals, slot_memory
 from rota.child.slots import Phase, Slot
 from rota.telemetry import events, log
 from rota_supervisor import child, layout
-from rota_supervisor.exporter import asking, fleet, observer, queues, web
+from rota_supervisor.exporter import access, asking, fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import exporter_settings
 from rota_supervisor.process import show_title
 
+EXIT_NO_DOOR: Final = 1
 BEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
 _SWITCH_SECONDS: Final = 0.0001  # the loop waits so long for the renderer, at each call of the kernel; 5 ms by default
@@ -34,9 +35,14 @@ def main() -> int:
     redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
     read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
     everything = observer.Observer(settings, memory, first.master_pid, read_queues)
-    site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything, redis)
+    try:
+        door = access.Door(settings)
+    except OSError as error:
+        child.leave_last_words(layout.STACK_FD if first.has_stack_file else None, f"[http] cannot be used: {error}")
+        return EXIT_NO_DOOR
+    site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything, redis, door.admits)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
-        server = Server(listener, site, (signals_fd, layout.DEATH_FD))
+        server = Server(listener, site, (signals_fd, layout.DEATH_FD), door.wrap)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         slot.phase = Phase.IDLE
         slot.beat()

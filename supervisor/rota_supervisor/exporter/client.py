@@ -1,6 +1,7 @@
 """A client's connection: its one request and our answer, as bytes and over the socket. Nothing here waits.
 
-h11 parses the request and writes the head of the answer. Of what follows it the body of a POST is read, and no more.
+h11 parses the request and writes the head of the answer. Of what follows it a body is read where an
+endpoint takes one, and no more.
 Each part has a time by which it is over, however busily the client sends or reads a byte now and then.
 """
 
@@ -24,13 +25,14 @@ REQUEST_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 10.0  # as long as Prometheus waits for a scrape by default
 LEAVE_SECONDS: Final = 2.0
 MAX_BODY_BYTES: Final = 1 << 13
+_TAKE_A_BODY: Final = (b"/actions",)
 _CHUNK_BYTES: Final = 1 << 14
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a client asks for. Names of headers are in lower case. `body`: of a POST."""
+    """What a client asks for. Names of headers are in lower case. `body`: where the path takes one."""
 
     method: str
     path: str
@@ -85,7 +87,7 @@ class Exchange:
             event = self._protocol.next_event()
             if isinstance(event, h11.Request):
                 self._head = event
-                if event.method != b"POST":
+                if event.target not in _TAKE_A_BODY:
                     return _request(event, b"")
             elif isinstance(event, h11.Data):
                 self._body += event.data
@@ -105,7 +107,8 @@ class Exchange:
             ("Content-Length", str(len(answer.body))),
         ]
         response = h11.Response(status_code=answer.status, reason=answer.status.phrase, headers=headers)
-        return self._protocol.send(response) + (b"" if self._head is not None and self._head.method == b"HEAD" else answer.body)
+        is_without_body = self._head is not None and self._head.method == b"HEAD"
+        return self._protocol.send(response) + (b"" if is_without_body else answer.body)
 
 
 def _request(head: h11.Request, body: bytes) -> HttpRequest:
@@ -129,9 +132,9 @@ class ClientTurn(Enum):
 
 
 class HttpClient:
-    """One connection from its acceptance to its end. `watched`: the events of epoll that it is watched for. What talks to the client raises OSError when it has gone, and
-    BlockingIOError, or what TLS has for it, when it is not ready. `until` and all times are monotonic. `connection` may
-    be one under TLS."""
+    """One connection, maybe under TLS, from its acceptance to its end. What talks to the client raises OSError when it
+    has gone, and BlockingIOError, or what TLS has for that, when it is not ready. `watched`: the events of epoll
+    that it is watched for. `until` and all times are monotonic."""
 
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)

@@ -26,7 +26,8 @@ class ExporterSettings:
     """`queues`: those of all tiers, highest first, patterns among them. `beat_seconds`: the longest silence of a child
     outside a task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
     `top_queues`: how many queues of patterns are shown by name. `forgotten_seconds`: after how long what is closed
-    counts as forgotten. `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike."""
+    counts as forgotten. `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike.
+    `token_file`, `tls_cert`, `tls_key`: "" for none. `control_socket`: where the master is asked."""
 
     server: ServerSettings
     queues: tuple[QueueSettings, ...]
@@ -36,7 +37,12 @@ class ExporterSettings:
     top_queues: int
     forgotten_seconds: float
     ask_redis: bool
+    token_file: str
+    tls_cert: str
+    tls_key: str
+    actions: bool
     log: LogSettings
+    control_socket: str = ""
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:

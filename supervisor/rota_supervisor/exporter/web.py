@@ -1,6 +1,6 @@
-"""The endpoints: what is answered at once, and the pages that take longer. They only read."""
+"""The endpoints: what is answered at once, and the pages that take longer. They only read, but for the actions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +18,16 @@ from rota_supervisor.exporter.settings import ExporterSettings
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
+    from rota_supervisor.exporter.actions import Actions
     from rota_supervisor.exporter.tasks import TaskPages
 
 _METHODS: Final = ("GET", "HEAD")
+_METHODS_OF: Final = {"/actions": ("POST",)}
+_NO_TOKEN: Final = text_answer(
+    "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
+    ("WWW-Authenticate", "Bearer"),
+    status=HTTPStatus.UNAUTHORIZED,
+)
 _FAILED: Final = text_answer(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
@@ -30,16 +37,23 @@ _Endpoint = Callable[[HttpRequest], Answer]
 class Site:
     """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page. `at_once` and `page` are
     called in two threads: the one asks `probe`, the other `observer` and `redis` (None when this node is not to ask
-    it). `between` is to be called between pages, every second or so."""
+    it). `admits` says by the headers of a request whether it may be answered; health and the files of the page are for
+    everybody. `between` is to be called between pages, every second or so."""
 
     def __init__(
-        self, settings: ExporterSettings, probe: fleet.Probe, observer: Observer, redis: RedisThread | None
+        self,
+        settings: ExporterSettings,
+        probe: fleet.Probe,
+        observer: Observer,
+        redis: RedisThread | None,
+        admits: Callable[[Mapping[str, str]], bool],
     ) -> None:
+        self._settings = settings
+        self._admits = admits
         registry = libraries.prometheus.CollectorRegistry()
         registry.register(observer)
         self._metrics: WSGIApplication = libraries.make_wsgi_app(registry)
         self._assets = Assets()
-        self._namespace = settings.server.namespace
         self._redis = redis
         self.between = observer.note_lag
 
@@ -51,6 +65,7 @@ class Site:
             "/readyz": lambda asked: _health(probe.ready(), asked),
         }
         self._pages: dict[str, _Endpoint] = {
+            "/actions": self._act,
             "/dead.json": self._look_at_tasks,
             "/metrics": self._scrape,
             "/status.json": lambda _: json_answer(state()),
@@ -63,17 +78,29 @@ class Site:
         if path not in self._health and path not in self._pages and path not in self._assets:
             known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
             return text_answer(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
-        if request.method not in _METHODS:
-            allowed = ", ".join(_METHODS)
+        methods = _METHODS_OF.get(path, _METHODS)
+        if request.method not in methods:
+            allowed = ", ".join(methods)
             text = f"{path} only answers {allowed}\n"
             return text_answer(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
         if path in self._assets:
             return _guarded(self._assets.answer, request)
+        if path in self._pages and not self._admits(request.headers):
+            return _NO_TOKEN
         return _guarded(self._health[path], request) if path in self._health else None
 
     def page(self, request: HttpRequest) -> Answer:
         """Return a page, which takes a while."""
         return _guarded(self._pages[request.path], request)
+
+    def _act(self, request: HttpRequest) -> Answer:
+        return self._actions.answer(request)
+
+    @cached_property
+    def _actions(self) -> "Actions":
+        from rota_supervisor.exporter.actions import Actions  # noqa: PLC0415 - few pages do anything
+
+        return Actions(self._settings, self._redis)
 
     def _look_at_tasks(self, request: HttpRequest) -> Answer:
         return self._tasks.answer(request)
@@ -83,7 +110,7 @@ class Site:
         # It brings the side of the client that looks at tasks along, for those who do.
         from rota_supervisor.exporter.tasks import TaskPages  # noqa: PLC0415
 
-        return TaskPages(self._namespace, self._redis)
+        return TaskPages(self._settings.server.namespace, self._redis)
 
     def _scrape(self, request: HttpRequest) -> Answer:
         """`/metrics`, in the format, the compression and the choice of names that prometheus_client negotiates."""

@@ -47,6 +47,7 @@ AUDIT_UNPLACED: Final = "audit.unplaced"
 
 EXPORTER_STARTED: Final = "exporter.started"
 EXPORTER_EXITED: Final = "exporter.exited"
+EXPORTER_ACTION: Final = "exporter.action"
 EXPORTER_REQUEST_FAILED: Final = "exporter.request_failed"
 
 # Of these each child that ends has one.

@@ -42,7 +42,7 @@ _POLLERS_KEYS: Final = (
     "log.",
 )
 _NOT_THE_EXPORTERS: Final = (".cap", ".rate", ".condition")
-_EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "alerts.", "limits.beat_seconds", "log.", "http.listen")
+_EXPORTERS_KEYS: Final = ("tiers", "queues.", "metrics.", "alerts.", "limits.beat_seconds", "log.", "http.")
 _MAY_BE_EMPTY: Final = "adopt."  # a table of this sort says something without a key
 
 

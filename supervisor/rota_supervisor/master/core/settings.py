@@ -15,22 +15,29 @@ from rota_supervisor.config.schedules import calls_of
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core.children import Child
+from rota_supervisor.master.core.surroundings import Surroundings
 
 NO_TIERS: Final = pack_tiers(())
 
 
-def first_settings(child: Child, config: Config, rank: int, import_paths: tuple[str, ...]) -> dict[str, Any]:
+def first_settings(child: Child, config: Config, rank: int, surroundings: Surroundings) -> dict[str, Any]:
     """The settings of a zygote, a poller of that rank, or the exporter."""
     match child.role:
         case Role.ZYGOTE:
             log = dataclasses.asdict(resolve.log_settings(config))
             return messages.ZygoteSettings(
-                config.namespace, child.generation, config.imports, import_paths, _calls_to_compare(config), log
+                config.namespace,
+                child.generation,
+                config.imports,
+                surroundings.import_paths,
+                _calls_to_compare(config),
+                log,
             )._asdict()
         case Role.POLLER:
             return dataclasses.asdict(resolve.poller_settings(config, rank))
         case Role.EXPORTER:
-            return dataclasses.asdict(exporter_settings(config))
+            told = exporter_settings(config)
+            return dataclasses.asdict(dataclasses.replace(told, control_socket=surroundings.control_socket))
         case _:
             raise ValueError(f"a {child.role} is not spawned")
 
@@ -49,7 +56,7 @@ def exporter_settings(config: Config) -> ExporterSettings:
         tick_seconds=TICK_SECONDS,
         ask_redis=config.metrics.cluster != "never",
         log=resolve.log_settings(config),
-        **resolve.by_name(ExporterSettings, config.limits, config.metrics, config.alerts),
+        **resolve.by_name(ExporterSettings, config.limits, config.metrics, config.alerts, config.http),
     )
 
 

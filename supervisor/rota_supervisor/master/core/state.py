@@ -19,22 +19,9 @@ from rota_supervisor.master.core.children import Child, Children, PoolKey
 from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.settings import WorkersOfPool
 from rota_supervisor.master.core.stopping import Stop
+from rota_supervisor.master.core.surroundings import Surroundings
 from rota_supervisor.master.core.targets import WantedFleet
 from rota_supervisor.notice import Held, PoolState
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What does not change while a master lives. `node`: its name. `redis`: where the server is, without a password.
-    `import_paths`: folders with the task modules. `has_manager`: a service manager is to be told how it goes;
-    `watchdog_seconds`: the longest silence that it bears, 0 for any."""
-
-    node: str = "node"
-    pid: int = 0
-    redis: str = ""
-    import_paths: tuple[str, ...] = ()
-    has_manager: bool = False
-    watchdog_seconds: float = 0.0
 
 
 @dataclass(slots=True)

@@ -106,7 +106,7 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
     # A poller's place among its node's pollers is how many others of its generation there are.
     others = [other for other in state.children.of(Role.POLLER) if other is not child and other.state in LIVE]
     rank = sum(other.generation == child.generation for other in others)
-    return [do.Spawn(child.ref, first_settings(child, config, rank, state.surroundings.import_paths))]
+    return [do.Spawn(child.ref, first_settings(child, config, rank, state.surroundings))]
 
 
 def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:

@@ -21,7 +21,8 @@ from rota_supervisor.exits import Failure
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.events import ConfigurationRead
-from rota_supervisor.master.core.state import MasterState, Surroundings
+from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.surroundings import Surroundings
 from rota_supervisor.master.effects import shown
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.declaring import Declaring
@@ -80,6 +81,7 @@ def run_master(options: RunOptions) -> None:
             os.getpid(),
             redact(config.redis_url),
             options.import_paths,
+            str(options.place.path),
             manager.is_there,
             manager.watchdog_seconds,
         )

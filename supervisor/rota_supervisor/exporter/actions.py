@@ -1,0 +1,134 @@
+"""`POST /actions`: what people do from the status page, where `[http] actions` lets them and they bear the token.
+
+Each is one transition of the protocol, or one request to the master, as the command line makes them; and a line in the
+log.
+"""
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from rota.protocol.command import Command
+from rota.protocol.names import fault_in_name
+from rota.protocol.replies import CancelWord
+from rota.protocol.store import Store
+from rota.telemetry import events, log
+from rota_supervisor.control_line import exchange
+from rota_supervisor.exporter.asking import NoAnswer, RedisThread
+from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer
+from rota_supervisor.exporter.settings import ExporterSettings
+
+MASTER_SECONDS: Final = 1.0
+_JSON: Final = "application/json"
+_CANCELLED: Final = {
+    CancelWord.CANCELLED: "the task {} is cancelled",
+    CancelWord.RUNNING: "the task {} runs: its node was told to cancel it",
+    CancelWord.DEAD: "the task {} is dead: it runs no more anyway",
+}
+
+Order = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class ActionRefused(Exception):
+    """What was asked for cannot be done: its text says why, and what to do."""
+
+    def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Actions:
+    """Carries out what is asked for, in the renderer's thread. `redis` is None where this node is not to ask it."""
+
+    def __init__(self, settings: ExporterSettings, redis: RedisThread | None) -> None:
+        self._is_on = settings.actions
+        self._control_socket = settings.control_socket
+        self._store = Store(settings.server.namespace)
+        self._redis = redis
+        self._verbs: Mapping[str, Callable[[Order], str]] = {
+            "pause": self._pause,
+            "resume": self._resume,
+            "revive": self._revive,
+            "cancel": self._cancel,
+            "scale": self._scale,
+        }
+
+    def answer(self, request: HttpRequest) -> Answer:
+        """Return what became of it: `{"ok": true, "text": ...}`, or `{"ok": false, "error": ...}`."""
+        try:
+            order = self._order_in(request)
+            text = self._verbs[order["verb"]](order)
+        except ActionRefused as refused:
+            return json_answer({"ok": False, "error": str(refused)}, refused.status)
+        log.logger().info(events.EXPORTER_ACTION, **order)
+        return json_answer({"ok": True, "text": text})
+
+    def _order_in(self, request: HttpRequest) -> Order:
+        if not self._is_on:
+            raise ActionRefused("this page only shows: set [http] actions = true", HTTPStatus.FORBIDDEN)
+        if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
+            raise ActionRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        try:
+            order = json.loads(request.body)
+        except (ValueError, RecursionError):
+            order = None
+        if not isinstance(order, dict) or order.get("verb") not in self._verbs:
+            raise ActionRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
+        return order
+
+    def _pause(self, order: Order) -> str:
+        queue = _name_in(order, "queue")
+        return f"{queue} is paused" if self._run(self._store.pause(queue)) else f"{queue} was paused already"
+
+    def _resume(self, order: Order) -> str:
+        queue = _name_in(order, "queue")
+        return f"{queue} is open again" if self._run(self._store.resume(queue)) else f"{queue} was not paused"
+
+    def _revive(self, order: Order) -> str:
+        task_id = _name_in(order, "task_id")
+        if not self._run(self._store.revive([task_id])):
+            raise ActionRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
+        return f"the task {task_id} waits in its queue again"
+
+    def _cancel(self, order: Order) -> str:
+        task_id = _name_in(order, "task_id")
+        word = self._run(self._store.cancel(task_id))
+        if word not in _CANCELLED:
+            raise ActionRefused(f"no task {task_id} waits or runs", HTTPStatus.CONFLICT)
+        return _CANCELLED[word].format(task_id)
+
+    def _scale(self, order: Order) -> str:
+        """How many are sensible, and whether there is such a pool, the master says."""
+        asked = {key: order[key] for key in ("pool", "workers") if key in order}
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connecting:
+                connecting.settimeout(MASTER_SECONDS)
+                connecting.connect(self._control_socket)
+                answer = exchange(connecting, {"verb": "scale", **asked}, MASTER_SECONDS)
+        except (OSError, ValueError) as error:
+            raise ActionRefused(f"the master did not answer: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
+        if not answer.get("ok"):
+            raise ActionRefused(str(answer.get("error")), HTTPStatus.CONFLICT)
+        return f"the master was told: {asked.get('workers')} workers"
+
+    def _run(self, command: Command[T]) -> T:
+        if self._redis is None:
+            why = 'this node does not ask Redis: [metrics] cluster is "never"'
+            raise ActionRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
+        try:
+            return self._redis.ask(lambda run: run(command))
+        except NoAnswer:
+            why = "Redis did not answer in time, so it may be done or not: look before you ask again"
+            raise ActionRefused(why, HTTPStatus.SERVICE_UNAVAILABLE) from None
+
+
+def _name_in(order: Order, key: str) -> str:
+    name = order.get(key)
+    if not isinstance(name, str):
+        raise ActionRefused(f'{order["verb"]} needs "{key}", a name')
+    if fault := fault_in_name(key, name):
+        raise ActionRefused(fault)
+    return name

@@ -1,0 +1,18 @@
+"""Where a master lives."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What does not change while a master lives. `node`: its name. `redis`: where the server is, without a password.
+    `import_paths`: folders with the task modules. `control_socket`: its path. `has_manager`: a service manager is to be
+    told how it goes; `watchdog_seconds`: the longest silence that it bears, 0 for any."""
+
+    node: str = "node"
+    pid: int = 0
+    redis: str = ""
+    import_paths: tuple[str, ...] = ()
+    control_socket: str = ""
+    has_manager: bool = False
+    watchdog_seconds: float = 0.0

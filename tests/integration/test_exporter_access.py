@@ -1,0 +1,197 @@
+"""Who may ask the exporter, over TLS or not, and what may be done there: `[http]` as an exporter carries it out."""
+
+import json
+import ssl
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporting import DEADLINE_SECONDS, Exporter, settings_for
+from masters import ON_ONE_SERVER
+from rota.protocol.store import NewTask, Store
+from rota.server.address import parse_address
+from rota.server.connection import Connection
+from servers import Server
+
+NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
+TOKEN = "an old token of some length"
+JSON: dict[str, Any] = {"Content-Type": "application/json"}
+BEARER = f"Bearer {TOKEN}"
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+@pytest.fixture
+def locked(namespace: str, token_file: Path) -> Iterator[Exporter]:
+    """An exporter that wants a token."""
+    made = Exporter(settings_for(NO_SERVER, namespace, "mail", token_file=str(token_file)))
+    yield made.start()
+    made.close()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/status.json", "/dead.json", "/task.json?id=a"])
+def test_without_its_token_nothing_of_the_fleet_is_shown(locked: Exporter, path: str) -> None:
+    for authorization in ("", "Bearer other", f"Basic {TOKEN}"):
+        refused = locked.get(path, Authorization=authorization)
+        assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert "http] token_file" in refused.body
+    assert locked.get(path, Authorization=BEARER).status != 401
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/"])
+def test_probes_and_the_empty_page_need_no_token(locked: Exporter, path: str) -> None:
+    assert locked.get(path).status != 401
+
+
+def test_another_token_counts_from_the_next_request_on(locked: Exporter, token_file: Path) -> None:
+    token_file.write_text("a new token of some length\n")
+    assert locked.get("/status.json", Authorization=BEARER).status == 401
+    assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
+    token_file.unlink()  # as while it is being replaced
+    assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
+
+
+# TLS
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate that signs itself, for 127.0.0.1, and its key."""
+    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    subprocess.run([*make, *subject, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    return cert, key
+
+
+def https_get(exporter: Exporter, cert: Path, path: str) -> str:
+    """What an endpoint answers to who trusts this certificate. Raises URLError where it is another one."""
+    context = ssl.create_default_context(cafile=str(cert))
+    with urllib.request.urlopen(
+        f"https://{exporter.target}{path}", timeout=DEADLINE_SECONDS, context=context
+    ) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_over_tls_the_same_is_answered_also_to_many_at_once(namespace: str, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "first")
+    queues = [f"queue-{number}" for number in range(100)]  # more than a socket takes at once
+    exporter = Exporter(settings_for(NO_SERVER, namespace, *queues, tls_cert=str(cert), tls_key=str(key))).start()
+    with closing(exporter):
+        assert https_get(exporter, cert, "/livez") == "ok\n"
+        scrapes: list[str] = []
+        threads = [
+            threading.Thread(target=lambda: scrapes.append(https_get(exporter, cert, "/metrics"))) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(scrapes) == 8
+        assert all('queue="queue-99"' in text for text in scrapes)
+        with pytest.raises(OSError, match=r"reset|closed|Remote end"):
+            exporter.get("/livez")  # in plain text
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(namespace: str, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "first")
+    exporter = Exporter(settings_for(NO_SERVER, namespace, tls_cert=str(cert), tls_key=str(key))).start()
+    with closing(exporter):
+        before = exporter.pid
+        for new, old in zip(certificate(tmp_path, "second"), (cert, key), strict=True):
+            old.write_bytes(new.read_bytes())
+        assert https_get(exporter, tmp_path / "second.pem", "/livez") == "ok\n"
+        assert exporter.pid == before
+
+
+# Actions
+
+
+@pytest.fixture
+def acting(server: Server, namespace: str, token_file: Path) -> Iterator[Exporter]:
+    """An exporter beside a server that may do more than show."""
+    made = Exporter(settings_for(server.url, namespace, "mail", token_file=str(token_file), actions=True))
+    yield made.start()
+    made.close()
+
+
+def act(exporter: Exporter, **order: object) -> tuple[int, dict[str, object]]:
+    """Status and answer of an action."""
+    page = exporter.get("/actions", "POST", json.dumps(order).encode(), Authorization=BEARER, **JSON)
+    return page.status, page.json()
+
+
+@ON_ONE_SERVER
+def test_a_queue_is_paused_and_opened_again(acting: Exporter, server: Server, namespace: str) -> None:
+    assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail is paused"})
+    assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail was paused already"})
+    with closing(Connection(parse_address(server.url))) as connection:
+        assert connection.run(Store(namespace).overview(("mail",))).queues[0].paused
+        assert act(acting, verb="resume", queue="mail")[0] == 200
+        assert not connection.run(Store(namespace).overview(("mail",))).queues[0].paused
+
+
+@ON_ONE_SERVER
+def test_a_task_is_cancelled_and_one_that_is_unknown_or_not_dead_is_refused_in_words(
+    acting: Exporter, server: Server, namespace: str
+) -> None:
+    with closing(Connection(parse_address(server.url))) as connection:
+        connection.run(Store(namespace).enqueue("nonce", [NewTask("a", "mail", b'["a","mail","t",[]]', "")]))
+    assert act(acting, verb="revive", task_id="a")[0] == 409
+    assert act(acting, verb="cancel", task_id="a") == (200, {"ok": True, "text": "the task a is cancelled"})
+    status, answer = act(acting, verb="cancel", task_id="b")
+    assert (status, answer["ok"]) == (409, False)
+
+
+@ON_ONE_SERVER
+def test_what_is_no_action_is_refused_in_words(acting: Exporter) -> None:
+    for order in (
+        {},
+        {"verb": "purge"},
+        {"verb": "pause"},
+        {"verb": "pause", "queue": 3},
+        {"verb": "pause", "queue": "a b"},
+    ):
+        status, answer = act(acting, **order)
+        assert (status, answer["ok"]) == (400, False), order
+        assert answer["error"]
+    assert act(acting, verb="scale", workers=3)[0] == 503  # there is no master here
+    assert acting.get("/actions", Authorization=BEARER).status == 405
+    assert acting.get("/actions", "POST", b"{}", Authorization=BEARER).status == 415
+    assert acting.get("/actions", "POST", b"{}", **JSON).status == 401
+    assert acting.get("/actions", "POST", b"x" * 10_000, Authorization=BEARER, **JSON).status == 413
+
+
+def test_a_page_that_only_shows_does_nothing(locked: Exporter) -> None:
+    status, answer = act(locked, verb="pause", queue="mail")
+    assert status == 403
+    assert "actions = true" in str(answer["error"])
+
+
+def test_an_action_while_redis_is_away_says_so(namespace: str, token_file: Path) -> None:
+    exporter = Exporter(settings_for(NO_SERVER, namespace, token_file=str(token_file), actions=True)).start()
+    with closing(exporter):
+        status, answer = act(exporter, verb="pause", queue="mail")
+    assert (status, "Redis did not answer" in str(answer["error"])) == (503, True)
