@@ -16,6 +16,7 @@ from rota.schedules.status import FoundSchedule, ScheduleStatus
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.facts import facts_of
 
 _SHOWN_TIMES: Final = 5
 _MOST_TIMES: Final = 1000
@@ -42,10 +43,10 @@ def list_schedules(times: int) -> None:
 
 def _facts(found: FoundSchedule | ScheduleStatus, times: int) -> dict[str, Any]:
     if isinstance(found, ScheduleStatus):
-        return output.facts_of(found)
+        return facts_of(found)
     following = [] if found.record.paused_us else [each.isoformat() for each in found.upcoming(times)]
     shown = found.status()
-    return output.facts_of(shown) | {"args": list(shown.args), "next": following}
+    return facts_of(shown) | {"args": list(shown.args), "next": following}
 
 
 def _rows(found: FoundSchedule | ScheduleStatus, times: int) -> Iterator[tuple[str, ...]]:

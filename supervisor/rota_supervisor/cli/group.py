@@ -15,6 +15,7 @@ from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_show import check_id
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.facts import facts_of
 
 _ID: Final = click.argument("group_id", metavar="ID")
 _HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", "DONE", "DEAD", "CANCELLED", "EXPIRED", "PURGED", "OPEN SINCE")
@@ -41,7 +42,7 @@ def list_groups(limit: int) -> None:
     state = command.current_state()
     with state.redis() as (_, store, connection):
         found = list(islice(_all_groups(store, connection), limit))
-    state.table(list(map(output.facts_of, found)), _HEADER, map(_row, found))
+    state.table(list(map(facts_of, found)), _HEADER, map(_row, found))
 
 
 def _all_groups(store: Store, connection: Connection) -> Iterator[GroupStatus]:
@@ -73,7 +74,7 @@ def show(group_id: str) -> None:
     state = command.current_state()
     with state.redis() as (_, store, connection):
         found = _known(follow(connection.run, looking_at_group(store, group_id)))
-    facts = output.facts_of(found)
+    facts = facts_of(found)
     if state.json:
         output.put_json(facts)
         return
@@ -102,7 +103,7 @@ def cancel(group_id: str) -> None:
         follow(connection.run, cancelling_group(store, group_id))
         found = follow(connection.run, looking_at_group(store, group_id))
     told = f"; still running, and told to end: {output.counted(found.left, 'member')}" if found.left else ""
-    state.answer(output.facts_of(found), f"cancelled group {group_id}{told}")
+    state.answer(facts_of(found), f"cancelled group {group_id}{told}")
 
 
 @group.command()
@@ -115,7 +116,7 @@ def close(group_id: str) -> None:
         before = _require_going_on(group_id, store, connection)
         connection.run(store.close_group(group_id))
         found = follow(connection.run, looking_at_group(store, group_id))
-    state.answer(output.facts_of(found), f"group {group_id} {_CLOSED[before.state]}: {_progress(found)} ended")
+    state.answer(facts_of(found), f"group {group_id} {_CLOSED[before.state]}: {_progress(found)} ended")
 
 
 def _require_going_on(group_id: str, store: Store, connection: Connection) -> GroupStatus:

@@ -1,13 +1,11 @@
 """How commands speak: data on standard output, everything else on standard error. All of it is made fit for a terminal
 here, whoever wrote the names and errors in it."""
 
-import dataclasses
 import json
 import os
 import select
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, TextIO
 
 import click
@@ -68,16 +66,6 @@ def put(text: str) -> None:
 def put_json(value: Any) -> None:
     """Write data as one JSON document."""
     put(json.dumps(value, ensure_ascii=False))
-
-
-def facts_of(thing: Any) -> dict[str, Any]:
-    """A dataclass as JSON has it: times as texts, and without what is not known."""
-    return dataclasses.asdict(thing, dict_factory=_known)
-
-
-def _known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    plain = ((key, value.isoformat() if isinstance(value, datetime) else value) for key, value in pairs)
-    return {key: value for key, value in plain if value not in ("", None, ())}
 
 
 def put_field(key: str, value: object) -> None:

@@ -13,6 +13,7 @@ from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.task_show import require_known
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.facts import facts_of
 
 _CLAIMS: Final = ("#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY")
 _QUEUES: Final = ("QUEUE", "TIER", "READY", "OF THESE", "WHY NO MORE")
@@ -45,7 +46,7 @@ def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
     if found.task:
         require_known(found.task)
     if state.json:
-        output.put_json(output.facts_of(found))
+        output.put_json(facts_of(found))
         return
     _put(found, no_color=state.no_color)
 

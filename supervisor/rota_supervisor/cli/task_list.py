@@ -14,6 +14,7 @@ from rota.protocol.progress import progress_row, progress_words
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.known_queues import warn_of_unknown
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.facts import facts_of
 
 _SHOWN_REASON: Final = 60
 _NONE: Final = "-"
@@ -49,7 +50,7 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
         if queue and not found.tasks:
             warn_of_unknown((queue,), config, store, connection)
     header, rows = table_of(wanted.state, found.tasks)
-    context.table(list(map(output.facts_of, found.tasks)), header, rows)
+    context.table(list(map(facts_of, found.tasks)), header, rows)
     if words := rest_in_words(found, limit) if found.tasks else _none_in_words(wanted):
         output.say(words)
 

@@ -1,0 +1,93 @@
+"""What is known of tasks as JSON has it, for the command line and for the exporter's pages; and as people read it."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any
+
+from rota.client.accounts import AttemptAccount
+from rota.client.status import TaskStatus
+from rota.printable import printable
+from rota.protocol.entry import Kind
+from rota.protocol.epitaph import CRASHED, FAILED, LOST
+from rota.protocol.progress import progress_row, progress_words
+
+
+def facts_of(thing: Any) -> dict[str, Any]:
+    """A dataclass as JSON has it: times as texts, and without what is not known."""
+    return dataclasses.asdict(thing, dict_factory=_known)
+
+
+def _known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = ((key, value.isoformat() if isinstance(value, datetime) else value) for key, value in pairs)
+    return {key: value for key, value in plain if value not in ("", None, ())}
+
+
+def task_facts(found: TaskStatus) -> dict[str, Any]:
+    """Where a task stands, or how it ended, with its time line."""
+    return facts_of(found) | {"timeline": [facts_of(each) for each in timeline_of(found)]}
+
+
+def fields_of(found: TaskStatus) -> dict[str, object]:
+    """A task as people read it, its time line last."""
+    facts = facts_of(found)
+    facts.pop("attempts", None)  # they stand in the time line
+    facts.pop("progress", None)
+    progress = progress_words(progress_row(found.progress))
+    epitaph, crash = facts.pop("epitaph", {}), facts.pop("last_crash", {})
+    told = {"progress": progress} if progress else {}
+    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # each on one line, whatever it says
+    return {**facts, **told, **epitaph, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What happened to a task at a time. Times of failures are those of the node's clock, all others Redis time."""
+
+    at: datetime
+    what: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.at.isoformat(timespec='milliseconds')}  {self.what}{self.detail and f': {self.detail}'}"
+
+
+def timeline_of(found: TaskStatus) -> list[Moment]:
+    """All that is known of a task's life, in the order of time. A task that is dead has its last words beside this."""
+    moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
+    return sorted(moments, key=attrgetter("at"))  # stable: what is of one time stays in its order
+
+
+def _beginning(found: TaskStatus) -> Iterator[Moment]:
+    """What is due and ready is the attempt after the last that failed: after a crash a task is still due as before. Of
+    a task that had to wait it is not known when it was enqueued."""
+    failed = [each.attempt for each in found.attempts if each.reason == FAILED]
+    attempt = f"attempt {failed[-1] + 1}" if failed else ""
+    if found.due_at:
+        at_once = found.kind == Kind.IMMEDIATE.label
+        yield Moment(found.due_at, "enqueued") if at_once else Moment(found.due_at, "due", attempt)
+    if found.ready_at:
+        yield Moment(found.ready_at, "ready", attempt)
+
+
+def _of_attempt(attempt: AttemptAccount) -> Iterator[Moment]:
+    name = f"attempt {attempt.attempt}" if attempt.attempt else "it"
+    if attempt.at and attempt.run_seconds:
+        began = attempt.at - timedelta(seconds=attempt.run_seconds)
+        yield Moment(began, f"{name} started", _where(attempt.node, attempt.pid))
+    if attempt.at and attempt.reason in (FAILED, CRASHED, LOST):
+        yield Moment(attempt.at, f"{name} {attempt.reason}", attempt.error)
+
+
+def _end(found: TaskStatus) -> Iterator[Moment]:
+    if found.started_at:
+        yield Moment(found.started_at, f"attempt {found.attempt} started", _where(found.node, found.pid))
+    if found.ended_at:
+        reason = str((found.epitaph or {}).get("reason", "")) or found.why
+        yield Moment(found.ended_at, found.state.value, reason)
+
+
+def _where(node: str, pid: int | None) -> str:
+    return f"on {node}, pid {pid}" if node else ""
