@@ -6,15 +6,17 @@ from typing import TypeVar, cast
 
 import pytest
 
+from child_settings import exporter_settings
 from rota.child.settings import ServerSettings
 from rota.protocol.command import Command
 from rota.protocol.groups import Groups
 from rota.protocol.schedules import Page
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
+from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter import queues
-from rota_supervisor.exporter.largest import Largest
-from rota_supervisor.exporter.queues import LIMIT_SECONDS, QueueReading, QueueWatch, connector
+from rota_supervisor.exporter.asking import LIMIT_SECONDS, RedisThread, connector
+from rota_supervisor.exporter.queues import QueueReading, QueueWatch
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 30.0
@@ -56,7 +58,8 @@ class Redis:
 
 
 def watch(on: Redis) -> QueueWatch:
-    return QueueWatch("ns", Largest(["mail"], 20), on.connect)
+    settings = exporter_settings({"mail": QueueConfig()}, ServerSettings("redis://127.0.0.1:1/0", "ns"))
+    return QueueWatch(settings, RedisThread(on.connect))
 
 
 def read_until(watched: QueueWatch, *, known: bool) -> QueueReading | None:

@@ -12,7 +12,7 @@ from rota.child import life, signals, slot_memory
 from rota.child.slots import Phase, Slot
 from rota.telemetry import events, log
 from rota_supervisor import child, layout
-from rota_supervisor.exporter import fleet, observer, queues, web
+from rota_supervisor.exporter import asking, fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import exporter_settings
 from rota_supervisor.process import show_title
@@ -31,8 +31,10 @@ def main() -> int:
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     memory = slot_memory.SlotMemory.to_read(layout.SLOTS_FD)
-    everything = observer.Observer(settings, memory, first.master_pid, queues.reader(settings))
-    site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything)
+    redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
+    read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
+    everything = observer.Observer(settings, memory, first.master_pid, read_queues)
+    site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything, redis)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
         server = Server(listener, site, (signals_fd, layout.DEATH_FD))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

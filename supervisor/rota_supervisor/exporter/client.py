@@ -4,6 +4,7 @@ h11 parses the request and writes the head of the answer. What follows a request
 Each part has a time by which it is over, however busily the client sends or reads a byte now and then.
 """
 
+import json
 import socket
 import time
 from collections.abc import Mapping
@@ -47,6 +48,11 @@ def text_answer(text: str, *headers: tuple[str, str], status: HTTPStatus = HTTPS
     """An answer of text, which is true only now."""
     ours = (("Content-Type", kind), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
     return Answer(status, (*ours, *headers), text.encode())
+
+
+def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    """An answer of JSON, all ASCII: nothing in it moves a cursor."""
+    return text_answer(f"{json.dumps(value, indent=2)}\n", status=status, kind="application/json")
 
 
 class Exchange:

@@ -1,25 +1,25 @@
 """The endpoints: what is answered at once, and the pages that take longer. They only read."""
 
-import json
 from collections.abc import Callable
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter import fleet, libraries, page, status
-from rota_supervisor.exporter.client import Answer, HttpRequest, text_answer
+from rota_supervisor.exporter import fleet, libraries, status
+from rota_supervisor.exporter.asking import RedisThread
+from rota_supervisor.exporter.assets import Assets
+from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
 from rota_supervisor.exporter.observer import Observer
 from rota_supervisor.exporter.settings import ExporterSettings
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-_HTML: Final = "text/html; charset=utf-8"
-_JSON: Final = "application/json"
-# No scripts, nothing fetched, in nobody's frame: the page shows names that producers chose.
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
+    from rota_supervisor.exporter.tasks import TaskPages
+
 _METHODS: Final = ("GET", "HEAD")
 _FAILED: Final = text_answer(
     "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
@@ -28,13 +28,19 @@ _Endpoint = Callable[[HttpRequest], Answer]
 
 
 class Site:
-    """`/metrics /livez /readyz /status.json /`. `at_once` and `page` are called in two threads: the one asks `probe`,
-    the other `observer`. `between` is to be called between pages, every second or so."""
+    """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page. `at_once` and `page` are
+    called in two threads: the one asks `probe`, the other `observer` and `redis` (None when this node is not to ask
+    it). `between` is to be called between pages, every second or so."""
 
-    def __init__(self, settings: ExporterSettings, probe: fleet.Probe, observer: Observer) -> None:
+    def __init__(
+        self, settings: ExporterSettings, probe: fleet.Probe, observer: Observer, redis: RedisThread | None
+    ) -> None:
         registry = libraries.prometheus.CollectorRegistry()
         registry.register(observer)
         self._metrics: WSGIApplication = libraries.make_wsgi_app(registry)
+        self._assets = Assets()
+        self._namespace = settings.server.namespace
+        self._redis = redis
         self.between = observer.note_lag
 
         def state() -> dict[str, Any]:
@@ -45,26 +51,39 @@ class Site:
             "/readyz": lambda asked: _health(probe.ready(), asked),
         }
         self._pages: dict[str, _Endpoint] = {
-            "/": lambda _: text_answer(page.page(state()), ("Content-Security-Policy", _POLICY), kind=_HTML),
+            "/dead.json": self._look_at_tasks,
             "/metrics": self._scrape,
-            "/status.json": lambda _: _json(state()),
+            "/status.json": lambda _: json_answer(state()),
+            "/task.json": self._look_at_tasks,
         }
 
     def at_once(self, request: HttpRequest) -> Answer | None:
-        """Return health, or a refusal; None for a page."""
+        """Return health, a file of the status page, or a refusal; None for a page."""
         path = request.path
-        if path not in self._health and path not in self._pages:
-            known = " ".join(sorted(self._health.keys() | self._pages.keys()))
+        if path not in self._health and path not in self._pages and path not in self._assets:
+            known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
             return text_answer(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
         if request.method not in _METHODS:
             allowed = ", ".join(_METHODS)
             text = f"{path} only answers {allowed}\n"
             return text_answer(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
+        if path in self._assets:
+            return _guarded(self._assets.answer, request)
         return _guarded(self._health[path], request) if path in self._health else None
 
     def page(self, request: HttpRequest) -> Answer:
         """Return a page, which takes a while."""
         return _guarded(self._pages[request.path], request)
+
+    def _look_at_tasks(self, request: HttpRequest) -> Answer:
+        return self._tasks.answer(request)
+
+    @cached_property
+    def _tasks(self) -> "TaskPages":
+        # It brings the side of the client that looks at tasks along, for those who do.
+        from rota_supervisor.exporter.tasks import TaskPages  # noqa: PLC0415
+
+        return TaskPages(self._namespace, self._redis)
 
     def _scrape(self, request: HttpRequest) -> Answer:
         """`/metrics`, in the format, the compression and the choice of names that prometheus_client negotiates."""
@@ -90,10 +109,6 @@ def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
 def _health(found: fleet.Health, request: HttpRequest) -> Answer:
     answer = HTTPStatus.OK if found.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
-        return _json(found.row(), answer)
+        return json_answer(found.row(), answer)
     faults = "; ".join(check.seen for check in found.checks if not check.ok)
     return text_answer("ok\n" if found.ok else f"{printable(faults)}\n", status=answer)
-
-
-def _json(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
-    return text_answer(json.dumps(value, indent=2) + "\n", status=status, kind=_JSON)

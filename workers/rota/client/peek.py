@@ -99,7 +99,7 @@ def find(store: Store, wanted: WantedTasks) -> Steps[Found]:
                 return Found(tasks[: wanted.limit], looked_at, more=True)
             count = BATCH if wanted.chooses else min(room, BATCH)
             page = yield from ask(store.peek(wanted.state, queue, wanted.task, offset, count))
-            tasks += [_queued(each, wanted.state, page.now_us) for each in page.tasks]
+            tasks += [queued(each, wanted.state, page.now_us) for each in page.tasks]
             looked_at += page.looked_at
             offset = page.next_offset
     return Found(tasks[: wanted.limit], looked_at, more=len(tasks) > wanted.limit)
@@ -113,7 +113,8 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
     return sorted(each.queue for each in every.queues if each.ready)
 
 
-def _queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
+def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
+    """A task that a page of one place told of, at that time."""
     is_dead = state is State.DEAD
     epitaph = attempts_of([read_epitaph(found.told, "error")]) if is_dead and found.told else (None,)
     return QueuedTask(
