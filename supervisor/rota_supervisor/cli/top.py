@@ -96,7 +96,12 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> None:
     except ModuleNotFoundError:
         raise Failure(ExitCode.CONFIG, _NO_TEXTUAL) from None
     read_status(node)
-    if state.no_color:
-        os.environ["NO_COLOR"] = "1"
+    respect_no_color(state)
     with rota.Client(config.redis_url, config.namespace) as client:
         Top(reader(node), client).run()
+
+
+def respect_no_color(state: command.CliState) -> None:
+    """Have Textual draw without colors if that was asked for."""
+    if state.no_color:
+        os.environ["NO_COLOR"] = "1"

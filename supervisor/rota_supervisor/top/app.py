@@ -78,10 +78,21 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         self.theme = "ansi-dark"
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+        self.listen_for_signals()
         self.action_table("queues")
         self.set_interval(LOOK_SECONDS, self._look)
         self._look()
+
+    def listen_for_signals(self) -> None:
+        """Leave at TERM, with the terminal as it was."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.leave)
+
+    def leave(self) -> None:
+        """Leave."""
+        self.exit()
+
+    async def action_quit(self) -> None:
+        self.leave()
 
     # What is shown
 
