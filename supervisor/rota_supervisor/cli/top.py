@@ -32,7 +32,7 @@ _COLUMNS: Final = 160  # of text that no terminal shows
 @click.option("--url", help="The node to ask, as http://host:9750 [else http.listen].")
 @click.option("--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its bearer token.")
 @click.option("--once", is_flag=True, help="Write it once, as text, and leave.")
-def top(*, url: str | None, token_file: Path | None, once: bool) -> None:
+def top(*, url: str | None, token_file: Path | None, once: bool) -> int:
     """Show what the fleet does, once a second: what is wrong with it, queues, workers, nodes, and events.
 
     With --once or --json it is written once. ? shows the keys.
@@ -45,7 +45,8 @@ def top(*, url: str | None, token_file: Path | None, once: bool) -> None:
     elif once:
         output.put(_plain(read_status(node)))
     else:
-        _watch(state, config, node)
+        return _watch(state, config, node)
+    return ExitCode.CLEAN
 
 
 def _node(config: Config, url: str | None, token_file: Path | None) -> NodeHttp:
@@ -87,18 +88,21 @@ def _plain(status: dict[str, Any]) -> str:
     return plain(status, width)
 
 
-def _watch(state: command.CliState, config: Config, node: NodeHttp) -> None:
-    """Raises Failure: 78 without Textual, 2 where there is no terminal, 69 when nobody answers at the start."""
+def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
+    """Watch until somebody leaves; answers the exit code. Raises Failure: 78 without Textual, 2 where there is no
+    terminal, 69 when nobody answers at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failure(ExitCode.USAGE, "rota top draws on a terminal, and there is none: say --once or --json")
     try:
         from rota_supervisor.top.app import Top  # noqa: PLC0415 - Textual may be missing, and takes long to import
     except ModuleNotFoundError:
         raise Failure(ExitCode.CONFIG, _NO_TEXTUAL) from None
-    read_status(node)
+    fleet = read_status(node)["fleet"]
     respect_no_color(state)
-    with rota.Client(config.redis_url, config.namespace) as client:
-        Top(reader(node), client).run()
+    with rota.Client(config.redis_url, fleet) as client:
+        view = Top(reader(node), client)
+        view.run()
+    return view.return_code or ExitCode.CLEAN
 
 
 def respect_no_color(state: command.CliState) -> None:

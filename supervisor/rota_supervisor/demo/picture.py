@@ -11,6 +11,7 @@ import rota
 from rota_supervisor.demo.books import Books
 from rota_supervisor.demo.fleet import Fleet, Interrupts
 from rota_supervisor.demo.run import Demo, Outcome
+from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.node_http import NoAnswer
 from rota_supervisor.top.app import Top
 
@@ -55,9 +56,11 @@ class Picture(Top):
         self._outcome: Callable[[], Outcome] | None = None
 
     def outcome(self) -> Outcome:
-        """Show the picture until the demo has ended; answers what came of it, or raises what it raised."""
+        """Show the picture until the demo has ended; answers what came of it, or raises what it raised. Raises Failure
+        when the picture failed, which Textual has said on standard error."""
         self.run()
-        assert self._outcome is not None, "the picture is not left before the demo has ended"
+        if self._outcome is None or self.return_code:
+            raise Failure(ExitCode.NO, "the picture of the demo failed: with TERM=dumb it is told in lines")
         return self._outcome()
 
     def lines(self) -> Iterator[tuple[float, str]]:

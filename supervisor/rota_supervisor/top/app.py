@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -43,7 +44,7 @@ class Top(App[None]):
     """The view of a fleet. `read` returns the answer of /status.json or raises NoAnswer, and is called in a thread;
     `client` steers the fleet, and shows its tasks."""
 
-    CSS_PATH = "top.tcss"
+    CSS_PATH = Path(__file__).with_name("top.tcss")
     ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-wide")]  # noqa: RUF012 - as Textual has it
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-medium"), (_TALL, "-tall")]  # noqa: RUF012 - as Textual has it
