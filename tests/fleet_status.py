@@ -3,7 +3,7 @@
 from typing import Any
 
 NOW = 1_000_000.0
-KILLED = "worker in slot 8 was killed by SIGSEGV"
+KILLED = "worker in slot 8 of pool default, in task img.cut: killed by SIGSEGV: native code failed"
 Status = dict[str, Any]
 
 
@@ -34,8 +34,8 @@ def event(name: str, seconds_ago: float, level: str = "warning", **fields: Any) 
 
 
 def death(seconds_ago: float, **fields: Any) -> dict[str, Any]:
-    told = {"child": "worker", "slot": 8, "words": "was killed by SIGSEGV", **fields}
-    return event("worker.exited", seconds_ago, **told)
+    told = {"child": "worker", "slot": 8, "words": "killed by SIGSEGV: native code failed", **fields}
+    return event("worker.exited", seconds_ago, **told) | {"text": KILLED}
 
 
 def healthy() -> Status:
@@ -83,7 +83,7 @@ def busy() -> Status:
     rows["reports"]["state"] |= {"dead": 12}
     running = [process(slot, "worker", task(queue="sold-email"), phase="busy", pool="default") for slot in range(8, 12)]
     for each in running:
-        each |= each["tasks"][0]
+        each.update(each["tasks"][0])
     others = [process(0, "master"), process(2, "poller"), process(4, "exporter")]
     idle = {"task": None, "task_age_seconds": None, "progress": None}
     running[0] |= {"task_age_seconds": 25.0, "limit_seconds": 30.0}
@@ -101,6 +101,6 @@ def busy() -> Status:
         ],
         "events": [
             event("fleet.ready", 60, "info") | {"text": "ready: 4 workers"},
-            death(20) | {"n": 2, "text": KILLED},
+            death(20) | {"n": 2},
         ],
     }

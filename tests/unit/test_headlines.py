@@ -34,13 +34,13 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(events=[death(200, task="img.cut"), death(100, task="img.cut"), death(10, task="img.cut")]),
         "bad",
-        f"3 processes died in the last 5 m, 3 of them in task img.cut; the last: {KILLED} while it ran img.cut",
+        f"3 processes died in the last 5 m, 3 of them in task img.cut; the last: {KILLED}",
         "workers/8",
     ),
     (
         with_(events=[death(12)]),
         "warn",
-        f"12 s ago {KILLED}",
+        f"12 s ago: {KILLED}",
         "workers/8",
     ),
     (with_(events=[death(120)]), "good", "all is well", "fleet"),

@@ -104,9 +104,7 @@ def time_cell(value: float | None, level: str = "") -> Cell:
 def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str, width: int) -> Table:
     """Return the table with as many of its columns as `width` has room for."""
     made = [(str(row[key]), row, [column.cell(row) for column in columns]) for row in rows]
-    widths = [
-        max(len(column.head), *(len(cells[at].text) for *_, cells in made), 0) for at, column in enumerate(columns)
-    ]
+    widths = [_width(column, [cells[at] for *_, cells in made]) for at, column in enumerate(columns)]
     shown = _fitting(columns, widths, width)
     cut = _cut(columns, widths, shown, width)
     lines = tuple(Line(key, tuple(_shortened(cells[at], cut.get(at)) for at in shown), row) for key, row, cells in made)
