@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from rich.console import Console
+from rota_supervisor.exporter.page import page
 
 import rota.telemetry.log as rota_log
 from hostile import HOSTILE, UNFIT, VALID, unfit_in
@@ -26,7 +27,6 @@ from rota_supervisor.cli.output import put, put_json, put_table, say, say_errors
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.view import LiveView, PlainView, show_checks
 from rota_supervisor.exits import say_crash
-from rota_supervisor.exporter.page import page
 from rota_supervisor.exporter.samples import Samples, families
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
