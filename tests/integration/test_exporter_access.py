@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from certificates import certificate
 from exporting import DEADLINE_SECONDS, Exporter, settings_for
 from masters import ON_ONE_SERVER
 from rota.protocol.store import NewTask, Store
@@ -63,26 +63,6 @@ def test_another_token_counts_from_the_next_request_on(locked: Exporter, token_f
 
 
 # TLS
-
-
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """A certificate that signs itself, for 127.0.0.1, and its key."""
-    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    subprocess.run([*make, *subject, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
 
 
 def https_get(exporter: Exporter, cert: Path, path: str) -> str:

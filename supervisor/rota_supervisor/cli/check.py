@@ -26,6 +26,7 @@ def check(no_imports: bool) -> None:
         _check_against_code(config, found.tasks)
         for misfit in found.misfits:
             output.say_warning(misfit)
+    _check_certificate(config)
     queues, schedules = served_queues(config), sorted({*found.schedules, *config.schedules})
     patterns = sum(map(is_pattern, queues))
     ours = ("queue", len(queues) - patterns), ("pattern", patterns)
@@ -34,6 +35,18 @@ def check(no_imports: bool) -> None:
     server = _checked_server(config, counts)
     facts = {"server": server, "queues": queues, "tasks": found.tasks, "schedules": schedules}
     state.answer(facts, f"ready to run: {counts}, {server}")
+
+
+def _check_certificate(config: Config) -> None:
+    """Whether HTTP can be served with it. Raises Failure."""
+    if not config.http.tls_cert:
+        return
+    import ssl  # noqa: PLC0415 - few serve with TLS
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.http.tls_cert, config.http.tls_key)
+    except OSError as error:
+        raise Failure(ExitCode.CONFIG, f"http.tls_cert and http.tls_key cannot be used together: {error}") from error
 
 
 def _checked_server(config: Config, counts: str) -> str:

@@ -32,6 +32,6 @@ def _faults_of(file: Path, key: str) -> list[str]:
         return [f"{file} cannot be read: {error.strerror}"]
     if key == "token_file" and not (len(content.split()) == 1 and len(content.strip()) >= LEAST_TOKEN_BYTES):
         return [
-            f"{file} holds no token: one line of at least {LEAST_TOKEN_BYTES} characters, as of `openssl rand -hex 32`"
+            f"{file} holds no token: one word of at least {LEAST_TOKEN_BYTES} characters, as of `openssl rand -hex 32`"
         ]
     return []

@@ -15,6 +15,7 @@ from rota_supervisor import child, layout
 from rota_supervisor.exporter import access, asking, fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import exporter_settings
+from rota_supervisor.notice import Board
 from rota_supervisor.process import show_title
 
 EXIT_NO_DOOR: Final = 1
@@ -34,12 +35,15 @@ def main() -> int:
     memory = slot_memory.SlotMemory.to_read(layout.SLOTS_FD)
     redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
     read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
-    everything = observer.Observer(settings, memory, first.master_pid, read_queues)
     try:
         door = access.Door(settings)
     except OSError as error:
         child.leave_last_words(layout.STACK_FD if first.has_stack_file else None, f"[http] cannot be used: {error}")
         return EXIT_NO_DOOR
+    own = Board(slot.spare)
+    everything = observer.Observer(
+        settings, memory, first.master_pid, read_queues, lambda pace: own.put_up(pace.to_json())
+    )
     site = web.Site(settings, fleet.Probe(settings, memory, first.master_pid), everything, redis, door.admits)
     with closing(socket.socket(fileno=layout.LISTEN_FD)) as listener:
         server = Server(listener, site, (signals_fd, layout.DEATH_FD), door.wrap)

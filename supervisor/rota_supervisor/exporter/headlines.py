@@ -131,27 +131,19 @@ def _clock_skew(status: Row) -> Iterator[Headline]:
 
 def _deaths(status: Row) -> Iterator[Headline]:
     """Deaths that nobody asked for; the task that most of them ran is named."""
-    recent = [event for event in _deaths_of_children(status) if status["at"] - event["at"] <= RECENT_SECONDS]
+    deaths = [event for event in _events(status) if event["level"] == "warning" and "words" in event["fields"]]
+    recent = [event for event in deaths if status["at"] - event["at"] <= RECENT_SECONDS]
     if len(recent) >= LOOP_DEATHS:
         ran = Counter(event["fields"]["task"] for event in recent if event["fields"].get("task"))
-        task, times = ran.most_common(1)[0] if ran else ("", 0)
-        cause = f", {times} of them in task {task}" if times else ""
-        yield _death(
-            BAD, f"{len(recent)} processes died in the last {in_words(RECENT_SECONDS)}{cause}; the last:", recent[0]
-        )
+        cause = "".join(f", {times} of them in task {task}" for task, times in ran.most_common(1))
+        said = f"{len(recent)} processes died in the last {in_words(RECENT_SECONDS)}{cause}; the last: "
+        yield Headline(BAD, said + recent[0]["text"], _slot_of(recent[0]))
     elif recent and status["at"] - recent[0]["at"] <= JUST_NOW_SECONDS:
-        yield _death(WARN, f"{_age(recent[0], status)} ago", recent[0])
+        yield Headline(WARN, f"{_age(recent[0], status)} ago: {recent[0]['text']}", _slot_of(recent[0]))
 
 
-def _deaths_of_children(status: Row) -> list[Row]:
-    return [event for event in _events(status) if event["level"] == "warning" and "words" in event["fields"]]
-
-
-def _death(level: str, text: str, event: Row) -> Headline:
-    fields = event["fields"]
-    task = f" while it ran {fields['task']}" if fields.get("task") else ""
-    who = f"{fields['child']} in slot {fields['slot']}"
-    return Headline(level, f"{text} {who} {fields['words']}{task}", f"workers/{fields['slot']}")
+def _slot_of(event: Row) -> str:
+    return f"workers/{event['fields']['slot']}"
 
 
 def _hung_tasks(status: Row) -> Iterator[Headline]:

@@ -84,6 +84,7 @@ def run_master(options: RunOptions) -> None:
             str(options.place.path),
             manager.is_there,
             manager.watchdog_seconds,
+            os.uname().nodename,
         )
         state = MasterState.first(surroundings, options.loaded, now_seconds())
         with _recorder(options, state) as recorder:
