@@ -1,17 +1,23 @@
 """`[http]` of a fleet as people run it: its token, its certificate, and what they do from the page."""
 
 import json
+import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rota
 from certificates import certificate
-from fleet_process import DEADLINE_SECONDS
+from fleet_process import DEADLINE_SECONDS, ROTA, environment, toml
 from fleet_process import rota as run_rota
+from fleet_readings import Scrape
 from fleets import Fleets, RunningFleet
+from rota_supervisor.node_http import Answered, NoAnswer, node_at
+from servers import free_port
 from waiting import until
 
 TOKEN = "nobody-guesses-this-token"
@@ -53,6 +59,37 @@ def test_a_fleet_over_tls_is_asked_by_its_own_commands(fleets: Fleets, tmp_path:
     assert fleet.rota("top", "--once").returncode == 0
     with pytest.raises(OSError, match=r"reset|closed|Remote end"):
         fleet.get("/livez")  # in plain text
+
+
+def test_a_fleet_that_runs_elsewhere_is_shown_by_an_exporter_alone(fleets: Fleets, tmp_path: Path) -> None:
+    fleet = fleets.start()
+    fleet.client.pause("default")
+    fleet.client.enqueue_many(rota.Call("note", ["x"], queue="default") for _ in range(3))
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    http = {"listen": f"127.0.0.1:{free_port()}"}
+    (alone / "rota.toml").write_text(toml({"namespace": fleet.namespace, "redis_url": fleet.url, "http": http}))
+    exporter = subprocess.Popen([ROTA, "exporter"], cwd=alone, env=environment(alone), stderr=subprocess.PIPE)
+    try:
+        ask = node_at(http["listen"]).get
+        until(lambda: answers(ask, "/readyz") == 200, "an exporter that reaches Redis")
+        scrape = Scrape(ask("/metrics").text)
+        assert scrape.total("rota_queue_ready_tasks", queue="default") == 3
+        shown = json.loads(ask("/status.json").text)
+        assert [node["workers"] for node in shown["nodes"]] == [2]
+        assert shown["processes"] == []
+    finally:
+        exporter.terminate()
+        _, said = exporter.communicate(timeout=DEADLINE_SECONDS)
+    assert exporter.returncode == 0, said
+
+
+def answers(ask: Callable[[str], Answered], path: str) -> int:
+    """The status of the answer, 0 while nobody gives one."""
+    try:
+        return ask(path).status
+    except NoAnswer:
+        return 0
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": ("demo", "Run a fleet, kill a worker, and check that nothing is lost."),
     "check": ("check", "Check the configuration, the server and the imports."),
     "config": ("config", "Show the configuration in force."),
+    "exporter": ("exporter", "Serve metrics and the status page of a fleet elsewhere."),
     "status": ("status", "Show what this node's master supervises."),
     "top": ("top", "Show what the fleet does, once a second."),
     "scale": ("master", "Give a pool another number of workers."),

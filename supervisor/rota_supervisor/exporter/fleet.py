@@ -177,10 +177,13 @@ class Probe:
 
     def ready(self) -> Health:
         redis_up = self.regions.read_slot(MASTER_SLOT).value(REDIS_UP) == 1
+        if self._settings.alone:
+            reaches = "reaches" if redis_up else "does not reach"
+            return Health((HealthCheck("redis", redis_up, f"this exporter {reaches} Redis"),))
         return ready(self.fleet(), held_at(now_seconds(), self.notice()), self._settings, redis_up=redis_up)
 
     def fleet(self) -> tuple[Member, ...]:
-        return members(self._memory, self.regions.touched(), self._master_pid)
+        return () if self._settings.alone else members(self._memory, self.regions.touched(), self._master_pid)
 
     def notice(self) -> Notice:
         """Return what the master says."""

@@ -31,9 +31,10 @@ def reader(settings: ExporterSettings, redis: RedisThread | None) -> Callable[[]
 
 
 def rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
-    """Return a row a node, this one first."""
-    own = {"node": seen.notice.node, "is_this": True, **own_report(seen)._asdict(), "seen_seconds_ago": 0.0}
-    return [own, *_others(seen.notice.node, nodes or ())]
+    """Return a row a node, this one first, if it is one."""
+    this = seen.notice.node
+    own = {"node": this, "is_this": True, **own_report(seen)._asdict(), "seen_seconds_ago": 0.0}
+    return [*([own] if this else []), *_others(this, nodes or ())]
 
 
 def _others(this: str, nodes: Iterable[Node]) -> Iterator[Json]:

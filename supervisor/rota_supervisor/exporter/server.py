@@ -45,7 +45,7 @@ class Renderer:
     """Makes the answers that take long (a scrape takes 100 ms, and 500 more while Redis is silent), one after the
     other. Calls `make` for each request, and `between` before each and every second or so, always in its thread."""
 
-    def __init__(self, make: Callable[[HttpRequest], Answer], between: Callable[[], None]) -> None:
+    def __init__(self, make: Callable[[HttpRequest], Answer], between: Callable[[], object]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when an answer is there
         self._make = make
         self._between = between

@@ -29,7 +29,8 @@ class ExporterSettings:
     outside a task. `tick_seconds`: how often the master beats. `max_series`: the bound on series from the slots.
     `top_queues`: how many queues of patterns are shown by name. `forgotten_seconds`: after how long what is closed
     counts as forgotten. `ask_redis`: whether to show the queues' gauges, which every node of a fleet shows alike.
-    `token_file`, `tls_cert`, `tls_key`: "" for none. `control_socket`: where the master is asked."""
+    `token_file`, `tls_cert`, `tls_key`: "" for none. `control_socket`: where the master is asked.
+    `alone`: there is no master: the fleet runs elsewhere."""
 
     server: ServerSettings
     queues: tuple[QueueSettings, ...]
@@ -45,6 +46,7 @@ class ExporterSettings:
     actions: bool
     log: LogSettings
     control_socket: str = ""
+    alone: bool = False
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:

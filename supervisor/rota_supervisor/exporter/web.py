@@ -55,7 +55,7 @@ class Site:
         self._metrics: WSGIApplication = libraries.make_wsgi_app(registry)
         self._assets = Assets()
         self._redis = redis
-        self.between = observer.note_history
+        self.between: Callable[[], object] = observer.note_history
         read_nodes = nodes.reader(settings, redis)
 
         def state(asked: HttpRequest) -> Answer:

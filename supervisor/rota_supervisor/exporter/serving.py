@@ -1,0 +1,121 @@
+"""Serving HTTP over the slots of a fleet: one loop waits for clients, for signals and for the death of the master."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from rota.child import life, signals
+from rota.child.slot_memory import SlotMemory
+from rota.child.slots import Phase, Slot
+from rota.telemetry import events, log
+from rota.telemetry.metrics import REDIS_UP
+from rota.telemetry.recorder import Recorder
+from rota_supervisor.exporter import access, asking, fleet, observer, queues, web
+from rota_supervisor.exporter.server import Server
+from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.notice import Board
+
+T = TypeVar("T")
+
+BEAT_SECONDS: Final = 1.0
+DRAIN_SECONDS: Final = 2.0
+_SWITCH_SECONDS: Final = 0.0001  # the loop waits so long for the renderer, at each call of the kernel; 5 ms by default
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an exporter stands: the slots of the fleet whose master is `master_pid`, its own `slot`, and the descriptor
+    that becomes readable when the master is gone, -1 where none is. `started` is called when clients can come."""
+
+    memory: SlotMemory
+    master_pid: int
+    slot: Slot
+    death_fd: int = -1
+    started: Callable[[], None] = lambda: None
+
+
+def serve(settings: ExporterSettings, door: access.Door, place: Place, listen_fd: int) -> int:
+    """Serve at a listening socket until TERM or INT, and leave at once when the master is gone; return the code."""
+    signals_fd = _catch_signals()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    watched = (signals_fd,) if place.death_fd < 0 else (signals_fd, place.death_fd)
+    with closing(socket.socket(fileno=listen_fd)) as listener:
+        server = Server(listener, _site(settings, place, door.admits), watched, door.wrap)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        place.slot.phase = Phase.IDLE
+        place.slot.beat()
+        place.started()
+        log.logger().info(events.EXPORTER_STARTED, listen="{}:{}".format(*listener.getsockname()[:2]))
+        return _serve(server, place, signals_fd)
+
+
+def _site(settings: ExporterSettings, place: Place, admits: Callable[[Mapping[str, str]], bool]) -> web.Site:
+    redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
+    read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
+    if settings.alone:
+        read_queues = _with_redis_up(read_queues, Recorder(place.slot.metrics))
+    own = Board(place.slot.spare)
+    memory, master_pid = place.memory, place.master_pid
+    everything = observer.Observer(settings, memory, master_pid, read_queues, lambda pace: own.put_up(pace.to_json()))
+    site = web.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, admits)
+    if settings.alone:
+        site.between = read_queues  # so that probes know; there is nothing else to remember
+    return site
+
+
+def _with_redis_up(read: Callable[[], T | None], own: Recorder) -> Callable[[], T | None]:
+    """What a master says in its slot, this says where there is none: whether Redis answered."""
+    redis_up = own.gauge(REDIS_UP)
+
+    def read_and_tell() -> T | None:
+        reading = read()
+        redis_up.set(reading is not None)
+        return reading
+
+    return read_and_tell
+
+
+def _catch_signals() -> int:
+    """Return a descriptor that becomes readable at TERM and INT, whose handlers run nothing.
+
+    They stay blocked in the threads that are started next: one that wrote down the stacks of all, while the main thread
+    ran on, would read frames that are gone, and end the process by SIGSEGV.
+    """
+    fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write_fd)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    for number in signals.OF_THE_MASTER:
+        signal.signal(number, signal.SIG_IGN)  # a handler would write to the descriptor
+    heard = {signal.SIGTERM, signal.SIGINT, signals.STACK_SIGNAL, *signals.OF_THE_MASTER}
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    return fd
+
+
+def _serve(server: Server, place: Place, signals_fd: int) -> int:
+    while True:
+        place.slot.beat()
+        woken = server.turn(BEAT_SECONDS)
+        if place.death_fd in woken:
+            return life.EXIT_ORPHANED
+        if signals_fd in woken:
+            place.slot.phase = Phase.DRAINING
+            return _drain(server, place, signals_fd)
+
+
+def _drain(server: Server, place: Place, signals_fd: int) -> int:
+    """Finish the answers begun; clients who come now wait for the next exporter."""
+    server.stop_listening()
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while server.is_busy and (left := deadline - time.monotonic()) > 0:
+        with suppress(BlockingIOError):
+            os.read(signals_fd, 4096)  # it stays readable otherwise, and turns would not wait
+        if place.death_fd in server.turn(left):
+            return life.EXIT_ORPHANED
+    return life.EXIT_DRAINED
