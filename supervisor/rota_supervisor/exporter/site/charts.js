@@ -15,7 +15,7 @@ export function onPointed(callback) {
 }
 
 // p50 and p99 of the lag over a logarithmic scale: a millisecond and an hour are both seen. `about`: queue or fleet.
-export function lagChart(about, history, steps, objective) {
+export function lagChart(about, history, steps, objective, objectiveName = "objective") {
   const top = Math.max(0.1, (objective ?? 0) * 2, ...(history.p99 ?? []).map((value) => (value ?? 0) * 1.3));
   const ticks = LAG_TICKS.filter((tick) => tick <= top);
   const lines = [
@@ -24,7 +24,7 @@ export function lagChart(about, history, steps, objective) {
   ];
   const chart = { title: `Lag of starts, ${about}`, heading: "Lag of starts", lines, steps, y: logarithmic(top) };
   const shown = ticks.filter((_, place) => (ticks.length - 1 - place) % (ticks.length > 4 ? 2 : 1) === 0);
-  return figure({ ...chart, ticks: shown.map((tick) => [tick, words(tick).replace(".0", "")]), limit: objective });
+  return figure({ ...chart, ticks: shown.map((tick) => [tick, words(tick).replace(".0", "")]), limit: objective, limitName: objectiveName });
 }
 
 export function rateChart(about, history, steps) {
@@ -61,34 +61,34 @@ function spark(values, content) {
     "aria-hidden": "true" }, content);
 }
 
-function figure({ title, heading, lines, steps, y, ticks, limit }) {
+function figure({ title, heading, lines, steps, y, ticks, limit, limitName }) {
   const length = Math.max(2, ...lines.map((line) => line.values.length));
   const at = pointedAt === null ? null : Math.min(length - 1, Math.round(pointedAt * (length - 1)));
   const said = lines.map((line) => ({ ...line, value: at === null ? latest(line.values) : line.values[at] ?? null }));
   const when = at === null ? "now" : clock(steps.ends_at - (length - 1 - at) * steps.step_seconds);
   return h("figure", { class: "chart" },
-    h("figcaption", {}, h("h3", {}, heading), h("span", { class: "legend" }, h("span", { class: "soft" }, when), said.map((line) =>
+    h("figcaption", {}, h("strong", {}, heading), h("span", { class: "legend" }, h("span", { class: "soft" }, when), said.map((line) =>
       h("span", { class: `key ${line.kind}` }, line.name, " ", h("b", {}, line.say(line.value)))),
-      limit ? h("span", { class: "key limit" }, "objective ", h("b", {}, words(limit).replace(".0", ""))) : null)),
+      limit ? h("span", { class: "key limit" }, limitName, " ", h("b", {}, words(limit).replace(".0", ""))) : null)),
     h("div", { class: "plot", on: { pointermove: point, pointerleave: leave } },
       ticks.map(([tick, text]) => h("span", { class: "tick", css: { "--y": y(tick) } }, text)),
-      h("svg", { viewBox: `0 0 ${length - 1} 100`, preserveAspectRatio: "none", role: "img", "aria-label": summary(title, said, limit) },
+      h("svg", { viewBox: `0 0 ${length - 1} 100`, preserveAspectRatio: "none", role: "img", "aria-label": summary(title, said, limit, limitName) },
         ticks.map(([tick]) => h("path", { class: "grid", d: `M0 ${y(tick)}H${length - 1}` })),
         limit ? h("path", { class: "limit", d: `M0 ${y(limit)}H${length - 1}` }) : null,
         lines.filter((line) => line.area).map((line) => h("path", { class: "area", d: area(line.values, y) })),
         [...lines].reverse().map((line) => h("path", { class: line.kind, d: path(line.values, y) })),
         at === null ? null : h("path", { class: "cursor", d: `M${at} 0V100` }))),
     h("div", { class: "times", "aria-hidden": "true" },
-      h("span", {}, `${words((length - 1) * steps.step_seconds, 1)} ago`), h("span", {}, "now")));
+      h("span", {}, `${words(length * steps.step_seconds, 1)} ago`), h("span", {}, "now")));
 }
 
 // What a chart shows, in a sentence.
-function summary(title, said, limit) {
+function summary(title, said, limit, limitName) {
   const parts = said.map((line) => {
     const known = line.values.filter((value) => value !== null);
     return `${line.name} ${line.say(line.value)}, at most ${line.say(known.length ? Math.max(...known) : null)}`;
   });
-  return `${title} in the last minutes: ${parts.join("; ")}${limit ? `; objective ${words(limit)}` : ""}`;
+  return `${title} in the last minutes: ${parts.join("; ")}${limit ? `; ${limitName} ${words(limit)}` : ""}`;
 }
 
 function latest(values) {

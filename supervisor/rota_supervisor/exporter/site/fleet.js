@@ -3,7 +3,7 @@
 import { ask } from "./actions.js";
 import { h } from "./dom.js";
 import { bar, button, facts, id, isWanted, link, mark, number, section, soft, table } from "./parts.js";
-import { DASH, brief, clock, count, counted, moment, percent, words } from "./text.js";
+import { brief, clock, count, counted, moment, percent, words } from "./text.js";
 
 const SHOWN = 60;
 const EVENTS_SHOWN = 40;
@@ -32,7 +32,7 @@ const runningColumns = (view) => [
   ["running for", (task) => words(task.task_age_seconds), "number"],
   ["of its limit", ofLimit, "wide"],
   ["progress", (task) => progress(task.progress)],
-  ...(view.status.actions ? [["", (task) => button("Cancel", () => ask.cancel(task.task.id), `Cancel ${task.task.id}`)]] : []),
+  ...(view.status.actions ? [["action", (task) => button("Cancel", () => ask.cancel(task.task.id), `Cancel ${task.task.id}`)]] : []),
 ];
 
 function ofLimit(task) {
@@ -44,7 +44,7 @@ function ofLimit(task) {
 }
 
 function progress(row) {
-  if (!row) return soft(DASH);
+  if (!row) return null;
   const text = row.total ? `${brief(row.done)} of ${brief(row.total)}` : brief(row.done);
   return [row.total ? bar(row.done / row.total, text) : text, row.note ? soft(` ${row.note}`) : null];
 }
@@ -67,14 +67,14 @@ const poolColumns = ({ status }) => [
   ["pool", (pool) => h("span", { class: "name" }, pool.name)],
   ["state", (pool) => (pool.state === "running" ? mark("good", pool.state) : mark("bad", pool.state))],
   ["workers", (pool) => bar((pool.workers.running ?? 0) / Math.max(1, pool.desired), `${count(pool.workers.running ?? 0)} of ${count(pool.desired)}`)],
-  ["not running", (pool) => Object.entries(pool.workers).filter(([state]) => state !== "running").map(([state, n]) => `${n} ${state}`).join(", ") || soft(DASH)],
+  ["not running", (pool) => Object.entries(pool.workers).filter(([state]) => state !== "running").map(([state, n]) => `${n} ${state}`).join(", ") || null],
   ["busy", (pool) => {
     const members = status.processes.filter((process) => isWorker(process) && (process.pool ?? pool.name) === pool.name);
     const places = members.reduce((sum, process) => sum + (process.concurrency || 1), 0);
     const busy = members.reduce((sum, process) => sum + process.tasks.length, 0);
     return bar(busy / Math.max(1, places), `${count(busy)} of ${count(places)}`, { level: places && busy >= places ? "warn" : "" });
   }],
-  ...(status.actions ? [["", (pool) => button("Scale", () => ask.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
+  ...(status.actions ? [["action", (pool) => button("Scale", () => ask.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
 ];
 
 // Why starts are held back.
@@ -86,16 +86,16 @@ function held(status) {
 
 const processColumns = [
   ["process", (process) => h("span", { class: "name" }, `${process.role} ${process.slot}`)],
-  ["pool", (process) => process.pool || soft(DASH)],
+  ["pool", (process) => process.pool || null],
   ["state", (process) => [
     process.phase === "busy" || process.phase === "idle" ? h("span", { class: process.phase }, process.phase) : mark(PHASES[process.phase] ?? "off", process.phase),
     process.quiet && process.phase !== "quiet" ? mark("warn", "quiet") : null]],
   ["pid", (process) => id(process.pid), "number"],
-  ["generation", (process) => process.generation ?? soft(DASH), "number"],
-  ["last beat", (process) => (process.role === "zygote" ? soft(DASH) : `${words(process.beat_age_seconds)} ago`), "number"],
+  ["generation", (process) => process.generation ?? null, "number"],
+  ["last beat", (process) => (process.role === "zygote" ? null : `${words(process.beat_age_seconds)} ago`), "number"],
   ["runs", (process) => (process.tasks.length ? process.tasks.slice(0, 3).map((task) =>
     h("span", { class: "run", key: task.place }, link(`task/${task.task.id}`, task.task.name), soft(` for ${words(task.task_age_seconds, 1)}`)))
-    .concat(process.tasks.length > 3 ? [soft(`and ${process.tasks.length - 3} more`)] : []) : soft(DASH))],
+    .concat(process.tasks.length > 3 ? [soft(`and ${process.tasks.length - 3} more`)] : []) : null)],
 ];
 
 // What happened
@@ -103,7 +103,7 @@ const processColumns = [
 export function events(view, fits = () => true) {
   const wanted = view.events.filter((event) => fits(event) && isWanted(view.filter, event.text, event.event, ...Object.values(event.fields ?? {}))).slice(-EVENTS_SHOWN).reverse();
   return section("events", "Events", "of this node, the newest first",
-    wanted.length ? h("ol", { class: "events" }, wanted.map((event) => h("li", { key: event.n, class: LEVELS[event.level] ?? "" },
+    wanted.length ? h("ol", { class: "events", tabindex: "0", "aria-label": "Events" }, wanted.map((event) => h("li", { key: event.n, class: LEVELS[event.level] ?? "" },
       h("time", { datetime: new Date(event.at * 1000).toISOString() }, clock(event.at)),
       h("span", { class: "what" }, LEVELS[event.level] ? mark(LEVELS[event.level], event.event) : event.event),
       h("span", {}, event.text)))) : h("p", { class: "empty" }, "Nothing happened lately."));
@@ -153,9 +153,9 @@ const nodeColumns = [
   ["busy", (node) => bar((node.busy ?? 0) / Math.max(1, node.concurrency ?? 1), `${count(node.busy)} of ${count(node.concurrency)}`)],
   ["done a second", (node) => brief(node.done_per_second), "number"],
   ["lag, p50 and p99", (node) => [soft(words(node.lag_p50_seconds)), " ", words(node.lag_p99_seconds)], "number"],
-  ["late", (node) => (node.late ? mark("bad", percent(node.late)) : soft(node.late === 0 ? "none" : DASH)), "number"],
+  ["late", (node) => (node.late ? mark("bad", percent(node.late)) : node.late === 0 ? soft("none") : null), "number"],
   ["seen", (node) => `${words(node.seen_seconds_ago)} ago`, "number"],
-  ["last death", (node) => node.last_death || soft(DASH)],
+  ["last death", (node) => node.last_death || null],
 ];
 
 // What is planned and grouped; nothing at all where nothing is

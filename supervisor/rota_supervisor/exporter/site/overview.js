@@ -7,7 +7,7 @@ import { link, mark } from "./parts.js";
 import { isLate, queues, steps } from "./queues.js";
 import { DASH, brief, count, words } from "./text.js";
 
-const HEADLINES_SHOWN = 6;
+const HEADLINES_SHOWN = 4;
 const SIGNS = { bad: "▲", warn: "◆", good: "✓" };
 const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
 
@@ -18,7 +18,7 @@ export function overview(view) {
     headlines(status.headlines ?? []),
     tiles(status),
     h("div", { key: "charts", class: "charts" },
-      lagChart("all queues", history, steps(status), strictest(status)), rateChart("all queues", history, steps(status))),
+      lagChart("all queues", history, steps(status), strictest(status), "strictest objective"), rateChart("all queues", history, steps(status))),
     queues(view),
     running(view),
     h("div", { key: "columns", class: "columns" }, events(view), restarts(view)),
@@ -42,7 +42,7 @@ function headlines(lines) {
 function headline(line, more = "") {
   const isPlace = /^(queues|workers|pools|nodes)\//.test(line.where);
   return h("p", { class: `headline ${line.level} ${more}` }, h("span", { class: "sign", "aria-hidden": "true" }, SIGNS[line.level]),
-    h("span", {}, line.text), isPlace ? link(line.where, "look") : null);
+    h("span", {}, line.text), isPlace ? link(line.where, "show") : null);
 }
 
 function tiles(status) {
@@ -57,7 +57,7 @@ function tiles(status) {
     tile("Late queues", count(late), late ? mark("bad", "over their objective") : "none over its objective"),
     tile("Busy", `${count(busy)} of ${count(places)}`, places && busy >= places ? mark("warn", "no worker is free") : `${count(places - busy)} free`),
     tile("Waiting", total(status, "ready"), `${total(status, "scheduled")} scheduled`),
-    tile("Dead", total(status, "dead"), total(status, "dead") === "0" ? "no task" : link("dead", "look at them")));
+    tile("Dead", total(status, "dead"), ["0", DASH].includes(total(status, "dead")) ? "tasks set aside" : link("dead", "look at them")));
 }
 
 const tile = (name, value, note) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", { class: "soft" }, note)));

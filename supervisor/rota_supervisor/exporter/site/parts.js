@@ -29,8 +29,14 @@ export function table(caption, columns, groups, keyOf, note = "") {
       h("th", { role: "columnheader", scope: "col", class: kind }, head)))),
     groups.map((group) => h("tbody", { key: group.key, role: "rowgroup" },
       group.title ? h("tr", { role: "row", class: "group" }, h("th", { role: "rowheader", scope: "rowgroup", colspan: columns.length }, group.title)) : null,
-      group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map(([head, cell, kind], place) =>
-        h(place ? "td" : "th", { role: place ? "cell" : "rowheader", scope: place ? null : "row", class: kind, "data-head": head }, cell(row))))))));
+      group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map((column, place) => cellOf(column, row, place)))))));
+}
+
+// What a cell returns null for is not known or not there.
+function cellOf([head, cell, kind = ""], row, place) {
+  const content = cell(row);
+  const plain = place ? { role: "cell" } : { role: "rowheader", scope: "row" };
+  return h(place ? "td" : "th", { ...plain, class: content === null ? `${kind} blank` : kind, "data-head": head }, content ?? DASH);
 }
 
 // How much of a whole: a bar, and where it should be.
@@ -43,7 +49,7 @@ export function bar(share, text, { level = "", due = null } = {}) {
 }
 
 export const facts = (rows) => h("dl", { class: "facts" }, rows.filter(([, value]) => isSaid(value)).map(([name, value]) =>
-  [h("dt", {}, name), h("dd", {}, value)]));
+  h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 
 const isSaid = (value) => value !== null && value !== undefined && value !== "";
 

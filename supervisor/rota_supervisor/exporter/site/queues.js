@@ -65,7 +65,7 @@ function rate(queue, { status }) {
 
 function share(queue) {
   if (queue.share === null || queue.share === undefined) return soft(`weight ${queue.weight ?? 1}`);
-  return bar(queue.share, `${percent(queue.share)} of ${percent(queue.due_share)}`, { due: queue.due_share });
+  return bar(queue.share, `${percent(queue.share)}, due ${percent(queue.due_share)}`, { due: queue.due_share });
 }
 
 function badges(queue) {

@@ -3,7 +3,7 @@
 import { ask } from "./actions.js";
 import { h } from "./dom.js";
 import { get } from "./fetching.js";
-import { button, facts, id, isWanted, link, mark, table } from "./parts.js";
+import { button, facts, id, isWanted, link, mark, section, table } from "./parts.js";
 import { count, moment, words } from "./text.js";
 
 const LEVELS = { dead: "bad", running: "good", done: "good", cancelled: "off", expired: "off" };
@@ -46,11 +46,11 @@ export function deadPage(view, queue) {
   const rows = page.tasks.filter((task) => isWanted(view.filter, task.id, task.name, task.queue, task.epitaph?.error));
   const more = () => fetchInto(`dead.json?${asked}&cursor=${page.cursor}`, page, view.redraw);
   return [
-    h("h2", { tabindex: "-1" }, queue ? ["Dead tasks of ", h("span", { class: "name" }, queue)] : "Dead tasks", h("small", {}, "set aside after their last attempt, the latest first")),
-    state(page),
     queue ? h("p", {}, link("dead", "of all queues"), " · ", link(`queues/${queue}`, `queue ${queue}`)) : null,
-    page.isLoading && !page.tasks.length ? null : table("Dead tasks", deadColumns(view), [{ rows }], (task) => `dead/${task.id}`, view.filter ? "No dead task here fits the filter." : "There are none."),
-    page.cursor ? h("p", {}, button("Show more", more)) : null,
+    section("dead", queue ? `Dead tasks of ${queue}` : "Dead tasks", "set aside after their last attempt, the latest first",
+      state(page),
+      page.isLoading && !page.tasks.length ? null : table("Dead tasks", deadColumns(view), [{ rows }], (task) => `dead/${task.id}`, view.filter ? "No dead task here fits the filter." : "There are none."),
+      page.cursor ? h("p", {}, button("Show more", more)) : null),
   ];
 }
 
@@ -60,7 +60,7 @@ const deadColumns = (view) => [
   ["why", (task) => [mark("bad", task.epitaph?.reason ?? "unknown"), " ", h("span", { class: "error" }, task.epitaph?.error ?? "")]],
   ["attempts", (task) => count(task.attempt), "number"],
   ["died", (task) => `${words(task.age_seconds, 1)} ago`, "number"],
-  ...(view.status.actions ? [["", (task) => button("Revive", () => ask.revive(task.id), `Revive ${task.id}`)]] : []),
+  ...(view.status.actions ? [["action", (task) => button("Revive", () => ask.revive(task.id), `Revive ${task.id}`)]] : []),
 ];
 
 export function taskPage(view, taskId) {
@@ -90,10 +90,10 @@ export function taskPage(view, taskId) {
       ["Why", task.why],
       ["Error", task.error],
     ]),
-    h("h3", {}, "Time line"),
-    h("ol", { class: "events" }, task.timeline.map((each, place) => h("li", { key: place },
-      h("time", { datetime: each.at }, moment(each.at)), h("span", { class: "what" }, each.what), h("span", {}, each.detail ?? "")))),
-    (task.attempts ?? []).length ? [h("h3", {}, "Accounts of its attempts"), table("Attempts that did not end well", attemptColumns, [{ rows: task.attempts }], (each) => `attempts/${each.attempt}`)] : null,
+    section("timeline", "Time line", null, h("ol", { class: "events" }, task.timeline.map((each, place) => h("li", { key: place },
+      h("time", { datetime: each.at }, moment(each.at)), h("span", { class: "what" }, each.what), h("span", {}, each.detail ?? ""))))),
+    (task.attempts ?? []).length ? section("attempts", "Accounts of its attempts", "those that did not end well",
+      table("Attempts", attemptColumns, [{ rows: task.attempts }], (each) => `attempts/${each.attempt}`)) : null,
   ];
 }
 

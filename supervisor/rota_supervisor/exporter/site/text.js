@@ -40,4 +40,5 @@ export const percent = (share) => (share === null || share === undefined ? DASH 
 
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
 
-export const moment = (text) => (text ? new Date(text).toLocaleString("en-GB") : DASH);
+// In the order of ISO 8601, by the clock of whoever reads it.
+export const moment = (at) => (at ? new Date(at).toLocaleString("sv-SE") : DASH);
