@@ -10,11 +10,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rota.durations import in_words
 from rota.printable import printable
 from rota_supervisor.demo.checks import Check
 from rota_supervisor.demo.numbers import LagNumbers, Numbers
 from rota_supervisor.demo.scenario import TIERS
-from rota_supervisor.exporter import page
 
 STATUS_EVERY_SECONDS: Final = 2.0
 _EVENTS_KEPT: Final = 12
@@ -156,4 +156,4 @@ def show_lags(console: Console, lags: Mapping[str, LagNumbers]) -> None:
 
 def duration(value: float | None) -> str:
     """Seconds for people, in letters that every terminal has."""
-    return "-" if value is None else page.seconds(value)
+    return "-" if value is None else in_words(value)
