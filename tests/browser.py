@@ -67,15 +67,18 @@ def chromium() -> "Iterator[Browser]":
 
 @pytest.fixture
 def open_tab(chromium: "Browser") -> Iterator[TabOpener]:
-    """A function that opens a `Tab` in a profile of its own: `open_tab(url, width=400, color_scheme="dark")`. Further
-    options are those of playwright's `new_context`."""
+    """A function that opens a `Tab` in a profile of its own: `open_tab(url, width=400, color_scheme="dark")`. `prepare`
+    is called with the page before it goes there. Further options are those of playwright's `new_context`."""
     contexts = []
 
-    def open_one(url: str, *, width: int = 1280, height: int = 900, **options: Any) -> Tab:
+    def open_one(
+        url: str, *, width: int = 1280, height: int = 900, prepare: "Callable[[Page], object]" = id, **options: Any
+    ) -> Tab:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         context.set_default_timeout(DEADLINE_SECONDS * 1000)
         tab = Tab(context.new_page())
+        prepare(tab.page)
         tab.page.goto(url)
         return tab
 
