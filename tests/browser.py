@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from waiting import until
+
 if TYPE_CHECKING:  # a test run without a browser does without it
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
@@ -37,8 +39,9 @@ class Tab:
         page.on("request", lambda request: self.requested.append(request.url))
 
     def wait_for(self, expression: str, argument: Any = None) -> None:
-        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises a TimeoutError."""
-        self.page.wait_for_function(expression, arg=argument)
+        """Wait until a JavaScript expression, or a function of `argument`, is true. Raises AssertionError."""
+        # Not with playwright's own wait, whose second look a policy against `eval` forbids.
+        until(lambda: self.page.evaluate(expression, argument), expression)
 
     def barriers(self) -> list[str]:
         """What axe finds that keeps people from using the page: a line for each rule it breaks and where."""

@@ -19,14 +19,14 @@ from rota.telemetry.metrics import REDIS_UP
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.layout import RANGES, Role
+from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from rota_supervisor.master.effects.listen_socket import bind
 from rota_supervisor.messages import First
+from rota_supervisor.notice import Board, Notice
 from rota_supervisor.spawn import InheritedFds, SpawnedChild, spawn
 from waiting import until
 
 DEADLINE_SECONDS = 30.0
-EXPORTER_SLOT = RANGES[Role.EXPORTER][0]
 POLLER_SLOT = RANGES[Role.POLLER][0]
 WORKER_SLOT = RANGES[Role.WORKER][0]
 
@@ -83,6 +83,11 @@ class Exporter:
     def recorder(self, number: int) -> Recorder:
         """The recorder of a slot, as the next process in it makes one."""
         return Recorder(self.memory.slot(number).metrics)
+
+    def put_up(self, notice: Notice) -> None:
+        """Have the master say this."""
+        board = Board(self.memory.slot(MASTER_SLOT).far_spare)
+        board.put_up(notice.to_json(board.room))
 
     def start(self) -> "Exporter":
         """Spawn it and wait until it serves."""

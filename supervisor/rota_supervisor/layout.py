@@ -42,6 +42,8 @@ RANGES: Final = {
     Role.WORKER: range(8, SLOTS),
 }
 
+EXPORTER_SLOT: Final = RANGES[Role.EXPORTER][0]
+
 
 def role_of(slot: int) -> Role:
     """The role whose range holds this slot. Raises ValueError outside of all."""

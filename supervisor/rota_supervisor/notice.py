@@ -1,23 +1,24 @@
-"""The master's notice: pools whose starts are held back, left in its slot for the exporter to read; and the words in
-which both show the state of a fleet and of its pools.
-
-Two copies and a number that says which one holds, written last: who reads meanwhile finds the one before, and looks
-again when a second notice came in the meantime.
+"""What the master and the exporter leave in their slots for each other: the master's notice of the fleet, and the
+exporter's pace of the node, which a heartbeat carries on; and the words in which both show the state of a fleet and of
+its pools.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rota.child.slots import Phase
+from rota.protocol.nodes import NodeReport
 from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
 _WORD: Final = 8
 _MOST_WORDS: Final = 300  # characters of an error
+_PACE_SECONDS: Final = 15.0
 
 # What the master's phase says of its fleet.
 FLEET_STATES: Final = {
@@ -74,35 +75,181 @@ def sentence(row: Json) -> str:
     return f"{what} is in {row['state']}: {failed}, {next_try}; last: {row['last_error'] or 'unknown'}"
 
 
+class Closed(NamedTuple):
+    """A queue from which nobody may claim, by its `condition` ("" for paused) and the `error` of that, `since` so many
+    seconds of CLOCK_BOOTTIME."""
+
+    queue: str
+    condition: str
+    error: str
+    since: float
+
+    def row(self, now: float) -> Json:
+        """For people."""
+        return {
+            "queue": self.queue,
+            "condition": self.condition,
+            "error": self.error,
+            "seconds": round(now - self.since, 1),
+        }
+
+
+class FleetEvent(NamedTuple):
+    """A line of the log that people look for. `n`: its number, one more than that of the one before; `at`: seconds of
+    CLOCK_BOOTTIME; `text`: what it says, for people."""
+
+    n: int
+    at: float
+    level: str
+    event: str
+    text: str
+    fields: Mapping[str, Any]
+
+
+def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json | None:
+    """Return what happened `at` a time of CLOCK_BOOTTIME with that of the wall clock, by what both show now."""
+    return None if happened is None else {**happened, "at": round(wall - (now - happened["at"]), 3)}
+
+
+def who_died(death: Mapping[str, Any]) -> str:
+    """Name the child by the fields of its death."""
+    of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
+    return f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
+
+
+def how_it_died(death: Mapping[str, Any]) -> str:
+    """Say what ended it."""
+    return str(death.get("words") or death.get("reason"))
+
+
+def death_in_words(death: Mapping[str, Any]) -> str:
+    """Both in one line."""
+    return f"{who_died(death)}: {how_it_died(death)}"
+
+
+class Told(NamedTuple):
+    """What the master alone knows of the child in a slot; `pool` is "" but for workers."""
+
+    slot: int
+    pool: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
-    """The notice in the spare part of the master's slot."""
+    """What the master says of its fleet. Times are seconds of CLOCK_BOOTTIME.
+
+    `node`: its name; `url`: where others find the status page, None for nowhere. `quiet_since`: None when it is not.
+    `last_reload`, `last_death`: what became of them, and `at` which time. `events`: the last ones.
+    """
+
+    node: str = ""
+    url: str | None = None
+    held: tuple[Held, ...] = ()
+    quiet_since: float | None = None
+    closed: tuple[Closed, ...] = ()
+    last_reload: Mapping[str, Any] | None = None
+    last_death: Mapping[str, Any] | None = None
+    children: tuple[Told, ...] = ()
+    events: tuple[FleetEvent, ...] = ()
+
+    def to_json(self, room: int) -> bytes:
+        """Return it as JSON of at most so many bytes: for want of room the oldest events and the last of the rest are
+        left out."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        values["held"] = [each._replace(words=each.words[:_MOST_WORDS]) for each in self.held]
+        raw = json.dumps(values).encode()
+        return raw if len(raw) <= room else self._halved().to_json(room)
+
+    def _halved(self) -> "Notice":
+        held, children = self.held[: len(self.held) // 2], self.children[: len(self.children) // 2]
+        return replace(self, held=held, children=children, events=self.events[(len(self.events) + 1) // 2 :])
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> "Notice":
+        """Read what `to_json` made; of nothing, a notice that says nothing."""
+        if not raw:
+            return cls()
+        values = json.loads(raw)
+        for name, kind in _ROWS.items():
+            values[name] = tuple(kind(*row) for row in values[name])
+        return cls(**values)
+
+
+_ROWS: Final[Mapping[str, type[Held | Closed | Told | FleetEvent]]] = {
+    "held": Held,
+    "closed": Closed,
+    "children": Told,
+    "events": FleetEvent,
+}
+
+
+class Pace(NamedTuple):
+    """How fast and how late a node is, as its exporter saw it `at` a time of CLOCK_BOOTTIME. Lags are of the starts of
+    the last minutes, None without any; `late`: the share of those that missed their objective."""
+
+    at: float
+    done_per_second: float
+    lag_p50_seconds: float | None
+    lag_p99_seconds: float | None
+    late: float | None
+
+    def to_json(self) -> bytes:
+        return json.dumps(self).encode()
+
+    def added_to(self, report: NodeReport) -> NodeReport:
+        """Return a report that says this too."""
+        told = self._asdict()
+        del told["at"]
+        return report._replace(**told)
+
+
+def read_pace(raw: bytes, now: float) -> Pace | None:
+    """Read what `to_json` made; None of anything else, and of what is no longer true."""
+    try:
+        pace = Pace(*json.loads(raw))
+        return pace if now - pace.at < _PACE_SECONDS else None
+    except (ValueError, TypeError):
+        return None
+
+
+class Board:
+    """A text in shared memory that one process puts up and others read.
+
+    Two copies and a number that says which one holds, written last: who reads meanwhile finds the one before, and looks
+    again when a second one came in the meantime.
+    """
 
     def __init__(self, area: memoryview) -> None:
         self._bytes = area
         self._words = area.cast("q")
         self._copy_bytes = (len(area) - _WORD) // 2 // _WORD * _WORD
 
-    def write(self, held: Iterable[Held]) -> None:
-        """Put up another one: master's side. What does not fit is left out at the end."""
-        rows = [[*each[:-1], each.words[:_MOST_WORDS]] for each in held]
-        while len(raw := json.dumps(rows).encode()) > self._copy_bytes - _WORD:
-            rows.pop()
+    @property
+    def room(self) -> int:
+        """How many bytes a text may have."""
+        return self._copy_bytes - _WORD
+
+    def put_up(self, raw: bytes) -> None:
+        """Put up another one. Raises ValueError for one that does not fit."""
+        if len(raw) > self.room:
+            raise ValueError(f"{len(raw)} bytes do not fit on a board of {self.room}")
         number = self._words[0] + 1
         at = self._place_of(number)
         self._bytes[at + _WORD : at + _WORD + len(raw)] = raw
         self._words[at // _WORD] = len(raw)
         self._words[0] = number
 
-    def read(self) -> tuple[Held, ...]:
-        """What is up now."""
+    def read(self) -> bytes:
+        """Return what is up now, b"" for nothing."""
         while True:
             number = self._words[0]
             if number == 0:
-                return ()
+                return b""
             at = self._place_of(number)
             raw = bytes(self._bytes[at + _WORD : at + _WORD + self._words[at // _WORD]])
             if self._words[0] == number:
-                return tuple(Held(*row) for row in json.loads(raw))
+                return raw
 
     def _place_of(self, number: int) -> int:
         return _WORD + (number & 1) * self._copy_bytes

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, Exporter, small_fleet
+from exporting import DEADLINE_SECONDS, Exporter, small_fleet
 from fleets import Fleets, Measure
 from masters import ON_ONE_SERVER
 from rota.child.slots import MASTER_SLOT, Phase
@@ -23,6 +23,7 @@ from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Limits
 from rota_supervisor.exporter.client import MAX_HEAD_BYTES, MAX_HEAD_LINES
 from rota_supervisor.exporter.server import MAX_CLIENTS, MAX_PAGES
+from rota_supervisor.layout import EXPORTER_SLOT
 from waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"

@@ -9,7 +9,7 @@ from protocol import Fleet
 from rota.client.client import Client
 from rota.client.explain import UnknownPool
 from rota.client.outlook import Outlook
-from rota.protocol.order import heartbeat_of
+from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import DeadOutcome
 from rota.protocol.tiers import Domain, QueueShare, domain_of, pack_tiers
 

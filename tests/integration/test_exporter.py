@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporting import DEADLINE_SECONDS, EXPORTER_SLOT, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
+from exporting import DEADLINE_SECONDS, POLLER_SLOT, WORKER_SLOT, Exporter, settings_for, small_fleet
 from masters import ON_ONE_SERVER
 from rota.child.signals import STACK_SIGNAL
 from rota.child.slots import Phase, boottime_ns
@@ -22,6 +22,7 @@ from rota.protocol.store import NewTask, Store
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota.telemetry import metrics as m
+from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.notice import Held, Notice
 from servers import Server
 from waiting import until
@@ -195,8 +196,7 @@ def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
 
 
 def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> None:
-    notice = Notice(exporter.memory.slot(0).spare)
-    notice.write([Held("poller", "pollers", "backoff", 3, 0.0, "killed by SIGSEGV")])
+    exporter.put_up(Notice(held=(Held("poller", "pollers", "backoff", 3, 0.0, "killed by SIGSEGV"),)))
     refused = exporter.get("/readyz")
     assert refused.status == 503
     assert "the poller is in backoff: 3 failures in a row" in refused.body
@@ -210,7 +210,7 @@ def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> N
             "last_error": "killed by SIGSEGV",
         }
     ]
-    notice.write([])
+    exporter.put_up(Notice())
     assert exporter.get("/readyz").status == 200
 
 

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from rota.protocol.keys import Keys
-from rota.protocol.order import heartbeat_of
+from rota.protocol.nodes import heartbeat_of
 from rota.protocol.outcome import DeadOutcome, Settlement, join_settlements, pack_settlement
 from rota.protocol.store import Store, Turn
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers

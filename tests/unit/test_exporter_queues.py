@@ -14,7 +14,7 @@ from rota.protocol.schedules import Page
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.config.model import QueueConfig
-from rota_supervisor.exporter import queues
+from rota_supervisor.exporter import asking
 from rota_supervisor.exporter.asking import LIMIT_SECONDS, RedisThread, connector
 from rota_supervisor.exporter.queues import QueueReading, QueueWatch
 
@@ -94,7 +94,7 @@ def test_many_readers_are_one_ask_a_second() -> None:
 @pytest.fixture
 def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is old after a fifth of a second already, which is less than the limit of a wait."""
-    monkeypatch.setattr(queues, "FRESH_SECONDS", 0.2)
+    monkeypatch.setattr(asking, "FRESH_SECONDS", 0.2)
 
 
 @pytest.mark.usefixtures("soon_old")

@@ -30,7 +30,7 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
     log.configure(LogSettings())
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
-    observer = BadObserver(settings, memory, os.getpid(), lambda: None)
+    observer = BadObserver(settings, memory, os.getpid(), lambda: None, lambda _: None)
     site = Site(settings, BadProbe(settings, memory, os.getpid()), observer, None)
     request = HttpRequest("GET", path, "", {})
     answer = site.at_once(request) or site.page(request)

@@ -11,7 +11,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import conditions
 from rota_supervisor.master.core.backoff import BUDGETS, End, StartBackoff
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
-from rota_supervisor.master.core.effects import Effect, PutUpNotice, SetGauge, WriteLog
+from rota_supervisor.master.core.effects import Effect, SetGauge, WriteLog
 from rota_supervisor.master.core.events import Look, Looked
 from rota_supervisor.master.core.stopping import Stage, Stop
 from rota_supervisor.master.core.targets import Target, Versions, desired_of
@@ -46,10 +46,10 @@ def said(effects: list[Effect]) -> list[str]:
     return [effect.event for effect in effects if isinstance(effect, WriteLog)]
 
 
-def notices(effects: list[Effect]) -> list[list[tuple[str, int]]]:
-    """The pools of each notice, with their failures in a row."""
-    notices = [effect.held for effect in effects if isinstance(effect, PutUpNotice)]
-    return [[(row.pool, row.failures) for row in held] for held in notices]
+def held(core: Core, *targets: Target) -> list[tuple[str, int]]:
+    """The pools that are held back when these are shown, with their failures in a row."""
+    shown(core, *targets)
+    return [(row.pool, row.failures) for row in core.state.held]
 
 
 def gauges(effects: list[Effect]) -> dict[tuple[str, ...], float | None]:
@@ -58,9 +58,8 @@ def gauges(effects: list[Effect]) -> dict[tuple[str, ...], float | None]:
 
 def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_comes_first(core: Core) -> None:
     core.state.backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
-    effects = shown(core, MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1))
-    [rows] = [effect.held for effect in effects if isinstance(effect, PutUpNotice)]
-    assert [(row.role, row.state, row.failures, row.words) for row in rows] == [
+    shown(core, MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1))
+    assert [(row.role, row.state, row.failures, row.words) for row in core.state.held] == [
         ("poller", "fatal", BUDGETS[Role.POLLER], f"exit code {BUDGETS[Role.POLLER] - 1}"),
         ("worker", "backoff", 2, "exit code 1"),
     ]
@@ -116,15 +115,14 @@ def test_a_new_generation_is_back_when_it_works_and_not_when_it_begins(core: Cor
     assert said(effects) == [events.POOL_BACKOFF, events.POOL_BACK]
 
 
-def test_the_notice_follows_and_a_fleet_that_stops_or_wants_none_of_a_pool_says_nothing(core: Core) -> None:
+def test_a_fleet_that_stops_or_wants_none_of_a_pool_holds_nothing_back(core: Core) -> None:
     core.state.backoffs = {KEY: failed(3)}
-    effects = shown(core, MAIL)
-    effects += shown(core, Target(Role.WORKER, "mail", 0, 1))
-    effects += shown(core, MAIL)
+    assert held(core, MAIL) == [("mail", 3)]
+    assert held(core, Target(Role.WORKER, "mail", 0, 1)) == []
+    assert held(core, MAIL) == [("mail", 3)]
     core.state.stop = Stop(Stage.WORKERS, 0.0, 1.0)
-    effects += shown(core, MAIL)
-    assert notices(effects) == [[("mail", 3)], [], [("mail", 3)], []]
-    assert events.POOL_BACK not in said(effects)
+    assert held(core, MAIL) == []
+    assert events.POOL_BACK not in [event for event, _ in core.logged]
 
 
 def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(core: Core) -> None:

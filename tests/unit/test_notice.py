@@ -1,47 +1,62 @@
-"""The master's notice in its slot, for the exporter."""
+"""What the master and the exporter leave in their slots for each other."""
 
+import json
 import threading
+
+import pytest
 
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import MASTER_SLOT
-from rota_supervisor.notice import Held, Notice
+from rota.protocol.nodes import NodeReport
+from rota_supervisor.notice import Board, Closed, FleetEvent, Held, Notice, Pace, Told, dated, read_pace
+
+ROOM = 1 << 18
+WHOLE = Notice(
+    node="web-1",
+    url="http://web-1:9477/",
+    held=(Held("worker", "mail", "fatal", 3, 9.5, "killed by SIGSEGV"),),
+    quiet_since=4.0,
+    closed=(Closed("bulk", "", "", 2.0),),
+    last_reload={"result": "success", "changes": [], "at": 1.0},
+    last_death={"child": "worker", "at": 2.0},
+    children=(Told(8, "mail", 1), Told(1, "", 1)),
+    events=(FleetEvent(1, 2.0, "info", "fleet.ready", "the fleet is ready", {"workers": 2}),),
+)
 
 
-def held(number: int, words: str = "killed by SIGSEGV") -> Held:
-    return Held("worker", f"pool-{number}", "backoff", number, number / 8, words)
+def event(number: int) -> FleetEvent:
+    return FleetEvent(number, number / 8, "warning", "worker.exited", "é" * 300, {"slot": number})
 
 
 def test_what_is_put_up_is_read_in_another_mapping_and_the_last_one_holds() -> None:
     memory = SlotMemory.create(1)
-    writing = Notice(memory.slot(MASTER_SLOT).spare)
-    reading = Notice(SlotMemory.to_read(memory.fd).slot(MASTER_SLOT).spare)
-    assert reading.read() == ()
-    for number in range(1, 5):
-        writing.write([held(number), held(7)])
-        assert reading.read() == (held(number), held(7))
-    writing.write([])
-    assert reading.read() == ()
+    writing = Board(memory.slot(MASTER_SLOT).far_spare)
+    reading = Board(SlotMemory.to_read(memory.fd).slot(MASTER_SLOT).far_spare)
+    assert reading.read() == b""
+    for text in (b"one", b"another", b""):
+        writing.put_up(text)
+        assert reading.read() == text
 
 
-def test_what_does_not_fit_is_cut_and_left_out_at_the_end() -> None:
-    area = memoryview(bytearray(4096))
-    notice = Notice(area)
-    notice.write([held(number, "é" * 10_000) for number in range(50)])
-    read = notice.read()
-    assert [row.failures for row in read] == list(range(len(read)))
-    assert 0 < len(read) < 50
+def test_what_does_not_fit_is_refused_and_the_text_before_stays() -> None:
+    board = Board(memoryview(bytearray(4096)))
+    board.put_up(b"before")
+    board.put_up(b"x" * board.room)
+    with pytest.raises(ValueError, match="do not fit"):
+        board.put_up(b"x" * (board.room + 1))
+    assert board.read() == b"x" * board.room
 
 
-def test_a_reader_never_sees_two_notices_mixed() -> None:
+def test_a_reader_never_sees_two_texts_mixed() -> None:
     memory = SlotMemory.create(1)
-    writing, reading = (Notice(memory.slot(MASTER_SLOT).spare) for _ in range(2))
+    writing, reading = (Board(memory.slot(MASTER_SLOT).far_spare) for _ in range(2))
     over = threading.Event()
 
     def write() -> None:
         number = 0
         while not over.is_set():
             number = (number + 1) % 50
-            writing.write([held(number)] * (1 + number))
+            writing.put_up(bytes([number]) * (1 + 1000 * number))
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -49,7 +64,43 @@ def test_a_reader_never_sees_two_notices_mixed() -> None:
         for _ in range(5_000):
             read = reading.read()
             assert len(set(read)) <= 1
-            assert all(len(read) == 1 + row.failures for row in read)
+            assert not read or len(read) == 1 + 1000 * read[0]
     finally:
         over.set()
         writer.join()
+
+
+def test_a_notice_is_read_as_it_was_written_and_nothing_is_one_that_says_nothing() -> None:
+    assert Notice.from_json(WHOLE.to_json(ROOM)) == WHOLE
+    assert Notice.from_json(b"") == Notice()
+
+
+def test_for_want_of_room_the_oldest_events_and_the_last_of_the_rest_are_left_out() -> None:
+    held = tuple(Held("worker", f"pool-{number}", "backoff", number, 0.0, "é" * 10_000) for number in range(50))
+    whole = Notice(held=held, events=tuple(map(event, range(1, 101))))
+    raw = whole.to_json(8192)
+    assert len(raw) <= 8192
+    read = Notice.from_json(raw)
+    assert [row.failures for row in read.held] == list(range(len(read.held)))
+    assert [each.n for each in read.events] == list(range(101 - len(read.events), 101))
+    assert 0 < len(read.held) < 50
+
+
+def test_what_happened_is_dated_by_the_wall_clock_of_whoever_shows_it() -> None:
+    assert dated({"result": "success", "at": 90.0}, now=100.0, wall=5000.0) == {"result": "success", "at": 4990.0}
+    assert dated(None, 100.0, 5000.0) is None
+
+
+def test_a_pace_is_told_while_it_is_true_and_no_nonsense_is() -> None:
+    pace = Pace(100.0, 12.5, 0.001, None, 0.0)
+    assert read_pace(pace.to_json(), 104.0) == pace
+    assert read_pace(pace.to_json(), 200.0) is None
+    for nonsense in (b"", b"[]", b"{", b"7", b"[1,2]", json.dumps(["x", 1, 2, 3, 4]).encode(), b"\xff"):
+        assert read_pace(nonsense, 104.0) is None
+
+
+def test_a_report_says_the_pace_too() -> None:
+    report = Pace(100.0, 12.5, 0.001, 0.2, 0.25).added_to(NodeReport(state="running", workers=3))
+    assert report == NodeReport(
+        state="running", workers=3, done_per_second=12.5, lag_p50_seconds=0.001, lag_p99_seconds=0.2, late=0.25
+    )

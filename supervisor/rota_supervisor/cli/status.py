@@ -24,7 +24,7 @@ from rota.protocol.store import Store
 from rota.schedules.status import rows_of
 from rota_supervisor.cli import command, master, output, sources
 from rota_supervisor.exits import Failure
-from rota_supervisor.notice import sentence
+from rota_supervisor.notice import how_it_died, sentence, who_died
 
 COLUMNS: Final = 100
 MEGABYTE: Final = 2**20
@@ -106,9 +106,7 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
         said = reload.get("faults") or reload.get("changes") or ["nothing changed"]
         yield "last reload", f"{reload['result']} {_ago(reload)}: {'; '.join(map(str, said))}"
     if death := found["last_death"]:
-        of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
-        who = f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
-        yield "last death", f"{who} {_ago(death)}: {death.get('words') or death.get('reason')}"
+        yield "last death", f"{who_died(death)} {_ago(death)}: {how_it_died(death)}"
     for row in found["held"]:
         yield "held back", sentence(dict(row))
     if found["quiet_seconds"]:

@@ -10,7 +10,7 @@ from prometheus_client import parser, samples
 
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import Definition
-from rota_supervisor.exporter.lag import quantile
+from rota_supervisor.exporter.history import quantile
 
 Histogram = tuple[float, ...]  # observations by bucket, one above the last, then the sum
 

@@ -3,8 +3,10 @@
 So nothing (a stalled server, a resolver without network) holds up a page for longer than half a second.
 """
 
+import math
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -16,6 +18,7 @@ from rota.server.server_errors import ServerError
 T = TypeVar("T")
 
 LIMIT_SECONDS: Final = 0.5
+FRESH_SECONDS: Final = 1.0
 
 
 class NoAnswer(Exception):
@@ -88,3 +91,27 @@ class RedisThread:
         if self._connection is None:
             self._connection = self._connect()
         return self._connection.run(call)
+
+
+class FreshAnswer(Generic[T]):
+    """What `ask` returns, which is called when somebody wants to know, at most once a second."""
+
+    def __init__(self, redis: RedisThread, ask: Callable[[RunCommand], T]) -> None:
+        self._redis = redis
+        self._ask = ask
+        self._answer: T | None = None  # this and the next are of the thread of `redis` alone
+        self._asked_at = -math.inf  # monotonic
+
+    def read(self) -> T | None:
+        """Return what Redis said within the last second; None when it did not answer."""
+        try:
+            return self._redis.ask(self._ask_if_due)
+        except NoAnswer:
+            return None
+
+    def _ask_if_due(self, run: RunCommand) -> T | None:
+        now = time.monotonic()
+        if now - self._asked_at >= FRESH_SECONDS:
+            self._answer, self._asked_at = None, now
+            self._answer = self._ask(run)
+        return self._answer

@@ -23,7 +23,7 @@ from rota.telemetry.metrics import REDIS_UP
 from rota_supervisor.exporter.samples import Regions
 from rota_supervisor.exporter.settings import ExporterSettings
 from rota_supervisor.layout import Role, role_of
-from rota_supervisor.notice import FLEET_STATES, Json, Notice, sentence
+from rota_supervisor.notice import FLEET_STATES, Board, Json, Notice, sentence
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 # Places in /proc/PID/stat behind the command, whose name may hold blanks and brackets: see proc_pid_stat(5).
@@ -169,7 +169,7 @@ class Probe:
         self._settings = settings
         self._memory = memory
         self._master_pid = master_pid
-        self._notice = Notice(memory.slot(MASTER_SLOT).spare)
+        self._board = Board(memory.slot(MASTER_SLOT).far_spare)
         self.regions = Regions(memory, settings.max_series)
 
     def alive(self) -> Health:
@@ -177,15 +177,24 @@ class Probe:
 
     def ready(self) -> Health:
         redis_up = self.regions.read_slot(MASTER_SLOT).value(REDIS_UP) == 1
-        return ready(self.fleet(), self.held(), self._settings, redis_up=redis_up)
+        return ready(self.fleet(), held_at(now_seconds(), self.notice()), self._settings, redis_up=redis_up)
 
     def fleet(self) -> tuple[Member, ...]:
         return members(self._memory, self.regions.touched(), self._master_pid)
 
-    def held(self) -> tuple[Json, ...]:
-        """Return the pools whose starts are held back."""
-        now = boottime_ns() / NANOSECONDS
-        return tuple(held.row(now) for held in self._notice.read())
+    def notice(self) -> Notice:
+        """Return what the master says."""
+        return Notice.from_json(self._board.read())
+
+
+def now_seconds() -> float:
+    """The clock of the slots and of the notice."""
+    return boottime_ns() / NANOSECONDS
+
+
+def held_at(now: float, notice: Notice) -> tuple[Json, ...]:
+    """Return the pools whose starts are held back."""
+    return tuple(held.row(now) for held in notice.held)
 
 
 def alive(fleet: Iterable[Member], settings: ExporterSettings) -> Health:

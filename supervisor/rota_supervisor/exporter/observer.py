@@ -15,14 +15,14 @@ from rota.telemetry import label_values
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import Definition, GaugeDefinition, Writer
 from rota.telemetry.queue_labels import QueueLabels
-from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, started_at, usage_of
-from rota_supervisor.exporter.lag import Lag, LagWindow
+from rota_supervisor.exporter.fleet import Health, Member, Probe, Usage, now_seconds, started_at, usage_of
+from rota_supervisor.exporter.history import History, Recent
 from rota_supervisor.exporter.libraries import prometheus
 from rota_supervisor.exporter.queues import QueueReading, queue_row
 from rota_supervisor.exporter.samples import Labels, Samples, empty_families, families
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import Role, role_of
-from rota_supervisor.notice import Json
+from rota_supervisor.notice import Notice, Pace
 
 # The values of labels that are fixed sets; `reason` means something else in each metric.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -47,20 +47,23 @@ _OF_QUEUES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen at one time: the living processes, all samples, the lag of the last minutes by queue,
-    the queues if Redis answered, whether this node takes work, and the pools whose starts are held back."""
+    """What was seen at one time: the living processes, all samples, the last minutes, the queues if Redis answered,
+    whether this node takes work, and what its master says. `at`: by the wall clock; `now`: by that of the notice."""
 
+    at: float
+    now: float
     fleet: tuple[Member, ...]
     samples: Samples
-    lags: Mapping[str, Lag]
+    recent: Recent
     reading: QueueReading | None
     ready: Health
-    held: tuple[Json, ...] = ()
+    notice: Notice
 
 
 class Observer:
     """Reads the slots of `memory`, and the queues with `read_queues`, which returns None while Redis does not answer.
-    Also a collector of prometheus_client. Not safe for two threads at once."""
+    Says with `tell_pace` each few seconds how fast and how late this node is. Also a collector of prometheus_client.
+    Not safe for two threads at once."""
 
     def __init__(
         self,
@@ -68,14 +71,16 @@ class Observer:
         memory: SlotMemory,
         master_pid: int,
         read_queues: Callable[[], QueueReading | None],
+        tell_pace: Callable[[Pace], None],
     ) -> None:
         self._settings = settings
         self._started_at = started_at(master_pid)
         self._read_queues = read_queues
+        self._tell_pace = tell_pace
         self._probe = Probe(settings, memory, master_pid)
         self._regions = self._probe.regions
         self._cpu = CpuTotals()
-        self._lag = LagWindow()
+        self._history = History()
         self._zeroes = list(zeroes(queue.name for queue in settings.queues))
         for definition, labels in self._zeroes:
             self._regions.bound.keep(definition, labels)
@@ -92,19 +97,22 @@ class Observer:
         began = time.monotonic()
         reading = self._read_queues()
         fleet, samples = self._read_slots()
-        lags = self._lag.lags(samples, began)
         put_settings(samples, self._settings, __version__, self._started_at)
         put_fleet(samples, fleet, self._settings.queues)
         if reading is not None:
             put_reading(samples, reading)
         samples.put(m.COLLECT_SECONDS, (), time.monotonic() - began)
-        return Observation(fleet, samples, lags, reading, self._probe.ready(), self._probe.held())
+        recent = self._history.recent(samples, began)
+        ready, notice = self._probe.ready(), self._probe.notice()
+        return Observation(time.time(), now_seconds(), fleet, samples, recent, reading, ready, notice)
 
-    def note_lag(self) -> None:
-        """Remember how the lag stands now, if it is time to; to be called every second or so."""
+    def note_history(self) -> None:
+        """Remember how things stand now, if it is time to; to be called every second or so."""
         now = time.monotonic()
-        if self._lag.is_due(now):
-            self._lag.note(self._regions.read(()), now)
+        if self._history.is_due(now):
+            samples = self._regions.read(())
+            self._history.note(samples, now)
+            self._tell_pace(pace_of(self._history.recent(samples, now), now_seconds()))
 
     def _read_slots(self) -> tuple[tuple[Member, ...], Samples]:
         fleet = self._probe.fleet()
@@ -116,6 +124,12 @@ class Observer:
         put_usage(samples, usages)
         self._cpu.put(samples, usages)
         return fleet, samples
+
+
+def pace_of(recent: Recent, now: float) -> Pace:
+    """Return how fast and how late this node is."""
+    starts = recent.window.overall
+    return Pace(now, round(recent.rates[0], 3), starts.lag(0.5), starts.lag(0.99), starts.share_late)
 
 
 def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:

@@ -6,7 +6,6 @@ that is not enough the next look goes on there, and of the others it is shown ho
 When no answer comes in time there are no queue gauges: absent, never stale.
 """
 
-import math
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -18,11 +17,10 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import Groups
 from rota.protocol.queue_walk import look_further
 from rota.protocol.schedules import Page, ScheduleStore
-from rota_supervisor.exporter.asking import NoAnswer, RedisThread
+from rota_supervisor.exporter.asking import FreshAnswer, RedisThread
 from rota_supervisor.exporter.largest import Largest, ShownQueues
 from rota_supervisor.exporter.settings import ExporterSettings
 
-FRESH_SECONDS: Final = 1.0
 SCHEDULES_SHOWN: Final = 100
 GROUPS_SHOWN: Final = 20
 NO_SCHEDULES: Final = Page(0, 0, ())
@@ -87,23 +85,7 @@ class QueueWatch:
         self._schedules = ScheduleStore(settings.server.namespace)
         self._largest = Largest([queue.name for queue in settings.queues], settings.top_queues)
         self._look = QueueLook(self._scripts, self._largest.served)
-        self._redis = redis
-        self._reading: QueueReading | None = None  # this and the next are of the thread alone
-        self._asked_at = -math.inf  # monotonic
-
-    def read(self) -> QueueReading | None:
-        """Return what Redis said within the last second; None when it did not answer."""
-        try:
-            return self._redis.ask(self._read)
-        except NoAnswer:
-            return None
-
-    def _read(self, run: RunCommand) -> QueueReading | None:
-        now = time.monotonic()
-        if now - self._asked_at >= FRESH_SECONDS:
-            self._reading, self._asked_at = None, now
-            self._reading = self._read_from(run)
-        return self._reading
+        self.read = FreshAnswer(redis, self._read_from).read
 
     def _read_from(self, run: RunCommand) -> QueueReading:
         before = time.time()

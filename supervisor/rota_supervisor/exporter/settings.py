@@ -13,9 +13,11 @@ from rota.child.settings import LogSettings, ServerSettings
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A configured queue. `lag_target`: the share of starts that must meet the objective."""
+    """A configured queue. `tier`: its number, 1 for the highest. `lag_target`: the share of starts that must meet the
+    objective."""
 
     name: str
+    tier: int
     weight: float
     lag_objective_seconds: float
     lag_target: float

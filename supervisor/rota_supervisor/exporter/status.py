@@ -1,106 +1,99 @@
-"""The state of the fleet as one plain dictionary, which `/status.json` answers and the page shows."""
+"""The state of the fleet as one plain dictionary: what `/status.json` answers. `docs/status.md` explains each key."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Final
 
+from rota import __version__
 from rota.durations import utc_datetime
 from rota.protocol.groups import GroupState
-from rota.protocol.progress import progress_row
+from rota.protocol.nodes import Node
 from rota.protocol.schedules import Page
-from rota.protocol.views import QueueState
 from rota.telemetry import metrics as m
-from rota.telemetry.label_values import OTHER
-from rota.telemetry.queue_labels import QueueLabels
-from rota_supervisor.exporter.fleet import Member, MemberTask
+from rota_supervisor.exporter import nodes
+from rota_supervisor.exporter.fleet import held_at
+from rota_supervisor.exporter.headlines import headlines
+from rota_supervisor.exporter.history import STEP_SECONDS
 from rota_supervisor.exporter.observer import Observation
-from rota_supervisor.exporter.queues import queue_row
-from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
-from rota_supervisor.notice import Json, states_of_pools
+from rota_supervisor.exporter.process_rows import process_rows
+from rota_supervisor.exporter.queue_rows import queue_rows, tiers_of
+from rota_supervisor.exporter.settings import ExporterSettings
+from rota_supervisor.notice import Json, dated, states_of_pools
 
-_NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": None}
 
-
-def status(settings: ExporterSettings, seen: Observation) -> Json:
-    """Return all that people ask first. `redis` is false and each queue's `state` null while Redis is away."""
-    states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
-    configured = {queue.name: queue for queue in settings.queues}
-    names = [
-        *configured,
-        *sorted(states.keys() - configured.keys(), key=lambda name: (name == OTHER, name)),
-    ]
-    labels = QueueLabels(configured)
-    restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
-    return {
+def status(
+    settings: ExporterSettings, seen: Observation, found: Iterable[Node] | None = None, events_after: int = 0
+) -> Json:
+    """Return all that people ask first. `found`: the nodes, None when they are not known. `events_after`: the number of
+    the last event that is left out."""
+    held, reading = held_at(seen.now, seen.notice), seen.reading
+    answer = {
+        "at": round(seen.at, 3),
+        "version": __version__,
         "fleet": settings.server.namespace,
+        "node": seen.notice.node,
+        "actions": False,
         "ready": seen.ready.row(),
-        "redis": seen.reading is not None,
+        "redis": reading is not None,
+        "clock_offset_seconds": None if reading is None else reading.clock_offset_seconds,
         "started_at": seen.samples.value(m.START_TIME),
-        "missing_tasks": None if seen.reading is None else seen.reading.missing_tasks,
-        "pools": _pools(seen),
-        "held": list(seen.held),
-        "processes": [_process(member) for member in seen.fleet],
-        "queues": [_queue(name, labels.of(name), configured, states.get(name), seen) for name in names],
-        "schedules": None if seen.reading is None else _schedules(seen.reading.schedules),
-        "groups": None if seen.reading is None else list(map(_group, seen.reading.groups.page)),
-        "restarts": [{"role": role, "reason": reason, "count": int(n)} for (role, reason), (n,) in restarts if n],
+        "missing_tasks": None if reading is None else reading.missing_tasks,
+        "nodes": nodes.rows(seen, found),
+        **_told_by_master(seen, events_after),
+        **_recent(seen),
+        "pools": _pools(seen, held),
+        "held": list(held),
+        "processes": process_rows(settings, seen),
+        "tiers": [
+            {"number": number, "queues": [queue.name for queue in tier]} for number, tier in tiers_of(settings).items()
+        ],
+        "queues": queue_rows(settings, seen),
+        "schedules": None if reading is None else _schedules(reading.schedules),
+        "groups": None if reading is None else list(map(_group, reading.groups.page)),
+        "restarts": [
+            {"role": role, "reason": reason, "count": int(n)}
+            for (role, reason), (n,) in sorted(seen.samples.series(m.PROCESS_RESTARTS))
+            if n
+        ],
+    }
+    return {"headlines": headlines(answer), **answer}
+
+
+def _told_by_master(seen: Observation, events_after: int) -> Json:
+    notice, now = seen.notice, seen.now
+    return {
+        "quiet_seconds": 0.0 if notice.quiet_since is None else round(now - notice.quiet_since, 1),
+        "closed": [each.row(now) for each in notice.closed],
+        "last_reload": dated(notice.last_reload, now, seen.at),
+        "last_death": dated(notice.last_death, now, seen.at),
+        "events": [dated(each._asdict(), now, seen.at) for each in notice.events if each.n > events_after],
     }
 
 
-def _pools(seen: Observation) -> list[Json]:
+def _recent(seen: Observation) -> Json:
+    """The last minutes of this node, over all queues."""
+    recent = seen.recent
+    done, started = recent.rates
+    ends_at = round(seen.at - (recent.now - recent.noted_at), 3)
+    return {
+        "history": {"step_seconds": STEP_SECONDS, "ends_at": ends_at, "length": len(recent.steps)},
+        "overall": recent.row(),
+        "lag": {**asdict(recent.lag(recent.window.overall)), "late": recent.window.overall.share_late},
+        "rate": {"done_per_second": round(done, 3), "started_per_second": round(started, 3)},
+        "log_lines_dropped": int(recent.window.lines_dropped),
+    }
+
+
+def _pools(seen: Observation, held: Iterable[Json]) -> list[Json]:
     desired = {pool: int(count) for (pool,), (count,) in seen.samples.series(m.WORKERS_DESIRED)}
     workers: dict[str, dict[str, int]] = {pool: {} for pool in desired}
     for (pool, state), (count,) in seen.samples.series(m.WORKERS):
         if pool in workers and count:
             workers[pool][state] = int(count)
-    states = states_of_pools(seen.held)
+    states = states_of_pools(held)
     return [
         {"name": pool, "desired": desired[pool], "state": states[pool], "workers": workers[pool]}
         for pool in sorted(desired)
     ]
-
-
-def _process(member: Member) -> Json:
-    tasks = [_task(running) for running in member.tasks]
-    return {
-        "slot": member.slot,
-        "role": str(member.role),
-        "pid": member.pid,
-        "phase": member.phase.name.lower(),
-        "beat_age_seconds": member.beat_age_seconds,
-        **(tasks[0] if tasks else _NO_TASK),
-        "tasks": [{"place": running.task.place, **row} for running, row in zip(member.tasks, tasks, strict=True)],
-    }
-
-
-def _task(running: MemberTask) -> Json:
-    task = running.task
-    return {
-        "task": {"id": task.id, "name": task.name, "queue": task.queue},
-        "task_age_seconds": running.age_seconds,
-        "progress": progress_row(running.progress),
-    }
-
-
-def _queue(
-    name: str, label: str, configured: Mapping[str, QueueSettings], state: QueueState | None, seen: Observation
-) -> Json:
-    """`pattern`: what it is counted as, where that is another name: its lag and what was done of it stand there."""
-    lag, settings = seen.lags.get(name), configured.get(label)
-    processed: Counter[str] = Counter()
-    for (queue, _, outcome), (count,) in seen.samples.series(m.TASKS_PROCESSED):
-        if queue == name:
-            processed[outcome] += int(count)
-    return {
-        "name": name,
-        "configured": settings is not None,
-        "pattern": None if label == name else label,
-        "lag_objective_seconds": None if settings is None else settings.lag_objective_seconds,
-        "state": None if state is None else queue_row(state),
-        "lag": None if lag is None else asdict(lag),
-        "processed": dict(processed),
-    }
 
 
 def _group(found: GroupState) -> Json:

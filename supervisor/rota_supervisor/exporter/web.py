@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from rota.printable import printable
 from rota.telemetry import events, log
-from rota_supervisor.exporter import fleet, libraries, status
+from rota_supervisor.exporter import fleet, libraries, nodes, status
 from rota_supervisor.exporter.asking import RedisThread
 from rota_supervisor.exporter.assets import Assets
 from rota_supervisor.exporter.client import Answer, HttpRequest, json_answer, text_answer
@@ -41,10 +41,11 @@ class Site:
         self._assets = Assets()
         self._namespace = settings.server.namespace
         self._redis = redis
-        self.between = observer.note_lag
+        self.between = observer.note_history
+        read_nodes = nodes.reader(settings, redis)
 
-        def state() -> dict[str, Any]:
-            return status.status(settings, observer.observe())
+        def state(asked: HttpRequest) -> Answer:
+            return json_answer(status.status(settings, observer.observe(), read_nodes(), _events_after(asked)))
 
         self._health: dict[str, _Endpoint] = {
             "/livez": lambda asked: _health(probe.alive(), asked),
@@ -53,7 +54,7 @@ class Site:
         self._pages: dict[str, _Endpoint] = {
             "/dead.json": self._look_at_tasks,
             "/metrics": self._scrape,
-            "/status.json": lambda _: json_answer(state()),
+            "/status.json": state,
             "/task.json": self._look_at_tasks,
         }
 
@@ -104,6 +105,12 @@ def _guarded(make: _Endpoint, request: HttpRequest) -> Answer:
     except Exception:  # noqa: BLE001 - the boundary of a request: whatever failed, the next one is answered
         log.logger().error(events.EXPORTER_REQUEST_FAILED, path=request.path, exc_info=True)
         return _FAILED
+
+
+def _events_after(asked: HttpRequest) -> int:
+    """The number of the last event that whoever asks has; 0 when it says none."""
+    [number] = parse_qs(asked.query).get("events_after", ["0"])[:1]
+    return int(number) if number.isdecimal() else 0
 
 
 def _health(found: fleet.Health, request: HttpRequest) -> Answer:

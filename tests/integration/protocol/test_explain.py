@@ -8,7 +8,8 @@ from clock import TimedFleet
 from foreign import TEXTS
 from protocol import LEASE_MS, tiers
 from rota.protocol.entry import Entry
-from rota.protocol.order import ClaimOrder, heartbeat_of
+from rota.protocol.nodes import heartbeat_of
+from rota.protocol.order import ClaimOrder
 from rota.protocol.outcome import Done
 from rota.protocol.replies import Claim
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers

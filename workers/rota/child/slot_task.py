@@ -73,6 +73,11 @@ class TaskInSlot(NamedTuple):
         return self._field(1)
 
     @property
+    def due(self) -> str:
+        """Redis time in microseconds."""
+        return self._field(3)
+
+    @property
     def ready(self) -> str:
         """Redis time in microseconds: one task of an id is told from the next by it."""
         return self._field(4)

@@ -247,8 +247,14 @@ class Slot(RosterPart):
 
     @property
     def spare(self) -> memoryview:
-        """Where a worker leaves its outcomes. Other roles have none; the master has its notice there."""
+        """Where a worker leaves its outcomes. Other roles have none; the exporter has its node's pace there."""
         return self._bytes[OUTCOMES_AT:METRICS_AT]
+
+    @property
+    def far_spare(self) -> memoryview:
+        """Where a worker of several tasks has its further places. Other roles have none; the master has its notice
+        there."""
+        return self._bytes[METRICS_END:]
 
     @property
     def metrics(self) -> memoryview:

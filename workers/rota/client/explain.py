@@ -19,7 +19,8 @@ from rota.client.outlook import (
 from rota.client.status import State, TaskStatus, status_of
 from rota.durations import utc_datetime
 from rota.protocol.command import Steps, ask
-from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS, Node
+from rota.protocol.nodes import Node
+from rota.protocol.order import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota.protocol.queue_walk import look_further
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_walk import find_task
@@ -100,7 +101,7 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:
     """Who serves what, and on which nodes: those of one name differ where nodes have different configurations."""
     found: dict[tuple[str, Packed], list[str]] = {}
-    for node in sorted(nodes, key=attrgetter("name")):
+    for node in sorted(filter(attrgetter("is_alive"), nodes), key=attrgetter("name")):
         for pool, tiers in sorted(node.pools.items()):
             found.setdefault((pool, tiers), []).append(node.name)
     if not wanted:

@@ -7,20 +7,21 @@
 --          that are not plain (as in the tiers of a turn), n, n x (domain with patterns, its settings), queues
 -- returns  how many nodes are alive
 -- The wish for events outlives its node for as long as no other master is there: what is enqueued while the fleet is away
--- is told too.
+-- is told too. Of a node that fell silent its last heartbeat stays for some minutes, for people.
+local KEPT_US = 300 * 1000000
 local now = redis_now()
 local untill = digits_of(now + tonumber(ARGV[3]) * 1000)
 local events_on = PREFIX .. 'events-on'
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
-local alive = 1
+local alive, lives = 1, { [ARGV[1]] = true }
 for i = 1, #nodes, 2 do
   local ends = whole(string.match(nodes[i + 1], '^(%d+) ')) or 0
-  if ends <= now then
+  if ends + KEPT_US <= now then
     redis.call('HDEL', PREFIX .. 'nodes', nodes[i])
-  elseif nodes[i] ~= ARGV[1] then
-    alive = alive + 1
+  elseif ends > now and not lives[nodes[i]] then
+    alive, lives[nodes[i]] = alive + 1, true
   end
 end
 redis.pcall('HSET', PREFIX .. 'meta', 'ended_keep', ARGV[4]) -- the memory of ends stops nothing, whatever stands there
@@ -40,7 +41,7 @@ else
   redis.pcall('HSET', events_on, ARGV[1], ARGV[5])
 end
 for _, node in ipairs(redis.pcall('HKEYS', events_on)) do
-  if redis.call('HEXISTS', PREFIX .. 'nodes', node) == 0 then redis.call('HDEL', events_on, node) end
+  if not lives[node] then redis.call('HDEL', events_on, node) end
 end
 
 -- Where queues of patterns are to be marked. A domain that is new there begins with a mark for all that waits.

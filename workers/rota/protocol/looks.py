@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from rota.protocol import order, task_events, views
+from rota.protocol import task_events, views
 from rota.protocol.command import Command, Transitions
+from rota.protocol.nodes import Node, parse_nodes
 from rota.protocol.wire import NOTHING, pack
 
 
@@ -38,9 +39,9 @@ class Looks(Transitions):
         Looks at `count`, up to BATCH; of those that run `offset` counts owners."""
         return self._command("peek", pack((place, queue, task, offset, count)), views.parse_peeked)
 
-    def nodes(self) -> Command[list[order.Node]]:
-        """The nodes whose masters live, at most BATCH of them, with what their pools serve."""
-        return self._command("nodes", NOTHING, order.parse_nodes)
+    def nodes(self) -> Command[list[Node]]:
+        """The nodes whose masters live, or lived until a moment ago, at most BATCH of them."""
+        return self._command("nodes", NOTHING, parse_nodes)
 
     def events(self, place: str, count: int) -> Command[task_events.EventsPage]:
         """Up to `count` task events behind a place: the id of one, "0" before all, "$" behind them; at most BATCH."""

@@ -1,14 +1,12 @@
-"""The order of the next claims, as the script `explain` tells it, and how masters announce what their pools serve."""
+"""The order of the next claims, as the script `explain` tells it."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rota.protocol.entry import Entry, parse_entry
 from rota.protocol.replies import Raw, reply
-from rota.protocol.tiers import Domain, tier_words
-from rota.protocol.wire import Packed, pack, shown, text_of
+from rota.protocol.wire import shown, text_of
 
 DEFAULT_CLAIMS = 10
 MOST_CLAIMS = 1000
@@ -97,41 +95,3 @@ def _claims(raw: Sequence[Raw]) -> tuple[Expected, ...]:
 
 
 parse_order = reply(ClaimOrder, int, bool, _claims, lambda raw: tuple(map(_queue, raw)))
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node whose master lives, and the tiers of each of its pools that have workers, packed for a turn."""
-
-    name: str
-    pools: Mapping[str, Packed]
-
-
-def heartbeat_of(pid: int, pools: Mapping[str, Sequence[Domain]]) -> bytes:
-    """What a master says of itself, as JSON."""
-    words = {pool: tier_words(tiers) for pool, tiers in pools.items()}
-    return json.dumps({"pid": pid, "pools": words}, separators=(",", ":")).encode()
-
-
-def parse_nodes(raw: Raw) -> list[Node]:
-    """`[node, heartbeat, ...]`"""
-    return [Node(shown(text_of(name)), _read_pools(said)) for name, said in zip(raw[::2], raw[1::2], strict=True)]
-
-
-def _read_pools(heartbeat: bytes) -> dict[str, Packed]:
-    try:
-        pools = json.loads(heartbeat)["pools"]
-        return {str(pool): pack(words) for pool, words in pools.items() if _are_tiers(words)}
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):  # not of a master of this version
-        return {}
-
-
-def _are_tiers(words: Any) -> bool:
-    """Whether these are what `tier_words` makes: the script takes nothing else."""
-    if not isinstance(words, list) or not all(isinstance(word, str | int) for word in words):
-        return False
-    domains, at = int(words[0]), 1
-    for _ in range(domains):
-        names = int(words[at + 2])
-        at += 3 + max(names, 1)
-    return at == len(words)

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
+from rota.protocol.entry import MICROSECONDS
 from rota.protocol.views import ClosedQueue
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.events import ClosedSeen
 from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.notice import Closed
 
 CLOSED_A_LOOK: Final = 100  # with as many there may be others: see conditions.lua
 MOST_SHOWN: Final = 20
@@ -30,17 +32,12 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
     return [*effects, do.SetGauge(m.QUIET_AGE, (), state.quiet_seconds(now))]
 
 
-def rows(state: MasterState, now: float) -> list[dict[str, object]]:
+def shown(state: MasterState) -> tuple[Closed, ...]:
     """The closed queues, for people: those with a fault first, then the longest."""
-    return [
-        {
-            "queue": row.queue,
-            "condition": row.closed_by,
-            "error": row.error,
-            "seconds": round(row.closed_age_us / 1_000_000 + now - state.closed_at, 1),
-        }
-        for row in sorted(state.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_SHOWN]
-    ]
+    rows = sorted(state.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_SHOWN]
+    return tuple(
+        Closed(row.queue, row.closed_by, row.error, state.closed_at - row.closed_age_us / MICROSECONDS) for row in rows
+    )
 
 
 def _errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:

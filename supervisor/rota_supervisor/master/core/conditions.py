@@ -83,18 +83,18 @@ def show(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]:
         backoff = state.backoff_of(target.key)
         pools.append(_Pool(target, backoff, backoff.condition(target.role)))
     wanted = [pool for pool in pools if pool.target.count and not state.stop.is_asked]
-    return [*_gauges(state, pools), *_notice(state, wanted), *_log(state, wanted)]
+    state.held = _held(wanted)
+    return [*_gauges(state, pools), *_log(state, wanted)]
 
 
-def _notice(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
+def _held(pools: Sequence[_Pool]) -> tuple[Held, ...]:
     """The pools that are in back-off, those that need a person first."""
     held = [
         Held(target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.words)
         for target, backoff, condition in pools
         if condition is not PoolState.RUNNING
     ]
-    before, state.shown.held = state.shown.held, tuple(sorted(held, key=lambda row: row.state != PoolState.FATAL))
-    return [do.PutUpNotice(state.shown.held)] if state.shown.held != before else []
+    return tuple(sorted(held, key=lambda row: row.state != PoolState.FATAL))
 
 
 def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:

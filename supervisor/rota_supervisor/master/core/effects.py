@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, TypeAlias
 
 from rota.child.slot_task import TaskInSlot
+from rota.protocol.nodes import NodeReport
 from rota.protocol.outcome import Settlement
 from rota.protocol.schedules import Declared
 from rota.protocol.store import FIRST_HELD, Announced, Blame
@@ -15,7 +16,6 @@ from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.control.port import Answer
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.master.core.children import ChildRef
-from rota_supervisor.notice import Held
 
 # Children
 
@@ -108,9 +108,9 @@ class HeldLease(NamedTuple):
 
 class RenewLeases(NamedTuple):
     """Renew all leases, announce for `lease_seconds` which queues this node serves, the tiers of its pools, what holds
-    for the whole fleet and which schedules this node declares, and look at what is closed. `is_settled`: no reload may
-    be refused any more, so schedules that are no longer declared are not wanted. Followed by ClosedSeen, when Redis
-    answers, and LeasesRenewed."""
+    for the whole fleet, which schedules this node declares, and how it is (`report`), and look at what is closed.
+    `is_settled`: no reload may be refused any more, so schedules that are no longer declared are not wanted. Followed
+    by ClosedSeen, when Redis answers, and LeasesRenewed."""
 
     held: tuple[HeldLease, ...]
     queues: tuple[str, ...]
@@ -120,6 +120,7 @@ class RenewLeases(NamedTuple):
     conditions: Mapping[str, ConditionConfig]
     schedules: tuple[Declared, ...] = ()
     is_settled: bool = False
+    report: NodeReport = NodeReport()
 
 
 class Retire(NamedTuple):
@@ -227,9 +228,7 @@ class SetGaugeToNow(NamedTuple):
 
 
 class PutUpNotice(NamedTuple):
-    """Tell the exporter which pools are held back."""
-
-    held: tuple[Held, ...]
+    """Tell the exporter what is new of the fleet."""
 
 
 class NotifyManager(NamedTuple):

@@ -21,6 +21,7 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import UNSEEN, Child, ChildState, ToldCancel
 from rota_supervisor.master.core.reasons import RECYCLED
 from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.status import report_of
 
 _SERVING: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.QUIET})
 _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.name]: each for each in RECYCLED}
@@ -220,8 +221,8 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     leases.is_renewing, leases.is_urgent, leases.begun_at = True, False, now
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
     queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declaring.declared(state, now)
-    is_settled = state.rollout.candidate is None
-    return [do.RenewLeases(held, queues, pools, lease.seconds, *_announced(state.config), declared, is_settled)]
+    is_settled, report = state.rollout.candidate is None, report_of(state)
+    return [do.RenewLeases(held, queues, pools, lease.seconds, *_announced(state.config), declared, is_settled, report)]
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:

@@ -98,7 +98,7 @@ def in_words(state: MasterState) -> str:
     parts.append(f"generation {rollout.in_force.number}" if rollout.current is not None else "starting")
     if rollout.current is not None and rollout.candidate is not None:
         parts.append(f"generation {rollout.candidate.number} on its way")
-    conditions = {held.state for held in state.shown.held}
+    conditions = {held.state for held in state.held}
     remarks = {
         "quiet": state.quiet.is_asked,
         "backing off": PoolState.BACKOFF in conditions,

@@ -10,7 +10,6 @@ from rota.protocol.wire import Packed
 from rota_supervisor import messages
 from rota_supervisor.config import resolve
 from rota_supervisor.config.model import Config, QueueConfig
-from rota_supervisor.config.rules import served_queues
 from rota_supervisor.config.schedules import calls_of
 from rota_supervisor.exporter.settings import ExporterSettings, QueueSettings
 from rota_supervisor.layout import TICK_SECONDS, Role
@@ -45,7 +44,9 @@ def exporter_settings(config: Config) -> ExporterSettings:
     """What the exporter is told."""
     return ExporterSettings(
         server=resolve.server_settings(config),
-        queues=tuple(_queue_settings(config, name) for name in served_queues(config)),
+        queues=tuple(
+            _queue_settings(config, name, number) for number, tier in enumerate(config.tiers, 1) for name in tier
+        ),
         tick_seconds=TICK_SECONDS,
         ask_redis=config.metrics.cluster != "never",
         log=resolve.log_settings(config),
@@ -53,10 +54,11 @@ def exporter_settings(config: Config) -> ExporterSettings:
     )
 
 
-def _queue_settings(config: Config, name: str) -> QueueSettings:
+def _queue_settings(config: Config, name: str, tier: int) -> QueueSettings:
     queue, metrics = config.queues.get(name, QueueConfig()), config.metrics
     return QueueSettings(
         name,
+        tier,
         queue.weight,
         queue.lag_objective_seconds or metrics.lag_objective_seconds,
         queue.lag_target or metrics.lag_target,

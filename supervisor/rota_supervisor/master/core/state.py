@@ -1,11 +1,11 @@
 """All that the master knows. Only the functions of this folder move it, and only as an event has them do."""
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
 from rota.child.slots import Phase
 from rota.protocol.views import ClosedQueue
@@ -20,14 +20,16 @@ from rota_supervisor.master.core.rollout import Generation, Rollout
 from rota_supervisor.master.core.settings import WorkersOfPool
 from rota_supervisor.master.core.stopping import Stop
 from rota_supervisor.master.core.targets import WantedFleet
-from rota_supervisor.notice import Held, PoolState
+from rota_supervisor.notice import FleetEvent, Held, Notice, PoolState
+
+MOST_EVENTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What does not change while a master lives. `node`: its name. `redis`: where the server is, without a password.
     `import_paths`: folders with the task modules. `has_manager`: a service manager is to be told how it goes;
-    `watchdog_seconds`: the longest silence that it bears, 0 for any."""
+    `watchdog_seconds`: the longest silence that it bears, 0 for any. `host`: the name of the machine."""
 
     node: str = "node"
     pid: int = 0
@@ -35,6 +37,7 @@ class Surroundings:
     import_paths: tuple[str, ...] = ()
     has_manager: bool = False
     watchdog_seconds: float = 0.0
+    host: str = ""
 
 
 @dataclass(slots=True)
@@ -138,10 +141,18 @@ class Picture:
 
 
 @dataclass(slots=True)
+class FleetEvents:
+    """The last MOST_EVENTS lines of the log that people look for, and how many there were."""
+
+    count: int = 0
+    last: deque[FleetEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+
+
+@dataclass(slots=True)
 class Shown:
     """What people, probes and service managers were shown last, so that they are shown what changed only."""
 
-    held: tuple[Held, ...] = ()
+    notice: Notice = field(default_factory=Notice)
     conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
@@ -164,7 +175,8 @@ class MasterState:
     master was told to end. `last_reload`, `last_death`: what became of the last one, `at` which second, for people.
     `recalled`: by slot the life and the task for whose sake a claim was recalled last. `closed`: the queues from which
     nobody could claim at `closed_at`. `closed_by_fault`: one whose condition fails, by name or pattern.
-    `quiet_since`: since when nothing is claimed here.
+    `quiet_since`: since when nothing is claimed here. `held`: the pools in back-off. `events`: what
+    people look for.
     """
 
     surroundings: Surroundings
@@ -198,6 +210,8 @@ class MasterState:
     next_look: float = 0.0
     last_reload: Mapping[str, Any] | None = None
     last_death: Mapping[str, Any] | None = None
+    held: tuple[Held, ...] = ()
+    events: FleetEvents = field(default_factory=FleetEvents)
 
     @classmethod
     def first(cls, surroundings: Surroundings, loaded: Loaded, now: float) -> "MasterState":

@@ -1,22 +1,29 @@
-"""What people are shown of a fleet: one JSON object, for the control socket and for the log."""
+"""What people are shown of a fleet: one JSON object, for the control socket and for the log; and the notice for the
+exporter, of what the master alone knows."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
+from rota import __version__
 from rota.child.life import NANOSECONDS
 from rota.child.slot_task import TaskInSlot
+from rota.protocol.nodes import NodeReport
 from rota.protocol.progress import Progress, progress_row
 from rota_supervisor.config.resolve import classic_sources, pool_sizes
 from rota_supervisor.control.port import Answer
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import closed
-from rota_supervisor.master.core.children import Child, ChildState
+from rota_supervisor.master.core import effects as do
+from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
 from rota_supervisor.master.core.scaling import origin_of
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.notice import FLEET_STATES, states_of_pools
+from rota_supervisor.notice import FLEET_STATES, Notice, Told, dated, death_in_words, states_of_pools
 
+_ANY: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound
+_OF_NO_USE: Final = ("localhost", "::1")
 _NO_TASK: Final = {"task": "", "task_id": "", "task_seconds": 0.0, "progress": None}
 
 
@@ -41,7 +48,7 @@ class Glance:
 def status(state: MasterState, glance: Glance) -> Answer:
     """The fleet as it stands."""
     rollout = state.rollout
-    held = [each.row(glance.now) for each in state.shown.held]
+    held = [each.row(glance.now) for each in state.held]
     return {
         "node": state.surroundings.node,
         "pid": state.surroundings.pid,
@@ -53,20 +60,62 @@ def status(state: MasterState, glance: Glance) -> Answer:
         "listen": state.place,
         "generation": rollout.in_force.number,
         "loading": rollout.latest.number != rollout.in_force.number,
-        "last_reload": _dated(state.last_reload, glance),
-        "last_death": _dated(state.last_death, glance),
+        "last_reload": dated(state.last_reload, glance.now, glance.wall),
+        "last_death": dated(state.last_death, glance.now, glance.wall),
         "held": held,
         "adopts": [source._asdict() for source in classic_sources(state.config)],
         "quiet_seconds": round(state.quiet_seconds(glance.now), 1),
-        "closed": closed.rows(state, glance.now),
+        "closed": [each.row(glance.now) for each in closed.shown(state)],
         "pools": _pools(state, glance, states_of_pools(held)),
-        "children": [_row(child, glance) for child in sorted(state.children, key=lambda child: child.slot)],
+        "children": [_row(child, glance) for child in sorted(state.children, key=attrgetter("slot"))],
+        "events": [dated(each._asdict(), glance.now, glance.wall) for each in state.events.last],
     }
 
 
-def _dated(event: Mapping[str, Any] | None, glance: Glance) -> Answer | None:
-    """What happened, with its time by the wall clock."""
-    return None if event is None else {**event, "at": round(glance.wall - (glance.now - event["at"]), 3)}
+def put_up_news(state: MasterState) -> list[do.Effect]:
+    """The notice is put up anew when it says something else."""
+    before, state.shown.notice = state.shown.notice, notice_of(state)
+    return [do.PutUpNotice()] if state.shown.notice != before else []
+
+
+def notice_of(state: MasterState) -> Notice:
+    """What the exporter is told."""
+    children = sorted(state.children, key=attrgetter("slot"))
+    return Notice(
+        node=state.surroundings.node,
+        url=url_of(state.place, state.surroundings.host),
+        held=state.held,
+        quiet_since=state.quiet_since if state.quiet.is_asked else None,
+        closed=closed.shown(state),
+        last_reload=state.last_reload,
+        last_death=state.last_death,
+        children=tuple(Told(child.slot, _pool_of(child), child.generation) for child in children),
+        events=tuple(state.events.last),
+    )
+
+
+def report_of(state: MasterState) -> NodeReport:
+    """What a heartbeat says of the node, as far as the master knows."""
+    workers = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
+    return NodeReport(
+        state=FLEET_STATES[state.phase],
+        version=__version__,
+        url=url_of(state.place, state.surroundings.host),
+        workers=len(workers),
+        desired=sum(state.wanted.counts.values()),
+        busy=sum(len(child.tasks) for child in workers),
+        concurrency=sum(child.places for child in workers),
+        quiet=sum(child.is_quiet for child in workers),
+        last_death=None if state.last_death is None else death_in_words(state.last_death),
+    )
+
+
+def url_of(place: str, host: str) -> str | None:
+    """Return where others find what listens at a place of a machine; None for nowhere."""
+    address, _, port = place.rpartition(":")
+    if not place or address.strip("[]") in _OF_NO_USE or address.startswith("127."):
+        return None
+    return f"http://{host if address.strip('[]') in _ANY else address}:{port}/"
 
 
 def _pools(state: MasterState, glance: Glance, states: Mapping[str, str]) -> list[dict[str, object]]:
@@ -100,7 +149,7 @@ def _row(child: Child, glance: Glance) -> dict[str, object]:
     return {
         "slot": child.slot,
         "role": child.role.value,
-        "pool": child.pool if child.role is Role.WORKER else "",
+        "pool": _pool_of(child),
         "generation": child.generation,
         "pid": child.pid,
         "state": child.state.value,
@@ -110,6 +159,10 @@ def _row(child: Child, glance: Glance) -> dict[str, object]:
         **(tasks[0] if tasks else _NO_TASK),
         "tasks": [{"place": each.task.place, **row} for each, row in zip(seen, tasks, strict=True)],
     }
+
+
+def _pool_of(child: Child) -> str:
+    return child.pool if child.role is Role.WORKER else ""
 
 
 def _task_row(seen: SeenTask, now_ns: int) -> dict[str, object]:

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 from rota.telemetry import events as names
 from rota.telemetry import metrics as m
-from rota_supervisor.master.core import closed, dying, events, living, reloading, requests, ticking
+from rota_supervisor.master.core import closed, dying, events, fleet_events, living, reloading, requests, ticking
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.state import MasterState
+from rota_supervisor.master.core.status import put_up_news
 from rota_supervisor.server_check import SAFE_POLICY
 
 
@@ -16,7 +17,9 @@ def take(state: MasterState, event: events.Event, now: float) -> list[do.Effect]
 
     Nothing but the arguments is read. `now`: seconds of CLOCK_BOOTTIME.
     """
-    return _TRANSITIONS[type(event)](state, event, now)
+    effects = _TRANSITIONS[type(event)](state, event, now)
+    fleet_events.note(state, effects, now)
+    return [*effects, *put_up_news(state)] if isinstance(event, events.Ticked) else effects
 
 
 def _redis_answered(state: MasterState, _event: events.RedisAnswered, _now: float) -> list[do.Effect]:

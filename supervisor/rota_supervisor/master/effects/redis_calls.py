@@ -17,7 +17,7 @@ from rota.backoff import Backoff
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import boottime_ns
 from rota.protocol.command import Command
-from rota.protocol.order import heartbeat_of
+from rota.protocol.nodes import heartbeat_of
 from rota.protocol.scripts import load_script
 from rota.protocol.store import Store
 from rota.protocol.views import Overview
@@ -26,6 +26,7 @@ from rota.server.aio_connection import FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS, 
 from rota.server.server_errors import Refused, ServerError
 from rota.telemetry import events, log
 from rota_supervisor.config import resolve
+from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import events as seen
 from rota_supervisor.master.core.state import MasterState
@@ -33,6 +34,7 @@ from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.declaring import Declaring
 from rota_supervisor.master.effects.orders import PARK_SECONDS, cancelled_in
 from rota_supervisor.master.effects.slots import now_seconds
+from rota_supervisor.notice import Board, read_pace
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
 # What a master runs.
@@ -144,7 +146,9 @@ class RedisCalls:
     async def _announce(self, effect: do.RenewLeases) -> None:
         """Publish that this master lives, what it serves, its schedules, and what holds for the whole fleet; and look
         at what is closed."""
-        heartbeat = heartbeat_of(os.getpid(), effect.pools)
+        pace = read_pace(Board(self._memory.slot(EXPORTER_SLOT).spare).read(), now_seconds())
+        report = effect.report if pace is None else pace.added_to(effect.report)
+        heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds)
         milliseconds = round(effect.lease_seconds * MILLISECONDS)
         call = self._store.announce(self._node, heartbeat, milliseconds, effect.queues, effect.announced)
         is_alone = await self._connection.run(call) == 1

@@ -21,11 +21,11 @@ from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, Child, ChildState
 from rota_supervisor.master.core.stack_text import shortened
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.status import status
+from rota_supervisor.master.core.status import notice_of, status
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.slots import glance_at, now_seconds
 from rota_supervisor.master.effects.stacks import Stacks
-from rota_supervisor.notice import Notice
+from rota_supervisor.notice import Board
 
 ANSWER_SECONDS: Final = 0.2  # an answer takes 1 ms, more where hundreds answer at once
 _STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a line
@@ -57,7 +57,8 @@ class Display:
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
         self._recorder = Recorder(own.metrics, label_of_queue=state.label_of_queue)
-        self._notice = Notice(own.spare)
+        self._state = state
+        self._board = Board(own.far_spare)
 
     def begin(self) -> None:
         """Have every gauge there from the start."""
@@ -82,9 +83,9 @@ class Display:
         """Set a gauge to the wall clock's time."""
         self._recorder.gauge(effect.gauge).set(time.time())
 
-    def put_up(self, effect: do.PutUpNotice) -> None:
+    def put_up(self, _effect: do.PutUpNotice) -> None:
         """Leave a notice for the exporter."""
-        self._notice.write(effect.held)
+        self._board.put_up(notice_of(self._state).to_json(self._board.room))
 
 
 class StackReport:
@@ -132,7 +133,7 @@ class StackReport:
     async def _write(self) -> None:
         try:
             fleet = status(self._state, glance_at(self._state, self._memory))
-            for left_out in ("children", "pid"):
+            for left_out in ("children", "events", "pid"):
                 del fleet[left_out]
             log.logger().info(events.FLEET_STATUS, **fleet)
             await self._write_stacks()

@@ -82,6 +82,7 @@ def run_master(options: RunOptions) -> None:
             options.import_paths,
             manager.is_there,
             manager.watchdog_seconds,
+            os.uname().nodename,
         )
         state = MasterState.first(surroundings, options.loaded, now_seconds())
         with _recorder(options, state) as recorder:

@@ -1,0 +1,209 @@
+"""What became of the last five minutes: how many tasks were started and done, and how late, step by step and over all.
+
+Histograms and counters only grow, so what stood there at the end of a step is taken off what stands there at the end of
+the next. A queue in which nothing happened takes no room in a step: with 50 busy queues all steps take 0.9 MB.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add, sub
+from typing import Final, NamedTuple
+
+from rota.telemetry.definition import HistogramDefinition
+from rota.telemetry.metrics import LOG_LINES_DROPPED, TASK_LAG, TASK_LAG_OBJECTIVE_MISSES, TASKS_PROCESSED
+from rota_supervisor.exporter.samples import Numbers, Samples
+
+STEP_SECONDS: Final = 5.0
+STEPS: Final = 60
+_DONE: Final = "done"
+_DIGITS: Final = 6  # of a lag in seconds
+
+
+class Starts(NamedTuple):
+    """Starts by the buckets of TASK_LAG and the sum of their lags, those that missed their objective, and how many
+    tasks were done."""
+
+    lags: Numbers = (0.0,) * TASK_LAG.numbers
+    late: float = 0
+    done: float = 0
+
+    @property
+    def number(self) -> float:
+        """How many there were."""
+        return sum(self.lags[:-1])
+
+    def lag(self, share: float) -> float | None:
+        """Return the lag, in seconds, that this share of them did not exceed; None without any."""
+        found = quantile(TASK_LAG, self.lags, share)
+        return None if found is None else round(found, _DIGITS)
+
+    @property
+    def share_late(self) -> float | None:
+        """The share of them that missed their objective; None without any."""
+        return round(self.late / self.number, _DIGITS) if self.number else None
+
+    def plus(self, other: "Starts") -> "Starts":
+        return Starts(tuple(map(add, self.lags, other.lags)), self.late + other.late, self.done + other.done)
+
+    def minus(self, other: "Starts") -> "Starts":
+        return Starts(tuple(map(sub, self.lags, other.lags)), self.late - other.late, self.done - other.done)
+
+
+_NOTHING: Final = Starts()
+ByQueue = Mapping[str, Starts]
+
+
+class Totals(NamedTuple):
+    """What was counted by queue, and how many lines of the log were lost."""
+
+    queues: ByQueue
+    lines_dropped: float = 0.0
+
+    def minus(self, before: "Totals") -> "Totals":
+        """What was added since, in the queues in which anything was."""
+        return Totals(
+            {
+                queue: starts.minus(before.queues.get(queue, _NOTHING))
+                for queue, starts in self.queues.items()
+                if starts != before.queues.get(queue, _NOTHING)
+            },
+            self.lines_dropped - before.lines_dropped,
+        )
+
+    def plus(self, more: "Totals") -> "Totals":
+        added = {queue: self.queues.get(queue, _NOTHING).plus(starts) for queue, starts in more.queues.items()}
+        return Totals({**self.queues, **added}, self.lines_dropped + more.lines_dropped)
+
+    @property
+    def overall(self) -> Starts:
+        """All queues added up."""
+        return reduce(Starts.plus, self.queues.values(), _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The starts of one queue over the last `window_seconds`. Quantiles are None without starts."""
+
+    window_seconds: float
+    starts: int
+    p50_seconds: float | None
+    p99_seconds: float | None
+
+
+@dataclass(frozen=True)  # without slots, for the cached properties
+class Recent:
+    """The last minutes, looked back at from `samples` at `now` (monotonic). `steps`: the whole ones, oldest first; the
+    last ended at `noted_at`, when `noted` stood there. `began`: when the first did, and `before`: what stood there."""
+
+    samples: Samples
+    now: float
+    began: float
+    before: Totals
+    noted_at: float
+    noted: Totals
+    steps: tuple[Totals, ...]
+
+    @cached_property
+    def totals(self) -> Totals:
+        return _totals(self.samples)
+
+    @cached_property
+    def window(self) -> Totals:
+        """What was added since `began`."""
+        return self.totals.minus(self.before)
+
+    def starts(self, queue: str) -> Starts:
+        """Return what was added in one queue."""
+        return self.window.queues.get(queue, _NOTHING)
+
+    def lag(self, starts: Starts) -> Lag:
+        """Return the lag of these, which are of the whole window."""
+        return Lag(self.now - self.began, int(starts.number), starts.lag(0.5), starts.lag(0.99))
+
+    @cached_property
+    def rates(self) -> tuple[float, float]:
+        """How many tasks a second are done and started now: over the last step, and what came since."""
+        added, seconds = self.totals.minus(self.noted), self.now - self.noted_at
+        if self.steps:
+            added, seconds = added.plus(self.steps[-1]), seconds + STEP_SECONDS
+        starts = added.overall
+        return (starts.done / seconds, starts.number / seconds) if seconds > 0 else (0.0, 0.0)
+
+    def row(self, queue: str | None = None) -> dict[str, list[float | None]]:
+        """Return what happened in each step in one queue, or in all."""
+        steps = [step.overall if queue is None else step.queues.get(queue, _NOTHING) for step in self.steps]
+        return {
+            "started": [int(step.number) for step in steps],
+            "done": [int(step.done) for step in steps],
+            "p50": [step.lag(0.5) for step in steps],
+            "p99": [step.lag(0.99) for step in steps],
+        }
+
+
+class History:
+    """Remembers STEPS steps of STEP_SECONDS. Times are monotonic."""
+
+    def __init__(self) -> None:
+        self._began = self._noted_at = 0.0
+        self._before = Totals({})
+        self._noted: Totals | None = None
+        self._steps: deque[Totals] = deque()
+
+    def is_due(self, now: float) -> bool:
+        """Whether a step is over."""
+        return self._noted is None or now - self._noted_at >= STEP_SECONDS
+
+    def note(self, samples: Samples, now: float) -> None:
+        """End a step with these; the first call begins the first one. What comes too late ends the next one early."""
+        totals, noted = _totals(samples), self._noted
+        if noted is None:
+            self._began, self._before, self._noted_at = now, totals, now
+        else:
+            self._steps.append(totals.minus(noted))
+            self._noted_at += STEP_SECONDS
+        self._noted = totals
+        if len(self._steps) > STEPS:
+            self._before = self._before.plus(self._steps.popleft())
+            self._began += STEP_SECONDS
+
+    def recent(self, samples: Samples, now: float) -> Recent:
+        """Look back from these, which were read at `now`."""
+        if self._noted is None:
+            return Recent(samples, now, now, Totals({}), now, _totals(samples), ())
+        return Recent(samples, now, self._began, self._before, self._noted_at, self._noted, tuple(self._steps))
+
+
+def _totals(samples: Samples) -> Totals:
+    """What stands there, by queue over all kinds and tasks."""
+    lags: dict[str, Numbers] = {}
+    late: defaultdict[str, float] = defaultdict(float)
+    done: defaultdict[str, float] = defaultdict(float)
+    for (queue, _kind), numbers in samples.series(TASK_LAG):
+        lags[queue] = tuple(map(add, lags[queue], numbers)) if queue in lags else numbers
+    for (queue, _kind), (number,) in samples.series(TASK_LAG_OBJECTIVE_MISSES):
+        late[queue] += number
+    for (queue, _task, outcome), (number,) in samples.series(TASKS_PROCESSED):
+        if outcome == _DONE:
+            done[queue] += number
+    queues = {
+        queue: Starts(lags.get(queue, _NOTHING.lags), late[queue], done[queue]) for queue in lags.keys() | done.keys()
+    }
+    return Totals(queues, sum(number for _, (number,) in samples.series(LOG_LINES_DROPPED)))
+
+
+def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) -> float | None:
+    """Return the value that `share` (0 to 1) of the observations do not exceed, interpolated inside its bucket as
+    Prometheus's `histogram_quantile` does. None without observations; the highest bound when it lies above that."""
+    counts = numbers[:-1]
+    wanted = share * sum(counts)
+    if not wanted:
+        return None
+    below = lower = 0.0
+    for bound, count in zip(definition.buckets, counts, strict=False):  # the last count has no upper bound
+        if count and below + count >= wanted:
+            return lower + (bound - lower) * (wanted - below) / count
+        below += count
+        lower = bound
+    return lower

@@ -1,0 +1,175 @@
+"""Quantiles of buckets, and what is remembered of the last minutes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.child.slot_memory import SlotMemory
+from rota.telemetry import label_values
+from rota.telemetry import metrics as m
+from rota.telemetry.definition import HistogramDefinition
+from rota.telemetry.recorder import Recorder
+from rota_supervisor.exporter.history import STEP_SECONDS, STEPS, History, Lag, Recent, quantile
+from rota_supervisor.exporter.samples import Regions, Samples
+
+SIMPLE = HistogramDefinition("simple", "", (), (), (1.0, 2.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "expected"),
+    [
+        ((0, 0, 0, 0), 0.5, None),
+        ((10, 0, 0, 0), 0.5, 0.5),
+        ((0, 10, 0, 0), 0.5, 1.5),
+        ((10, 0, 10, 0), 0.5, 1.0),
+        ((10, 0, 10, 0), 0.75, 3.0),
+        ((0, 0, 0, 7), 0.5, 4.0),
+        ((1, 1, 1, 1), 1.0, 4.0),
+    ],
+)
+def test_a_quantile_is_interpolated_inside_its_bucket(
+    counts: tuple[float, ...], share: float, expected: float | None
+) -> None:
+    assert quantile(SIMPLE, (*counts, 0.0), share) == expected
+
+
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
+def test_a_larger_share_never_gives_a_smaller_quantile(counts: list[int], one: float, other: float) -> None:
+    low, high = (quantile(SIMPLE, (*map(float, counts), 0.0), share) for share in sorted((one, other)))
+    if low is not None and high is not None:
+        assert low <= high
+
+
+class Node:
+    """Slots in which starts are counted, and what is remembered of them, a step after the other."""
+
+    def __init__(self) -> None:
+        self._memory = SlotMemory.create(1)
+        self._recorder = Recorder(self._memory.slot(0).metrics)
+        self.history = History()
+        self.now = 1000.0
+
+    def starts(self, *lags: float, queue: str = "mail", late: int = 0) -> None:
+        """Starts with these lags in seconds; all are done."""
+        for number, lag in enumerate(lags):
+            kind = label_values.KINDS[number % 2]
+            self._recorder.histogram(m.TASK_LAG, queue, kind).observe(lag)
+            self._recorder.counter(m.TASKS_PROCESSED, queue, "send", "done").add()
+        self._recorder.counter(m.TASK_LAG_OBJECTIVE_MISSES, queue, label_values.KINDS[0]).add(late)
+
+    def read(self) -> Samples:
+        return Regions(self._memory, 1000).read(())
+
+    def step(self) -> None:
+        """The time of a step passes, and it ends."""
+        self.now += STEP_SECONDS
+        self.history.note(self.read(), self.now)
+
+    def begin(self) -> None:
+        self.history.note(self.read(), self.now)
+
+    @property
+    def recent(self) -> Recent:
+        return self.history.recent(self.read(), self.now)
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_before_anything_was_noted_there_is_no_window(node: Node) -> None:
+    node.starts(0.1)
+    recent = node.recent
+    lag = recent.lag(recent.starts("mail"))
+    assert (lag.window_seconds, lag.starts, recent.rates, recent.row()["started"]) == (0.0, 1, (0.0, 0.0), [])
+
+
+def test_lag_is_that_of_the_starts_since_the_window_began_the_step_that_is_not_over_included(node: Node) -> None:
+    node.starts(100.0, 100.0, 100.0)
+    node.begin()
+    node.starts(0.002)
+    node.step()
+    node.starts(0.002)
+    recent = node.recent
+    lag = recent.lag(recent.starts("mail"))
+    assert (lag.window_seconds, lag.starts) == (STEP_SECONDS, 2)
+    assert lag.p99_seconds is not None
+    assert lag.p99_seconds <= 0.0025
+
+
+def test_a_queue_without_starts_in_the_window_has_no_quantiles(node: Node) -> None:
+    node.starts(1.0)
+    node.begin()
+    node.step()
+    recent = node.recent
+    assert recent.lag(recent.starts("mail")) == Lag(STEP_SECONDS, 0, None, None)
+    assert recent.row("mail") == {"started": [0], "done": [0], "p50": [None], "p99": [None]}
+
+
+def test_each_step_says_what_happened_in_it_in_one_queue_and_in_all(node: Node) -> None:
+    node.begin()
+    node.starts(0.004, 0.004)
+    node.step()
+    node.starts(2.0, queue="bulk")
+    node.step()
+    recent = node.recent
+    assert (recent.row("mail")["started"], recent.row("bulk")["started"]) == ([2, 0], [0, 1])
+    assert recent.row("mail")["p99"][1] is None
+    assert recent.row()["done"] == [2, 1]
+    latest = recent.row()["p50"][1]
+    assert latest is not None
+    assert 1.0 < latest <= 2.5
+
+
+def test_the_pace_is_that_of_the_last_step_and_of_what_came_since(node: Node) -> None:
+    node.begin()
+    node.starts(*[0.001] * 100)
+    node.step()
+    node.starts(*[0.001] * 10, late=4)
+    node.step()
+    node.now += STEP_SECONDS
+    node.starts(*[0.001] * 10)
+    recent = node.recent
+    assert recent.rates == (2.0, 2.0)
+    assert recent.window.overall.share_late == pytest.approx(4 / 120, abs=1e-6)
+
+
+def test_the_window_forgets_what_lies_before_it_and_no_more(node: Node) -> None:
+    node.begin()
+    for number in range(3 * STEPS):
+        node.starts(0.1)
+        assert not node.history.is_due(node.now + STEP_SECONDS - 1)
+        assert node.history.is_due(node.now + STEP_SECONDS)
+        node.step()
+        recent = node.recent
+        assert len(recent.steps) == min(number + 1, STEPS)
+        assert recent.starts("mail").number == len(recent.steps)
+        assert recent.now - recent.began == len(recent.steps) * STEP_SECONDS
+
+
+def test_a_note_that_comes_late_ends_the_next_step_at_its_time(node: Node) -> None:
+    node.begin()
+    began = node.now
+    node.now += 1.5 * STEP_SECONDS
+    node.history.note(node.read(), node.now)
+    assert node.recent.noted_at == began + STEP_SECONDS
+    assert node.history.is_due(began + 2 * STEP_SECONDS)
+
+
+def test_a_queue_in_which_nothing_happens_takes_no_room(node: Node) -> None:
+    node.starts(0.1)
+    node.begin()
+    node.starts(0.1, queue="bulk")
+    node.step()
+    [step] = node.recent.steps
+    assert step.queues.keys() == {"bulk"}
+
+
+def test_lost_lines_of_the_log_are_those_of_the_window(node: Node) -> None:
+    dropped = node._recorder.counter(m.LOG_LINES_DROPPED)
+    dropped.add(3)
+    node.begin()
+    dropped.add(2)
+    node.step()
+    assert node.recent.window.lines_dropped == 2
