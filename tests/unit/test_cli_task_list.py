@@ -11,6 +11,7 @@ from rota.client.status import State
 from rota.protocol.progress import Progress
 from rota_supervisor.cli import output
 from rota_supervisor.cli.task_list import rest_in_words, table_of
+from rota_supervisor.facts import facts_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -57,7 +58,7 @@ def test_what_others_pushed_is_shown_without_what_is_not_known(capsys: pytest.Ca
 
 
 def test_json_has_the_same_without_what_is_not_known() -> None:
-    assert output.facts_of(task(State.DEAD, since=None, epitaph=AttemptAccount(2, "retries", "bad", AT))) == {
+    assert facts_of(task(State.DEAD, since=None, epitaph=AttemptAccount(2, "retries", "bad", AT))) == {
         "id": "a", "state": "dead", "queue": "mail", "name": "send", "due_at": AT.isoformat(), "due_in_seconds": -185.0,
         "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,
         "epitaph": {

@@ -9,7 +9,8 @@ from rota.client.accounts import AttemptAccount
 from rota.client.status import State, TaskStatus
 from rota.protocol.progress import Progress
 from rota_supervisor.cli import output
-from rota_supervisor.cli.task_show import fields_of, timeline_of
+from rota_supervisor.cli.task_show import fields_of
+from rota_supervisor.facts import task_facts, timeline_of
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FAILED = AttemptAccount(1, "failed", "ValueError: bad", AT + timedelta(seconds=2), "web-1", 7, 0.5)
@@ -83,7 +84,7 @@ def test_text_of_tasks_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> No
     found = status(State.RUNNING, attempts=(account,), progress=Progress(1, None, hostile, AT), owner=hostile)
     for key, value in fields_of(found).items():
         output.put_field(key, value)
-    output.put_json(output.facts_of(found) | {"timeline": [output.facts_of(each) for each in timeline_of(found)]})
+    output.put_json(task_facts(found))
     assert len(str(fields_of(found)["timeline"]).split("\n")) == len(timeline_of(found))
     shown = capsys.readouterr().out
     assert all(line.isprintable() for line in shown.splitlines())

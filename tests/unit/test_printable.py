@@ -167,48 +167,6 @@ def _metrics() -> str:
     return exposition
 
 
-def _page() -> str:
-    checks = [{"name": "x", "ok": False, "seen": HOSTILE}]
-    process = {
-        "slot": 8,
-        "role": HOSTILE,
-        "pid": 7,
-        "phase": "busy",
-        "beat_age_seconds": 1.0,
-        "task_age_seconds": 1.0,
-        "progress": {"done": 1, "total": None, "note": HOSTILE},
-        "tasks": [],
-    }
-    queue: dict[str, Any] = {
-        "name": HOSTILE,
-        "pattern": None,
-        "lag_objective_seconds": None,
-        "state": None,
-        "lag": None,
-        "processed": {},
-    }
-    held = {"role": "worker", "pool": HOSTILE, "state": HOSTILE, "failures_in_a_row": 3, "next_try_seconds": 1.0}
-    schedule = {**dict.fromkeys(("name", "task", "when", "state", "last_at", "error"), HOSTILE), "next_in_seconds": 1.0}
-    group = {**dict.fromkeys(("id", "state", "opened_at"), HOSTILE), "total": 2, "left": 1, "dead": 0}
-    html = page(
-        {
-            "fleet": HOSTILE,
-            "ready": {"ok": False, "checks": checks},
-            "redis": True,
-            "missing_tasks": 0,
-            "pools": [{"name": HOSTILE, "desired": 4, "state": HOSTILE, "workers": {HOSTILE: 1}}],
-            "held": [{**held, "last_error": HOSTILE}],
-            "processes": [{**process, "task": {"id": HOSTILE, "name": HOSTILE}}],
-            "queues": [queue],
-            "schedules": [schedule],
-            "groups": [group],
-            "restarts": [{"role": HOSTILE, "reason": HOSTILE, "count": 1}],
-        }
-    )
-    assert "<b " not in html
-    return html
-
-
 def _demo(view: Callable[[Console], PlainView | LiveView]) -> Callable[[], str]:
     def shown() -> str:
         console = Console(file=io.StringIO(), width=4000, height=50, highlight=False, color_system=None)
@@ -238,7 +196,6 @@ PLACES: dict[str, Callable[[], str | None]] = {
     "an exception nobody caught": _raised,
     "sd_notify": _notified,
     "metrics": _metrics,
-    "status page": _page,
     "demo as lines": _demo(PlainView),
     "demo as a picture": _demo(LiveView),
 }

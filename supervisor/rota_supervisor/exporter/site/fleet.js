@@ -153,7 +153,7 @@ const nodeColumns = [
   ["busy", (node) => bar((node.busy ?? 0) / Math.max(1, node.concurrency ?? 1), `${count(node.busy)} of ${count(node.concurrency)}`)],
   ["done a second", (node) => brief(node.done_per_second), "number"],
   ["lag, p50 and p99", (node) => [soft(words(node.lag_p50_seconds)), " ", words(node.lag_p99_seconds)], "number"],
-  ["late", (node) => (node.late ? mark("bad", percent(node.late)) : node.late === 0 ? soft("none") : null), "number"],
+  ["late", (node) => (node.late >= 0.01 ? mark("warn", percent(node.late)) : node.late > 0 ? "< 1 %" : node.late === 0 ? soft("none") : null), "number"],
   ["seen", (node) => `${words(node.seen_seconds_ago)} ago`, "number"],
   ["last death", (node) => node.last_death || null],
 ];

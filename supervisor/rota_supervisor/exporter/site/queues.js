@@ -59,7 +59,7 @@ function lag(queue) {
 }
 
 function rate(queue, { status }) {
-  const done = (queue.history?.done ?? []).slice(-5).filter((value) => value !== null);
+  const done = (queue.history?.done ?? []).slice(-2).filter((value) => value !== null);
   return done.length ? `${brief(done.reduce((sum, value) => sum + value, 0) / done.length / steps(status).step_seconds)}/s` : DASH;
 }
 
