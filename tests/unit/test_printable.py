@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from rich.console import Console
-from rota_supervisor.exporter.page import page
 
 import rota.telemetry.log as rota_log
 from hostile import HOSTILE, UNFIT, VALID, unfit_in
