@@ -74,7 +74,7 @@ def test_each_line_has_its_words(core: Core, line: do.WriteLog, text: str) -> No
 
 
 def test_children_that_leave_as_told_and_what_nobody_looks_for_are_no_events(core: Core) -> None:
-    assert noted(core, do.info(names.WORKER_EXITED, **DEATH), do.info(names.ZYGOTE_READY), do.SetGaugeToNow) == []
+    assert noted(core, do.info(names.WORKER_EXITED, **DEATH), do.info(names.ZYGOTE_READY), do.PutUpNotice()) == []
 
 
 def test_events_are_numbered_without_a_gap_and_the_last_hundred_stay(core: Core) -> None:
