@@ -3,10 +3,10 @@
 import dataclasses
 
 import pytest
+from rota_supervisor.demo.numbers import Numbers, QueueNumbers
 
 from rota_supervisor.demo.checks import Evidence, check_run
 from rota_supervisor.demo.journal import Accepted, Mark, What
-from rota_supervisor.demo.numbers import Numbers, QueueNumbers
 
 ACCEPTED = (
     Accepted("one", "send", "mail", sent_at=100.0, delay_seconds=0.0),

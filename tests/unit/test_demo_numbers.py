@@ -2,10 +2,10 @@
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of, read_numbers, since
 
 from rota.telemetry import metrics as m
 from rota.telemetry.definition import LAG_BUCKETS, GaugeDefinition
-from rota_supervisor.demo.numbers import LagNumbers, Numbers, RecentLag, lag_of, read_numbers, since
 
 QUEUES = ("mail", "reports")
 

@@ -4,11 +4,11 @@ import io
 
 import pytest
 from rich.console import Console
+from rota_supervisor.demo.numbers import LagNumbers, Numbers, QueueNumbers
+from rota_supervisor.demo.view import DemoProgress, LiveView, PlainView, duration, show_checks, show_lags, view_for
 
 from rota_supervisor.demo.checks import Check
-from rota_supervisor.demo.numbers import LagNumbers, Numbers, QueueNumbers
 from rota_supervisor.demo.scenario import TIERS
-from rota_supervisor.demo.view import DemoProgress, LiveView, PlainView, duration, show_checks, show_lags, view_for
 
 NUMBERS = Numbers(
     queues={queue: QueueNumbers(3, None, 1, 1234, ()) for tier in TIERS for queue in tier},

@@ -14,12 +14,11 @@ from rota.child import life, signals
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot
 from rota.telemetry import events, log
-from rota.telemetry.metrics import REDIS_UP
+from rota.telemetry.metrics import REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter import access, asking, fleet, observer, queues, web
 from rota_supervisor.exporter.server import Server
 from rota_supervisor.exporter.settings import ExporterSettings
-from rota_supervisor.notice import Board
 
 T = TypeVar("T")
 
@@ -58,19 +57,20 @@ def serve(settings: ExporterSettings, door: access.Door, place: Place, listen_fd
 def _site(settings: ExporterSettings, place: Place, admits: Callable[[Mapping[str, str]], bool]) -> web.Site:
     redis = asking.RedisThread(asking.connector(settings.server)) if settings.ask_redis else None
     read_queues = queues.QueueWatch(settings, redis).read if redis else lambda: None
+    own = observer.OwnSlot.of(place.slot)
     if settings.alone:
-        read_queues = _with_redis_up(read_queues, Recorder(place.slot.metrics))
-    own = Board(place.slot.spare)
+        read_queues = _in_place_of_a_master(read_queues, own.recorder)
     memory, master_pid = place.memory, place.master_pid
-    everything = observer.Observer(settings, memory, master_pid, read_queues, lambda pace: own.put_up(pace.to_json()))
+    everything = observer.Observer(settings, memory, master_pid, read_queues, own)
     site = web.Site(settings, fleet.Probe(settings, memory, master_pid), everything, redis, admits)
     if settings.alone:
         site.between = read_queues  # so that probes know; there is nothing else to remember
     return site
 
 
-def _with_redis_up(read: Callable[[], T | None], own: Recorder) -> Callable[[], T | None]:
-    """What a master says in its slot, this says where there is none: whether Redis answered."""
+def _in_place_of_a_master(read: Callable[[], T | None], own: Recorder) -> Callable[[], T | None]:
+    """What a master says in its slot, this says where there is none: when it began, and whether Redis answered."""
+    own.gauge(START_TIME).set(time.time())
     redis_up = own.gauge(REDIS_UP)
 
     def read_and_tell() -> T | None:

@@ -186,6 +186,7 @@ class _Master:
         self._listening.begin(config.http.listen)
         log.logger().info(events.FLEET_STARTING, listen=self._listening.place)
         keep(self._redis.watch_eviction)
+        keep(self._redis.ask_when_in_doubt)
         keep(self._orders.listen)
         keep(self._progress.carry)
         self._background.start(self._serve())

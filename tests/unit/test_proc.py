@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Final
 import psutil
 import pytest
 
-from rota_supervisor.exporter import fleet
+from rota_supervisor import proc
 from waiting import until
 
+CLOCK_TICK_SECONDS: Final = 1 / os.sysconf("SC_CLK_TCK")
 NOBODY: Final = 65534
 
 
@@ -23,7 +25,7 @@ def process() -> psutil.Process:
 
 
 def test_usage_is_what_psutil_says(process: psutil.Process) -> None:
-    usage = fleet.usage_of(os.getpid())
+    usage = proc.usage_of(os.getpid())
     assert usage is not None
     assert usage.resident_bytes == pytest.approx(process.memory_info().rss, rel=0.05)
     times = process.cpu_times()
@@ -32,8 +34,27 @@ def test_usage_is_what_psutil_says(process: psutil.Process) -> None:
 
 
 def test_start_and_parent_are_what_psutil_says(process: psutil.Process) -> None:
-    assert fleet.started_at(os.getpid()) == pytest.approx(process.create_time(), abs=1.1)
-    assert fleet.parent_of(os.getpid()) == os.getppid()
+    assert proc.started_at(os.getpid()) == pytest.approx(
+        process.create_time(), abs=1.1
+    )  # its boot time has no fraction
+    assert proc.parent_of(os.getpid()) == os.getppid()
+
+
+def test_the_start_of_a_process_is_right_to_a_tick_of_the_kernels_clock() -> None:
+    before = time.time()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert before - CLOCK_TICK_SECONDS <= proc.started_at(child.pid) <= time.time()
+        finally:
+            child.kill()
+
+
+def test_the_time_of_a_zombie_is_still_known() -> None:
+    with subprocess.Popen([sys.executable, "-c", "for _ in range(10**6): pass"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        used = proc.cpu_seconds_of(child.pid)
+    assert used > 0
+    assert proc.cpu_seconds_of(child.pid) == 0
 
 
 def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> None:
@@ -42,8 +63,8 @@ def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> Non
     with subprocess.Popen([odd, "60"]) as child:
         try:
             until(lambda: psutil.Process(child.pid).name() == odd.name)
-            assert fleet.parent_of(child.pid) == os.getpid()
-            assert fleet.usage_of(child.pid) is not None
+            assert proc.parent_of(child.pid) == os.getpid()
+            assert proc.usage_of(child.pid) is not None
         finally:
             child.kill()
 
@@ -51,8 +72,8 @@ def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> Non
 def test_a_process_that_is_gone_has_no_usage_and_no_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
-    assert fleet.usage_of(child.pid) is None
-    assert fleet.parent_of(child.pid) is None
+    assert proc.usage_of(child.pid) is None
+    assert proc.parent_of(child.pid) is None
 
 
 @contextmanager
@@ -69,6 +90,6 @@ def without_roots_rights() -> Iterator[None]:
 
 def test_descriptors_that_may_not_be_counted_are_unknown() -> None:
     with without_roots_rights():
-        usage = fleet.usage_of(1)
+        usage = proc.usage_of(1)
     assert usage is not None
     assert usage.open_fds is None
