@@ -38,9 +38,9 @@ async function poll() {
 
 function take(status) {
   const isAnotherMaster = view.status && view.status.started_at !== status.started_at;
-  const told = status.events ?? [];
+  const last = view.events.at(-1)?.n ?? 0;
   if (isAnotherMaster) view.events = []; // its events are counted anew, and were asked for behind the last of the other
-  else view.events = [...view.events, ...told].slice(-EVENTS_KEPT);
+  else view.events = [...view.events, ...status.events.filter((event) => event.n > last)].slice(-EVENTS_KEPT);
   Object.assign(view, { status, fault: "", answeredAt: Date.now() });
   say(status.headlines[0]);
 }
