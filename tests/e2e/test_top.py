@@ -23,7 +23,7 @@ from rota_supervisor.node_http import node_at
 from rota_supervisor.top.app import Top
 from servers import Server
 from terminals import in_terminal
-from waiting import until
+from waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
